@@ -5,8 +5,9 @@
     averager.finish()                        after it: now every p.grad is the mean
 
 The ranks train a network that no notebook shows for some steps, in float64, each on examples that
-it draws itself. What is submitted to a lane begins at the unlucky moment, when the program waits
-for it: a program that goes on without waiting does so on every run. Symbols: n ranks.
+it draws itself. What is submitted to a lane is taken as it is then, and comes back at the unlucky
+moment, when the program waits for it: a program that goes on without waiting, or writes meanwhile,
+does so on every run. Symbols: n ranks.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from torch import nn
 from dlviz.cluster import Comm, RunError
 from dlviz.cluster.lanes import Handle, Lane
 from dlviz.grading.alone import ended_by, run_alone, why_ended
+from dlviz.grading.dealt import drawn
 from dlviz.grading.feedback import CheckFailed, listed, number, shown_line
 from dlviz.grading.guard import Watch, check_open, line_of
 from dlviz.machine import Machine
 from dlviz.models import seed_layers
-from dlviz.parallel.layers import LayerSpans
+from dlviz.parallel.layers import LayerSpans, layers_of
 from dlviz.trace import Trace
 
 Parameters = list[nn.Parameter]
@@ -41,7 +43,11 @@ METHODS = {"begin": "(examples, total)", "finish": "()"}
 DIFFERENT = (
     "in one and the same all-reduce two ranks have different buckets. On a rank that makes no use "
     "of some parameter its hook is not called, and so a bucket is not full: does it still leave, "
-    "and does no later one leave before it?"
+    "with zeros for that parameter, and does no later one leave before it?"
+)
+IN_ORDER = (
+    "in one and the same all-reduce two ranks have different buckets. Every rank launches them in "
+    "the order of the list, each as a whole: which rank does not?"
 )
 KNOWN = {  # hints by what stands in the message of a run that did not come to its end
     "collective mismatch": DIFFERENT,
@@ -102,14 +108,16 @@ class Shards:
 class Unseen(nn.Module):
     """What the checks train: a norm, a layer that is used twice, and a spare one in the middle."""
 
+    inputs, outputs = 5, 4
+
     def __init__(self, seed: int):
         super().__init__()
         width = 6 + seed % 4
-        self.first = nn.Linear(5, width)
+        self.first = nn.Linear(self.inputs, width)
         self.norm = nn.LayerNorm(width)
         self.twice = nn.Linear(width, width)
         self.spare = nn.Linear(width, width, bias=False)
-        self.last = nn.Linear(width, 4)
+        self.last = nn.Linear(width, self.outputs)
         seed_layers(self, seed).double()
 
     def forward(self, inputs: torch.Tensor, spare: bool) -> torch.Tensor:
@@ -122,8 +130,10 @@ class Unseen(nn.Module):
 class Even(nn.Sequential):
     """What is watched: six layers of one matrix each, of the same size."""
 
+    inputs = outputs = 24
+
     def __init__(self, seed: int):
-        layers = [nn.Linear(24, 24, bias=False) for _ in range(6)]
+        layers = [nn.Linear(self.inputs, self.outputs, bias=False) for _ in range(6)]
         super().__init__(*layers)
         seed_layers(self, seed).double()
 
@@ -160,11 +170,16 @@ class RankStep:
 @dataclass(frozen=True)
 class Trained:
     """What one rank left: its steps, its parameters at the end, the number of elements of each
-    all-reduce, and what it did that it may not do."""
+    all-reduce, of each one on a lane how many layers' backward had begun when it was launched and
+    when it was waited for, and what the rank did that it may not do."""
 
     steps: list[RankStep] = field(default_factory=list)
+    cut: list[list[int]] = field(default_factory=list)  # the parameters of each bucket
     parameters: list[torch.Tensor] = field(default_factory=list)
     reduced: list[list[int]] = field(default_factory=list)  # of each step
+    on_lane: list[list[tuple[int, int]]] = field(default_factory=list)  # of each step
+    hooks: list[int] = field(default_factory=list)  # registered in each step
+    written: list[str] = field(default_factory=list)
     unwaited: list[str] = field(default_factory=list)
     borrowed: list[str] = field(default_factory=list)
     raised: list[str] = field(default_factory=list)
@@ -218,7 +233,7 @@ def attempt(
         args = (program, size, net, seed, late, cutter)
         run = run_alone(_worked, size.ranks, *args, machine=machine)
     except RunError as error:
-        raise CheckFailed(f"{size}, {ended_by(error)}", expected, _why(error)) from error
+        raise CheckFailed(f"{size}, {ended_by(error)}", expected, _why(error, size)) from error
     borrowed = [line for own in run.results for line in own.borrowed]
     if borrowed:
         raise CheckFailed(
@@ -230,27 +245,50 @@ def attempt(
     return Training(size, net, seed, run.results, run.trace)
 
 
-def _why(error: RunError) -> str:
+def _why(error: RunError, size: Shards) -> str:
     said = str(error).partition("\n\n")[0]
     if "deadlock" in said:
         return (
             "an all-reduce waits for the same call on every rank: does each rank all-reduce as "
             "many buckets, those too that its own backward did not fill?"
         )
+    if "mismatch" in said and not size.spare:  # all ranks use all parameters
+        return IN_ORDER
     return why_ended(error, KNOWN)
 
 
 class LaneWatch(Watch):
-    """Notes what a program submits to lanes and waits for, and each collective."""
+    """Notes what a program submits to lanes and waits for, each collective, and how many layers'
+    backward has begun in the step."""
 
-    def __init__(self, comm: Comm, unlucky: bool):
+    def __init__(self, comm: Comm, model: nn.Module, unlucky: bool):
         super().__init__("collectives")
         self.reduced: list[int] = []
         self.jobs: list[LaneJob] = []
+        self.layers = self.hooks = 0
         self._unlucky = unlucky
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook = self._counted(parameter)
+        for layer in layers_of(model).values():
+            layer.register_forward_hook(self._forward)
         self._comm, self._make, self._making = comm, comm.lane, False
         comm.lane = self.noting(self._lane)
         self._hear(comm)
+
+    def _counted(self, parameter: nn.Parameter) -> Callable[..., Any]:
+        register = parameter.register_post_accumulate_grad_hook
+
+        def registered(hook: Callable[..., Any]) -> Any:
+            self.hooks += 1
+            return register(hook)
+
+        return registered
+
+    def _forward(self, layer: nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        output.register_hook(self._backward)
+
+    def _backward(self, gradient: torch.Tensor) -> None:
+        self.layers += 1
 
     def _lane(self, name: str) -> Lane:
         self._making = True  # a lane is made by an all-reduce of its own
@@ -272,18 +310,21 @@ class LaneWatch(Watch):
         comm.agree = self.noting(heard)
 
     def _submit(self, submit: Any, function: Callable[..., Any], args: tuple) -> Handle:
-        job = LaneJob(function, len(self.jobs), line_of(inspect.currentframe()))
-        if not self._unlucky:
-            job.begun.set()
+        line = line_of(inspect.currentframe())
+        job = LaneJob(self, function, args, len(self.jobs), line, self._unlucky)
         self.jobs.append(job)
-        handle = submit(job, *args)
+        handle = submit(job)
         job.wait = wait = handle.wait
 
         def waited(**fields: Any) -> Any:
-            for earlier in self.jobs[: job.number + 1]:  # a lane works in order
+            through = self.jobs[: job.number + 1]  # a lane works in order
+            for earlier in through:
                 earlier.waited = True
-                earlier.begun.set()
-            return wait(**{"bucket": job.number, **fields})
+                earlier.begin()
+            result = wait(**{"bucket": job.number, **fields})
+            for earlier in through:
+                earlier.land()
+            return result
 
         handle.wait = self.noting(waited)
         return handle
@@ -294,42 +335,79 @@ class LaneWatch(Watch):
         try:
             yield
         finally:
-            self.release()
+            for job in self.jobs:
+                job.begin()
 
-    def release(self) -> list[LaneJob]:
-        """Let begin what nobody has waited for."""
-        left = [job for job in self.jobs if not job.waited]
-        for job in left:
-            job.begun.set()
+    def close(self, left: Trained) -> None:
+        """End a step: wait for what nobody has waited for, and note all of it."""
+        for job in self.jobs:
+            if not job.waited:
+                job.begin()
+                job.wait()
+        where = [f"at {shown_line(job.line)}" for job in self.jobs]
+        done = [*zip(self.jobs, where, strict=True)]
+        left.unwaited.extend(line for job, line in done if not job.waited)
+        left.written.extend(line for job, line in done if job.written)
+        left.on_lane.append([(job.launched, job.until) for job in self.jobs if job.reduces])
+        left.hooks.append(self.hooks)
+        left.reduced.append(self.reduced[:])
+        self.reduced.clear()
         self.jobs.clear()
-        return left
-
-    def close(self) -> list[str]:
-        """Wait for what nobody has waited for; the lines that submitted it."""
-        left = self.release()
-        for job in left:
-            job.wait()
-        return [f"at {shown_line(job.line)}" for job in left]
+        self.layers = self.hooks = 0
 
 
 class LaneJob:
-    """Something submitted to a lane, as a span of it."""
+    """Something submitted to a lane, as a span of it. An unlucky one works on copies that were made
+    when it was submitted, and begins when it is waited for."""
 
-    def __init__(self, function: Callable[..., Any], number: int, line: str):
-        self.function = function
+    def __init__(
+        self,
+        watch: LaneWatch,
+        function: Callable[..., Any],
+        args: tuple,
+        number: int,
+        line: str,
+        unlucky: bool,
+    ):
         self.number = number
         self.line = line
-        self.begun = threading.Event()
-        self.waited = False
+        self.launched, self.until = watch.layers, -1  # layers
+        self.waited = self.written = self.reduces = False
         self.wait: Callable[..., Any]
+        self._watch = watch
+        self._function = function
+        self._given = args
+        self._args = [*map(_copied, args)] if unlucky else [*args]
+        self._before = [*map(_copied, self._args)]
+        self._landed = not unlucky
+        self._may_begin = threading.Event()
+        if not unlucky:
+            self._may_begin.set()
 
-    def __call__(self, comm: Comm, *args: Any) -> Any:
-        self.begun.wait()
-        nbytes = sum(each.nbytes for each in args if isinstance(each, torch.Tensor))
+    def begin(self) -> None:
+        """Let the lane do it: somebody waits for it, or nobody ever will."""
+        if self.until < 0:
+            self.until = self._watch.layers
+        self._may_begin.set()
+
+    def land(self) -> None:
+        """Put what the lane has made into the program's tensors."""
+        if self._landed:
+            return
+        self._landed = True
+        for given, made, before in zip(self._given, self._args, self._before, strict=True):
+            if _is_tensor(given):
+                self.written |= not torch.equal(given, before)
+                given.detach().copy_(made)
+
+    def __call__(self, comm: Comm) -> Any:
+        self._may_begin.wait()
+        nbytes, before = sum(map(_nbytes, self._args)), len(self._watch.reduced)
         comm.hold()  # so that by the wall too it begins when it begins, and ends before its wait
         with comm.span("collective", f"bucket {self.number}", bucket=self.number, nbytes=nbytes):
-            result = self.function(comm, *args)
+            result = self._function(comm, *self._args)
             comm.hold()
+        self.reduces = len(self._watch.reduced) > before
         return result
 
 
@@ -342,20 +420,20 @@ def _worked(
     late: bool,
     cutter: Callable[[list[nn.Parameter], int], Any],
 ) -> Trained:
-    model, left, draw = net(seed), Trained(), torch.Generator()
-    draw.manual_seed(int(np.random.default_rng().integers(2**60)))  # each rank its own
+    model, left = net(seed), Trained()
+    steps = STEPS if comm.machine is None else 1
+    examples = size.shares[comm.rank]
+    given = [(drawn(examples, net.inputs), drawn(examples, net.outputs)) for _ in range(steps)]
     parameters = list(model.parameters())
     LayerSpans(comm, model)
-    watch = LaneWatch(comm, unlucky=comm.machine is None)
-    examples, wide = size.shares[comm.rank], next(model.parameters()).shape[1]
+    watch = LaneWatch(comm, model, unlucky=comm.machine is None)
     with watch.watching(), watch.releasing():
-        averager = program(comm, cutter(parameters, bucket_bytes(model)))
-        for step in range(STEPS if comm.machine is None else 1):
+        buckets = cutter(parameters, bucket_bytes(model))
+        averager = program(comm, buckets)
+        for step, (inputs, targets) in enumerate(given):
             model.zero_grad()
-            inputs = torch.randn(examples, wide, generator=draw, dtype=torch.float64)
             with comm.span("phase", f"step {step}", step=step):
                 outputs = model(inputs, size.uses(comm.rank))
-                targets = torch.randn(outputs.shape, generator=draw, dtype=torch.float64)
                 loss = nn.functional.mse_loss(outputs, targets)
                 averager.begin(examples, size.examples)
                 if late and comm.rank == comm.size - 1:
@@ -364,14 +442,26 @@ def _worked(
                 averager.finish()
             gradients = [None if p.grad is None else p.grad.clone() for p in parameters]
             left.steps.append(RankStep(inputs, targets, gradients))
-            left.unwaited.extend(watch.close())
-            left.reduced.append(watch.reduced[:])
-            watch.reduced.clear()
+            watch.close(left)
             with torch.no_grad():
                 for p in parameters:
                     if p.grad is not None:
                         p -= RATE * p.grad
+    place = {p: i for i, p in enumerate(parameters)}
+    left.cut.extend([place.get(p, -1) for p in each] for each in buckets)
     left.parameters.extend(p.detach() for p in parameters)
     left.borrowed.extend(watch.borrowed)
     left.raised.extend(watch.raised)
     return left
+
+
+def _is_tensor(given: Any) -> bool:
+    return isinstance(given, torch.Tensor)
+
+
+def _copied(given: Any) -> Any:
+    return given.detach().clone() if _is_tensor(given) else given
+
+
+def _nbytes(given: Any) -> int:
+    return given.nbytes if _is_tensor(given) else 0

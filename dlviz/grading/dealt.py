@@ -22,6 +22,11 @@ def fresh() -> torch.Generator:
     return torch.Generator().manual_seed(secrets.randbits(63))
 
 
+def drawn(*shape: int) -> torch.Tensor:
+    """Normal numbers in float64. Draw them before the program runs."""
+    return torch.randn(*shape, generator=fresh(), dtype=torch.float64)
+
+
 class Dealt(Generic[T]):
     """Each rank's share. All ranks get all of them; taking its own, a rank forgets the others'."""
 

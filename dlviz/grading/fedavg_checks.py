@@ -31,6 +31,7 @@ from dlviz.grading.fedavg_hints import (
     why_average,
     why_begin,
     why_counted,
+    why_gradient,
     why_rows,
 )
 from dlviz.grading.fedavg_model import STEP, DigitsOf, Problem
@@ -68,7 +69,7 @@ __all__ = [
 ]
 NUMBER = 8  # bytes
 SPARE = 1.1  # times the bytes of the weights that a message may have: with a number of its own
-SLACK = 0.005  # s within which a round ends when it is over
+SLACK = 0.0005  # s within which a round ends when it is over: half of what one message takes
 CLIENTS, DIGITS, GOAL = 5, 500, 0.9  # of an experiment
 COHORTS = ((3, 2, 2, 4), (2, 3, 1, 6), (4, 2, 1, 5))  # clients, rounds, epochs, batch
 R = TypeVar("R", bound=Rehearsal)
@@ -126,7 +127,13 @@ def _check_counted(ran: Averaged, client: int) -> None:
             f"computed {number(len(own.asked), 'gradient')}",
             f"{wanted}: {number(size.rounds, 'round')} x {epochs_of(size.epochs)} x "
             f"{number(batches, 'batch')}",
-            why_counted(len(own.asked), wanted, size.epochs, batches, size.rounds),
+            why_counted(
+                [len(rows) for _, rows, _ in own.asked],
+                ran.problem.counts[client],
+                size.batch,
+                size.epochs,
+                size.rounds,
+            ),
         )
     if len(own.steps) != wanted:
         raise CheckFailed(
@@ -173,8 +180,8 @@ def _check_steps(ran: Averaged, client: int, r: int) -> None:
     steps = ran.of_round(client, own.steps, r)
     begin = asked[0][0]
     if not same(begin, ran.before(r)):
-        last = ran.ends(r - 1)[client] if r else None
-        said, hint = why_begin(client, begin, last, ran.problem.weights(client))
+        last = ran.of_round(client, own.steps, r - 1)[-1].after if r else None
+        said, hint = why_begin(begin, ran.before(r), last, own.start)
         raise CheckFailed(
             f"{where} begins round {r} with other weights than the server has: {said}",
             "all clients begin a round with the server's weights",
@@ -189,6 +196,18 @@ def _check_steps(ran: Averaged, client: int, r: int) -> None:
             else "its velocity comes from elsewhere: the weights alone are averaged and sent.",
         )
     for i, ((weights, _, gradient), step) in enumerate(zip(asked, steps, strict=True)):
+        if i and not same(step.velocity, ran.follows(steps[i - 1])):
+            still = not step.velocity.any()
+            raise CheckFailed(
+                f"{where} makes step {i} of round {r} with another velocity than its step {i - 1} "
+                "left" + (": zero" if still else ""),
+                "one optimizer for all steps of a round",
+                "sgd() makes an optimizer that stands still. How often is it called in a round: "
+                "inside which loop does it stand?"
+                if still
+                else "the velocity is the optimizer's own. What has changed it, or which optimizer "
+                "has made that step?",
+            )
         after = steps[i - 1].after if i else begin
         if not (same(weights, after) and same(step.before, after)):
             still = same(weights, begin)
@@ -200,10 +219,12 @@ def _check_steps(ran: Averaged, client: int, r: int) -> None:
                 "data.gradient gets?",
             )
         if not same(step.gradient, gradient):
+            known = [each[2] for each in asked[: i + 1]]
+            said, hint = why_gradient(step.gradient, known, len(asked[i][1]))
             raise CheckFailed(
-                f"{where} makes step {i} of round {r} by something else than its gradient",
+                f"{where} makes step {i} of round {r} by {said}",
                 "optimizer.step(weights, gradient) with the gradient as it is",
-                "what has become of the gradient between the two calls?",
+                hint,
             )
 
 
@@ -220,8 +241,8 @@ def check_average(ran: Averaged) -> None:
             "better than they are.",
         )
     for client in ran.problem.clients:
-        _check_counted(ran, client)
         _check_heard(ran, client)
+        _check_worked(ran, client)
     counts = ran.problem.clients
     for r in range(ran.size.rounds):
         ends, seen, before = ran.ends(r), ran.left[0].tested[r], ran.before(r)
@@ -249,10 +270,25 @@ def _check_heard(ran: Averaged, client: int) -> None:
         )
 
 
-@of_rounds("weights go out once a round, and one update comes back", points=2)
+def _check_worked(ran: Averaged, client: int) -> None:
+    """That a client answers in each round, after steps: these say which weights it has then."""
+    made, own = len(ran.answers(client)), ran.left[client]
+    if made != ran.size.rounds:
+        raise CheckFailed(
+            f"{ran.size}, client {client} has computed {number(len(own.asked), 'gradient')}, made "
+            f"{number(len(own.steps), 'step')}, and sent {number(made, 'answer')} after new steps",
+            f"steps and an answer in each of the {number(ran.size.rounds, 'round')}",
+            "a client sends what its local work has made of the weights, once a round. Is that "
+            "after all of its steps?"
+            if own.steps
+            else "a gradient moves the weights when optimizer.step(weights, gradient) is called.",
+        )
+
+
+@of_rounds("weights go out to all once a round, and one update comes back", points=2)
 def check_bytes(ran: Averaged) -> None:
-    """By the messages of the Trace: each client gets the bytes of the weights once a round, and
-    sends as many back."""
+    """By the messages of the Trace: each client gets the bytes of the weights once a round, before
+    the server waits for anybody, and sends as many back."""
     weights = NUMBER * ran.problem.net.size
     rounds, messages = ran.size.rounds, ran.trace.messages
     aside = (messages.src != 0) & (messages.dst != 0)
@@ -273,6 +309,31 @@ def check_bytes(ran: Averaged) -> None:
                     f"{rounds * weights}: {number(rounds, 'round')} x {weights} bytes of {what}",
                     _why_bytes(seen / weights, rounds, bool(src)),
                 )
+    _check_at_once(ran)
+
+
+def _check_at_once(ran: Averaged) -> None:
+    """That all have their weights before the first answer of a round is received, where each round
+    has one message to each client and one back."""
+    messages = [*ran.trace.messages.rows()]
+    sent = {k: sorted(m.sent for m in messages if m.dst == k) for k in ran.problem.clients}
+    taken = {
+        k: sorted(m.received or math.inf for m in messages if m.src == k)
+        for k in ran.problem.clients
+    }
+    if {len(each) for each in (*sent.values(), *taken.values())} != {ran.size.rounds}:
+        return
+    for r in range(ran.size.rounds):
+        first = min(taken, key=lambda k: taken[k][r])
+        last = max(sent, key=lambda k: sent[k][r])
+        if sent[last][r] > taken[first][r]:
+            raise CheckFailed(
+                f"{ran.size}, in round {r} client {last} is sent its weights when client {first} "
+                "has answered",
+                "all have the weights before the server waits for an answer, and work at the same "
+                "time",
+                "a client without weights does nothing. Which loop asks, and which one waits?",
+            )
 
 
 def _why_bytes(times: float, rounds: int, back: bool) -> str:
@@ -295,7 +356,7 @@ def _why_bytes(times: float, rounds: int, back: bool) -> str:
     "a fraction of the clients, each as likely as any other",
     points=2,
     size=SelectSize,
-    sizes=((4, 0.5), (10, 0.3), (6, 0.1), (7, 0.4)),
+    sizes=((7, 0.4), (4, 0.5), (7, 0.3), (6, 0.1)),
     run=lambda programs, sizes: at_each(sizes, lambda size: selected(programs[0], size)),
 )
 def check_select(tried: Selected) -> None:
@@ -314,7 +375,7 @@ def check_select(tried: Selected) -> None:
             raise CheckFailed(
                 f"{size}, select returns {each} of {names}",
                 f"{number(wanted, 'client')}, each once, of those that are given",
-                _why_chosen(each, wanted, names),
+                _why_chosen(each, size),
             )
     if not repeats:
         raise CheckFailed(
@@ -349,14 +410,25 @@ def _check_fair(size: SelectSize, draws: Sequence[Sequence[Any]]) -> None:
         )
 
 
-def _why_chosen(each: Sequence[int], wanted: int, names: Sequence[int]) -> str:
-    if {*each} - {*names}:
+def _why_chosen(each: Sequence[int], size: SelectSize) -> str:
+    exact = size.fraction * size.clients
+    if {*each} - {*size.names}:
         return "the clients' numbers may have gaps: who is not in the list is not there."
     if len({*each}) < len(each):
         return "a client has one update a round: which draw puts nobody back?"
     if not each:
-        return "a fraction of a few clients may be less than one. Who trains then?"
-    return "round(fraction * how many there are), and never less than one."
+        return f"{size.fraction:g} x {size.clients} is {exact:.3g}. Who trains then?"
+    if len(each) == size.clients:
+        return "these are all that are given. What is `fraction` for?"
+    if len(each) in (math.floor(exact), math.ceil(exact)):
+        return (
+            f"{size.fraction:g} x {size.clients} is {exact:.3g}: round gives the number that is "
+            "nearest, int and ceil go one way."
+        )
+    return (
+        f"round({size.fraction:g} x {size.clients}) is {size.wanted}, and there is never less than "
+        "one. Does each path through the function draw as many?"
+    )
 
 
 # -- a deadline ------------------------------------------------------------------------------------
@@ -393,8 +465,11 @@ def check_deadline(ran: Timed) -> None:
                 f"{missed[0]} has not answered",
                 f"the server waits until {1000 * (over - each.begin):.0f} ms, as long as somebody "
                 "may answer in time",
-                "whose answers does the round count: those of this round, of clients that were "
-                "asked?",
+                "an update of an earlier round has come meanwhile. Is it taken for the answer that "
+                "this round waits for?"
+                if _late(ran, each)
+                else "how many answers does a round wait for, and what ends that loop before the "
+                "deadline?",
             )
 
 
@@ -483,7 +558,13 @@ def check_no_hang(ran: Timed) -> None:
     that owe nothing, and leaves no update on its way."""
     _check_tested(ran)
     server = ran.left[0]
-    for each, free in zip(ran.rounds, server.free, strict=False):
+    if len(server.free) != ran.size.rounds:
+        raise CheckFailed(
+            f"{ran.size}, choose is called {number(len(server.free), 'time')}",
+            f"once in each of the {number(ran.size.rounds, 'round')}",
+            "whom a round asks is what choose returns, of those that owe no update.",
+        )
+    for each, free in zip(ran.rounds, server.free, strict=True):
         earlier = [other for other in ran.rounds if other.number < each.number]
         owing = {c for other in earlier for c in other.asked if other.taken[c] > each.begin}
         wanted = sorted({*ran.problem.clients} - owing)
@@ -637,7 +718,7 @@ def _digits(parts: Sequence[torch.Tensor], rate: float, momentum: float) -> Prob
     own = torch.arange(len(train[1]), len(labels))
     rows = dict(enumerate([own, *parts]))
     counts = {rank: len(each) for rank, each in rows.items()}
-    return DigitsOf(counts, 0, (64, 32, 10), rate, momentum, rows, images, labels)
+    return DigitsOf(counts, (64, 32, 10), rate, momentum, rows, images, labels)
 
 
 def _stopped(kind: type[R], failed: CheckFailed, clients: int) -> R:

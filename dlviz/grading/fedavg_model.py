@@ -11,7 +11,6 @@ led. The numbers are float64.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from dlviz.cluster import Comm
+from dlviz.grading.dealt import drawn, fresh
 from dlviz.models import MLP
 
 Data = tuple[torch.Tensor, torch.Tensor]
@@ -56,10 +56,10 @@ class FlatNet:
 
 @dataclass(frozen=True)
 class Problem:
-    """Random examples, of each rank so many, for a network that no notebook shows."""
+    """Examples, of each rank so many, for a network that no notebook shows. They are random: each
+    rank draws its own, once."""
 
-    counts: Mapping[int, int]  # examples by rank; those of rank 0 are to test with
-    seed: int
+    counts: Mapping[int, int]  # by rank; those of rank 0 are to test with
     widths: tuple[int, ...] = (3, 4, CLASSES)
     rate: float = 0.125
     momentum: float = 0.5
@@ -75,15 +75,13 @@ class Problem:
 
     def data(self, rank: int) -> Data:
         """Inputs and labels of a rank's examples."""
-        drawn = _generator(self.seed, rank)
         count = self.counts[rank]
-        inputs = torch.randn(count, self.widths[0], generator=drawn, dtype=torch.float64)
-        return inputs, torch.randint(self.widths[-1], (count,), generator=drawn)
+        labels = torch.randint(self.widths[-1], (count,), generator=fresh())
+        return drawn(count, self.widths[0]), labels
 
     def weights(self, rank: int) -> torch.Tensor:
         """Those that a rank begins with: the server's, and on a client some older ones."""
-        drawn = _generator(self.seed, 1000 + rank)
-        return torch.randn(self.net.size, generator=drawn, dtype=torch.float64) / 2
+        return drawn(self.net.size) / 2
 
 
 @dataclass(frozen=True)
@@ -98,12 +96,8 @@ class DigitsOf(Problem):
         return self.images[self.rows[rank]], self.labels[self.rows[rank]]
 
     def weights(self, rank: int) -> torch.Tensor:
-        net = MLP(self.widths, self.seed + rank, torch.float64)
+        net = MLP(self.widths, rank, torch.float64)
         return parameters_to_vector(net.parameters()).detach()
-
-
-def _generator(seed: int, rank: int) -> torch.Generator:
-    return torch.Generator().manual_seed(random.Random(f"{seed} {rank}").getrandbits(62))
 
 
 @dataclass
@@ -119,11 +113,15 @@ class LocalStep:
 
 @dataclass
 class Noted:
-    """What one rank did: the weights and rows of each gradient and the gradient, its steps, the
-    number of optimizers that it made, and the weights that it tested."""
+    """What one rank did: the weights that it began with, the weights and rows of each gradient and
+    the gradient, its steps, how many of them it had made at each message to the server, the number
+    of optimizers that it made, and the weights that it tested."""
 
+    start: torch.Tensor
+    data: Data
     asked: list[tuple[torch.Tensor, list[int], torch.Tensor]] = field(default_factory=list)
     steps: list[LocalStep] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
     optimizers: int = 0
     tested: list[torch.Tensor] = field(default_factory=list)
     in_full: bool = True  # not in a long run, which notes the tested weights alone
@@ -138,7 +136,7 @@ class RankExamples:
     def __init__(self, comm: Comm, problem: Problem, noted: Noted):
         self._comm = comm
         self._net = problem.net
-        self._inputs, self._labels = problem.data(comm.rank)
+        self._inputs, self._labels = noted.data
         self._noted = noted
 
     def __len__(self) -> int:

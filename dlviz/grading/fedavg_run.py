@@ -75,7 +75,9 @@ class Cohort:
     epochs: int
     batch: int
 
-    trivial = False
+    @property
+    def trivial(self) -> bool:
+        return self.clients == 1  # whose weights are any mean
 
     def __str__(self) -> str:
         return (
@@ -100,7 +102,9 @@ class SelectSize:
     clients: int
     fraction: float
 
-    trivial = False
+    @property
+    def trivial(self) -> bool:
+        return self.wanted == self.clients
 
     def __str__(self) -> str:
         return f"of {number(self.clients, 'client')} a fraction of {self.fraction:g}"
@@ -176,8 +180,7 @@ def joined(clients: int, step: float, factors: tuple[float, ...] | None = None) 
 
 def problem_of(clients: int) -> Problem:
     """Random examples, more than ten of each client, no two of which have as many."""
-    counts = {rank: 10 + 7 * rank * rank % 23 for rank in range(1, clients + 1)}
-    return Problem({0: 9, **counts}, DRAW.getrandbits(30))
+    return Problem({0: 9, **{k: 10 + 7 * k * k % 23 for k in range(1, clients + 1)}})
 
 
 class FederatedGuard(Guard):
@@ -266,17 +269,25 @@ class Averaged:
 
     def before(self, r: int) -> torch.Tensor:
         """The server's weights before a round."""
-        return self.left[0].tested[r - 1] if r else self.problem.weights(0)
+        return self.left[0].tested[r - 1] if r else self.left[0].start
+
+    def answers(self, client: int) -> list[int]:
+        """How many steps a client had made at each message that came after some."""
+        return sorted({*self.left[client].answers} - {0})
 
     def steps(self, r: int) -> dict[int, Sequence[LocalStep]]:
-        """Of each client in a round."""
+        """Of each client those before its answer in a round, and after the one before."""
         return {
-            client: self.of_round(client, self.left[client].steps, r)
+            client: self.left[client].steps[slice(*[0, *self.answers(client)][r : r + 2])]
             for client in self.problem.clients
         }
 
+    def follows(self, step: LocalStep) -> torch.Tensor:
+        """The velocity of the optimizer after a step."""
+        return self.problem.momentum * step.velocity + step.gradient
+
     def ends(self, r: int) -> dict[int, torch.Tensor]:
-        """The weights of each client after its last step of a round."""
+        """The weights with which each client has answered in a round."""
         return {client: steps[-1].after for client, steps in self.steps(r).items()}
 
     def changes(self, r: int) -> dict[int, torch.Tensor]:
@@ -313,9 +324,13 @@ def averaged(
 def _average(
     comm: Comm, server: Program, client: Program, size: Cohort, problem: Problem, in_full: bool
 ) -> Noted:
-    noted = Noted(in_full=in_full)
-    data, weights = RankExamples(comm, problem, noted), problem.weights(comm.rank)
-    torch.manual_seed(problem.seed + comm.rank)
+    noted = Noted(problem.weights(comm.rank), problem.data(comm.rank), in_full=in_full)
+    data, weights = RankExamples(comm, problem, noted), noted.start.clone()
+    torch.seed()  # another order of rows on each client and each run
+    if comm.rank:
+        _note_answers(comm, noted)
+    elif comm.machine is None:
+        _draw_who_answers(comm)
     guard = FederatedGuard(comm)
     comm.barrier()  # which all leave at the same time, by the device's clock too
     with guard.watching() if in_full else nullcontext():
@@ -326,6 +341,30 @@ def _average(
             client(comm, weights, data, size.rounds, size.epochs, size.batch, sgd)
     guard.leave(noted)
     return noted
+
+
+def _note_answers(comm: Comm, noted: Noted) -> None:
+    """Note at each message how many steps the client has made."""
+
+    def sending(call: Program, *args: Any, **kwargs: Any) -> Any:
+        noted.answers.append(len(noted.steps))
+        return call(*args, **kwargs)
+
+    comm.send, comm.isend = partial(sending, comm.send), partial(sending, comm.isend)
+
+
+def _draw_who_answers(comm: Comm) -> None:
+    """Where the server takes whichever message comes first, and several clients have been sent
+    weights that they have not answered, draw whose it is: never the first client's of them."""
+    owed, recv = _count_owed(comm), comm.recv
+
+    def receive(tensor: Any, src: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(src, int):
+            may = sorted(k for k, count in owed.items() if count > 0 and (src is None or k in src))
+            src = DRAW.choice(may[1:]) if len(may) > 1 else src
+        return recv(tensor, src, *args, **kwargs)
+
+    comm.recv = receive
 
 
 # -- who takes part --------------------------------------------------------------------------------
@@ -416,7 +455,7 @@ class Timed:
 
     def after(self, r: int) -> torch.Tensor:
         """The server's weights after a round; before the first one of -1."""
-        return self.problem.weights(0) if r < 0 else self.left[0].tested[r]
+        return self.left[0].start if r < 0 else self.left[0].tested[r]
 
     @cached_property
     def rounds(self) -> list[RoundSeen]:
@@ -495,8 +534,8 @@ class Chooser:
 def _serve(
     comm: Comm, program: Program, size: Stragglers, problem: Problem, choose: Program | None
 ) -> Asking:
-    noted = Asking()
-    data, weights = RankExamples(comm, problem, noted), problem.weights(0)
+    noted = Asking(problem.weights(comm.rank), problem.data(comm.rank))
+    data, weights = RankExamples(comm, problem, noted), noted.start.clone()
     comm.barrier()
     if comm.rank:
         return _phone(comm, problem, noted)
@@ -539,7 +578,7 @@ def _count_owed(comm: Comm) -> Counter[int]:
 def _phone(comm: Comm, problem: Problem, noted: Asking) -> Asking:
     """A client's part: it does a step with all its examples for each message, until the server
     names a round before the first."""
-    net, (inputs, labels) = problem.net, problem.data(comm.rank)
+    net, (inputs, labels) = problem.net, noted.data
     assert comm.machine is not None
     message = torch.empty(1 + net.size, dtype=torch.float64)
     while True:

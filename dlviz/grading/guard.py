@@ -12,6 +12,7 @@ are ready-made code, too.
 from __future__ import annotations
 
 import _thread
+import dis
 import gc
 import inspect
 import os
@@ -223,7 +224,7 @@ def reached(frame: Any, event: str, argument: Any) -> str:
     if event != "call":
         return ""
     if not file.startswith(LIBRARIES):
-        found = REACHES.intersection(code.co_names)
+        found = REACHES.intersection(code.co_names) and _attributes(code) & REACHES
         return f"{min(found)}, {shown_line(line_of(frame))}" if found and _is_program(frame) else ""
     if file not in READERS and not file.startswith(CHECKS):
         return ""
@@ -235,6 +236,11 @@ def reached(frame: Any, event: str, argument: Any) -> str:
         part = re.sub(r"^.*/|\.py$", "", file)
         return f"{part}.{code.co_qualname}, {shown_line(line_of(frame.f_back or frame))}"
     return ""
+
+
+def _attributes(code: Any) -> set[str]:
+    """The names of the attributes that it reads."""
+    return {each.argval for each in dis.get_instructions(code) if "ATTR" in each.opname}
 
 
 def _is_program(frame: Any) -> bool:

@@ -44,7 +44,7 @@ START = (
     "from dlviz.grading import judge; judge.serve()"
 )
 LONGEST = 60  # characters of a folder in which a socket may lie, whose whole path has 107 at most
-PATIENCE = 60.0  # s until a judge that was started answers
+PATIENCE = 300.0  # s until a judge that was started answers; a busy machine takes its time
 NONCE = 32  # bytes
 LENGTH = struct.Struct("=q")
 

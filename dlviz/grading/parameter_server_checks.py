@@ -25,6 +25,7 @@ from dlviz.grading.parameter_server_hints import (
     why_counted,
     why_held,
     why_memory,
+    why_no_update,
     why_weights,
 )
 from dlviz.grading.parameter_server_rules import Clocks
@@ -37,6 +38,7 @@ from dlviz.grading.parameter_server_run import (
     Team,
     Worked,
     events,
+    gradient_of,
     served,
     worked,
 )
@@ -57,10 +59,6 @@ __all__ = [
 Workers = Ran[Team, Worked]
 Server = Ran[Service, Served]
 INF = math.inf
-NOT_WRITTEN = (
-    "a gradient counts when the shared tensor is changed, in place (-= or copy_), while the rank "
-    "holds the lock. Is it?"
-)
 
 
 def on_ranks(programs: Sequence[Program], sizes: Sequence[Team]) -> Mapping[Team, Any]:
@@ -81,23 +79,25 @@ of_server = partial(check, size=Service, run=on_server)
 @locked(
     "no update is lost: the weights are those of one process",
     points=4,
-    sizes=((2, 4), (3, 3), (4, 4), (1, 2)),
+    sizes=((3, 3), (2, 4), (4, 4), (1, 2)),
 )
 def check_lock(ran: Workers) -> None:
     """One process makes the updates in the order of the lock, each by the gradient at the weights
     that its rank has read last: every update leads to the same weights, to the last bit."""
-    weights, ranks = ran.layer.start, range(ran.size.ranks)
+    weights, ranks = ran.start, range(ran.size.ranks)
     _check_steps(ran)
     asked, made = ([0] * ran.size.ranks for _ in range(2))
     seen = [weights for _ in ranks]  # what each rank has read last
     due: list[list[torch.Tensor]] = [[] for _ in ranks]  # the gradient that is in no update yet
+    made_of: list[list[torch.Tensor]] = [[] for _ in ranks]  # all gradients of each rank
     for what, rank in _in_order(ran):
         own, step = ran.left[rank], asked[rank] - 1
         if what == "hold":
             seen[rank] = weights
         elif what == "gradient":
             _check_copy(ran, rank, own.asked[asked[rank]], seen[rank])
-            due[rank] = [ran.layer.gradient(seen[rank], rank, asked[rank])]
+            due[rank] = [gradient_of(seen[rank], own.examples[asked[rank]])]
+            made_of[rank] += due[rank]
             asked[rank] += 1
         elif not due[rank]:
             raise CheckFailed(
@@ -109,7 +109,7 @@ def check_lock(ran: Workers) -> None:
             gradient, after = due[rank].pop(), own.after[made[rank]]
             moved = weights - RATE * gradient
             if not torch.equal(after, moved):
-                said, hint = why_memory(after, weights, own.asked[step], gradient, RATE)
+                said, hint = why_memory(after, weights, own.asked[step], made_of[rank], RATE)
                 raise CheckFailed(
                     f"{ran.size}, in step {step} rank {rank} leaves {said}",
                     "the weights that are there when it has the lock, less lr times its gradient",
@@ -117,6 +117,12 @@ def check_lock(ran: Workers) -> None:
                 )
             weights = moved
             made[rank] += 1
+    if not all(torch.equal(own.memory, weights) for own in ran.left):
+        raise CheckFailed(
+            f"{ran.size}, the shared tensor holds other weights in the end",
+            "those that the last update has left",
+            "what has written to the weights beside the updates under the lock?",
+        )
 
 
 def _in_order(ran: Workers) -> list[tuple[str, int]]:
@@ -151,7 +157,7 @@ def _check_steps(ran: Workers) -> None:
                 f"{ran.size}, rank {rank} has computed {number(len(own.asked), 'gradient')} and "
                 f"made {number(len(own.after), 'update')}",
                 "one update for each gradient",
-                NOT_WRITTEN,
+                why_no_update(len(own.after), own.unlocked, own.replaced),
             )
 
 
@@ -180,14 +186,19 @@ def _check_copy(ran: Workers, rank: int, given: torch.Tensor, seen: torch.Tensor
 @locked(
     "the lock is not held while a gradient is computed",
     points=2,
-    sizes=((2, 3), (3, 2), (4, 2)),
+    sizes=((3, 2), (2, 3), (4, 2)),
 )
 def check_parallel(ran: Workers) -> None:
     """No gradient lies inside a hold of the lock by its rank: ranks compute at the same time."""
-    _check_asked(ran)
-    if not any(own.after for own in ran.left):
+    if not all(own.asked for own in ran.left):
+        _check_asked(ran)
+    if torch.equal(ran.left[0].memory, ran.start):
+        unlocked = sum(own.unlocked for own in ran.left)
+        replaced = sum(own.replaced for own in ran.left)
         raise CheckFailed(
-            f"{ran.size}, the weights have not changed", "updates of the weights", NOT_WRITTEN
+            f"{ran.size}, the weights have not changed",
+            "updates of the weights",
+            why_no_update(0, unlocked, replaced),
         )
     spans = ran.trace.spans
     holds = spans[(spans.kind == "lock") & (spans.name == "hold")]
@@ -244,26 +255,27 @@ def check_pushes(ran: Server) -> None:
 @of_server(
     "the answers are the weights of one process",
     points=3,
-    sizes=((2, 4, 2), (3, 2, INF), (3, 3, 1), (1, 3, 1)),
+    sizes=((3, 3, 0), (2, 4, 2), (3, 2, INF), (1, 3, 1)),
 )
 def check_weights(ran: Server) -> None:
     """One process applies the pushes in the order in which they came, each by the gradient at the
     weights that its worker had got: every answer holds the same weights, to the last bit."""
     check_pushes.judge(ran)
-    layer, workers = ran.layer, ran.size.pushes
-    versions = [layer.start]
-    has = dict.fromkeys(workers, layer.start)
+    workers, versions = ran.size.pushes, [ran.start]
+    pushed: list[tuple[int, torch.Tensor]] = []
+    has = dict.fromkeys(workers, ran.start)
     steps, own = dict.fromkeys(workers, 0), dict.fromkeys(workers, 0)
     for what, worker in events(ran.trace):
         step = steps[worker]
         if what == "push":
-            gradient = layer.gradient(has[worker], worker, step)
+            gradient = gradient_of(has[worker], ran.left[worker].examples[step])
             versions.append(versions[-1] - RATE * gradient)
+            pushed.append((worker, gradient))
             own[worker] = len(versions) - 1
         elif what == "reply":
             got = ran.left[worker].got[step]
             if not torch.equal(got, versions[-1]):
-                said, hint = why_weights(got, versions, own[worker])
+                said, hint = why_weights(got, versions, own[worker], pushed, RATE)
                 raise CheckFailed(
                     f"{ran.size}, the answer to push {step} of worker {worker} is {said}",
                     f"the weights after {number(len(versions) - 1, 'update')}, all until then",
@@ -276,11 +288,11 @@ def check_weights(ran: Server) -> None:
 @of_server(
     "a worker goes on while it is no more than the bound ahead of the slowest",
     points=4,
-    sizes=((2, 5, 2), (3, 3, 2, 2), (3, 2, 0, 1), (4, 2, 1, 4)),
+    sizes=((3, 3, 2, 2), (2, 5, 2, 1), (3, 2, 0, 1), (4, 2, 1, 4)),
 )
 def check_bound(ran: Server) -> None:
-    """With a worker that begins late, or pushes only when no other may: nobody is answered who is
-    more than the bound ahead, and everybody else is, before the next push is taken."""
+    """With a worker that pushes only when no other may: nobody is answered who is more than the
+    bound ahead, and everybody else is, before the next push is taken."""
     _check_answers(ran)
     clocks, ahead = Clocks(ran.size.pushes, ran.size.bound), []
     for event in events(ran.trace):
@@ -314,7 +326,8 @@ def check_order(ran: Server) -> None:
     sizes=((2, 4, 2), (3, 1, 0), (3, 2, INF), (1, 3, 0)),
 )
 def check_no_hang(ran: Server) -> None:
-    """The server and all workers return, though one begins late and some push more than others."""
+    """The server and all workers return, though some push more than others, and nobody knows who
+    comes next."""
     _check_answers(ran)
     if faults := ran.left[0].faults:
         raise CheckFailed(

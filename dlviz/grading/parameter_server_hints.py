@@ -10,7 +10,9 @@ import torch
 from dlviz.cluster.stuck.waits import SENDS, Wait
 from dlviz.grading.feedback import listed, number
 from dlviz.grading.parameter_server_rules import Clocks, Event
+from dlviz.grading.solved import CLOSE, solved
 
+OF_WHAT = "the gradient's part is taken off the weights (-=), and does not replace them."
 HOW_MANY = "how many pushes come in all? pushes[worker] says how many of each worker."
 
 
@@ -21,9 +23,12 @@ def why_stuck(clocks: Clocks, done: Sequence[Event], server: Wait | None) -> tup
         clocks.note(event)
     if server is None:
         if clocks.held:
+            ended = all(each not in clocks.going for each in clocks.held)
             return f"the server has returned, and {_not_answered(clocks)}", (
-                "every push is answered, the last one of each worker too: who is still held when "
-                "the last push has come?"
+                "the last push of a worker is answered too, at once. Has a line for those that are "
+                "done taken it out of those that are looked at, or passed it by?"
+                if ended
+                else "every push is answered: who is still held when the last push has come?"
             )
         left = sum(clocks.pushes.values()) - sum(clocks.clock.values())
         come = f"{number(left, 'push')} {'is' if left == 1 else 'are'} still to come"
@@ -51,9 +56,15 @@ def why_held(clocks: Clocks) -> str:
     worker = clocks.last if clocks.last in waiting else waiting[0]
     everyone = min(clocks.clock.values())  # of those too that have pushed all
     if worker not in clocks.going:
+        if clocks.clock[worker] - everyone <= clocks.bound:
+            return (
+                f"worker {worker} has pushed its last gradient, and the bound does not hold it "
+                "either. Is it among the workers that are looked at after a push, or has a line "
+                "for those that are done taken it out, or passed it by?"
+            )
         return (
-            f"worker {worker} has pushed its last gradient: it starts no further iteration, so "
-            "nothing can keep it from being answered."
+            f"worker {worker} has pushed its last gradient: it starts no further iteration, so the "
+            "bound does not hold it."
         )
     if clocks.clock[worker] - everyone > clocks.bound:
         return (
@@ -102,9 +113,16 @@ def why_counted(made: int, pushed: int, of_all: int) -> str:
     return "a gradient is in the weights more than once: where is update called?"
 
 
-def why_weights(got: torch.Tensor, versions: Sequence[torch.Tensor], own: int) -> tuple[str, str]:
+def why_weights(
+    got: torch.Tensor,
+    versions: Sequence[torch.Tensor],
+    own: int,
+    pushed: Sequence[tuple[int, torch.Tensor]],
+    rate: float,
+) -> tuple[str, str]:
     """What an answer is that is not the last of the `versions` of the weights, and a hint. Version
-    `own` is the first that holds the worker's gradient."""
+    `own` is the first that holds the worker's gradient; `pushed` are the gradients until then, each
+    with its worker."""
     for i, each in enumerate(versions):
         if torch.equal(got, each):
             if i < own:
@@ -116,9 +134,66 @@ def why_weights(got: torch.Tensor, versions: Sequence[torch.Tensor], own: int) -
                 "a worker that was held gets the weights as they are when it is answered. Were "
                 "they copied before?"
             )
-    return "no weights that the updates lead to", (
-        "with which tensor is update called, and does that still hold the gradient of this worker "
-        "then? A push that is received into it replaces what it held."
+    worker, gradient = pushed[own - 1]
+    for other, each in pushed[::-1]:
+        if torch.equal(got, each):
+            whose = "its own gradient" if each is gradient else f"the gradient of worker {other}"
+            return f"{whose}, and no weights", (
+                "what is sent is the tensor that a push was received into. The answer to a push "
+                "is the weights."
+            )
+    found = solved(got, [versions[0], *(-rate * each for _, each in pushed)])
+    if found is None:
+        return "no weights that the updates lead to", (
+            "what is done to the weights beside update(worker, gradient), or to the gradient "
+            "before it?"
+        )
+    start, *times = found
+    if abs(start - 1) > CLOSE:
+        return f"{start:.3g} times the weights at the start, with updates", (
+            "update changes the weights in place, and they are sent as they are. What else is "
+            "added to them, or multiplied?"
+        )
+    odd = [
+        f"that of worker {other} ({'this' if i == own - 1 else f'push {i + 1} of all'}) "
+        f"{each:.3g} times"
+        for i, ((other, _), each) in enumerate(zip(pushed, times, strict=True))
+        if abs(each - 1) > CLOSE
+    ]
+    said = f"the weights with each gradient until then but {listed(odd)}"
+    if abs(times[own - 1]) < CLOSE:
+        return said, (
+            f"the gradient of worker {worker} is not in them, and another one is in its place: a "
+            "push that is received into a tensor replaces what that held. What is in it when "
+            "update is called?"
+        )
+    return said, (
+        "each gradient is in the weights once, by update(worker, gradient) alone. Which other line "
+        "changes the weights, or the gradient?"
+    )
+
+
+def why_no_update(made: int, unlocked: int, replaced: int) -> str:
+    """Why a rank has made so many updates, fewer than its gradients, having written to the shared
+    tensor without the lock, and put another one in its place, so often."""
+    if replaced:
+        return (
+            "`shared.tensor = ...` gives that name to a new tensor on this rank, and the ranks "
+            "share the old one. It is changed in place, by -= or copy_."
+        )
+    if unlocked:
+        return (
+            "the shared tensor was written to while this rank did not hold the lock, and such an "
+            "update is lost. Inside which `with` does it belong?"
+        )
+    if made:
+        return (
+            "there are gradients that are in no update, or several in one: how often is the lock "
+            "taken in a step, and does each time change the weights by one gradient?"
+        )
+    return (
+        "the rank has held the lock and left the shared tensor as it was. A copy (clone) may "
+        "change as it likes; which line changes shared.tensor, by -= or copy_?"
     )
 
 
@@ -126,21 +201,18 @@ def why_memory(
     after: torch.Tensor,
     before: torch.Tensor,
     read: torch.Tensor,
-    gradient: torch.Tensor,
+    gradients: Sequence[torch.Tensor],
     rate: float,
 ) -> tuple[str, str]:
-    """What a rank has put into the shared tensor instead of `before` less `rate` times `gradient`,
-    and a hint. `read` are the weights that the gradient was computed with."""
+    """What a rank has put into the shared tensor instead of `before` less `rate` times the last of
+    its `gradients`, and a hint. `read` are the weights that it was computed with."""
+    *earlier, gradient = gradients
     moved = -rate * gradient
     parts = {
         "the weights that it had read, moved by its gradient": (
             read + moved,
             "the other ranks' updates since then are overwritten. Of what is the gradient's part "
             "to be taken: of the copy, or of what is there now?",
-        ),
-        "the weights moved by its gradient twice": (
-            before + 2 * moved,
-            "how often is the gradient taken off in a step?",
         ),
         "the weights moved the other way": (
             before - moved,
@@ -154,6 +226,8 @@ def why_memory(
             read,
             "the other ranks' updates since then are overwritten. What is to be written?",
         ),
+        "its gradient's part alone": (moved, OF_WHAT),
+        "its gradient": (gradient, OF_WHAT),
     }
     right = before + moved
     if torch.allclose(after, right, rtol=1e-5, atol=1e-6):
@@ -164,10 +238,29 @@ def why_memory(
     for said, (tensor, hint) in parts.items():
         if torch.allclose(after, tensor, rtol=1e-12, atol=1e-15):
             return said, hint
-    return "other weights", (
-        "W - lr·g, with the weights W that are there now and the gradient g of this step: what "
-        "else is in it?"
-    )
+    since = [] if torch.equal(read, before) else [read]
+    found = solved(after, [before, moved, *since, *(-rate * each for each in earlier)])
+    if found is None:
+        return "other weights", (
+            "they are no sum of the weights and of this rank's gradients. What else is in it, or "
+            "which part of it is a product or a rounding?"
+        )
+    there, times, *others = found
+    said = f"{there:.3g} of the weights that are there, moved by its gradient {times:.3g} times"
+    copy = others.pop(0) if since else 0.0
+    if any(abs(each) > CLOSE for each in others):
+        return f"{said}, and by those of earlier steps", (
+            "they are in the weights already. What is added up from step to step, and where does "
+            "it begin anew?"
+        )
+    if abs(copy) > CLOSE:
+        return f"{said}, with {copy:.3g} of its copy", (
+            "the copy is to compute the gradient with. What is there now has the others' updates "
+            "in it: of that alone the gradient's part is taken."
+        )
+    if abs(there - 1) > CLOSE:
+        return said, "only lr times the gradient is taken off: what else shrinks the weights?"
+    return said, "how often is lr times the gradient taken off in a step, or by what is it divided?"
 
 
 def _not_answered(clocks: Clocks) -> str:

@@ -3,17 +3,17 @@
     work(shared, gradient, steps, lr)              on every rank: steps under the lock
     serve(comm, weights, update, pushes, bound)    on rank 0, for the workers 1, 2, ...
 
-The weights are those of a layer that no notebook shows, in float64. The shared tensor has its
-numbers only while the lock is held: a program that reads it without the lock gets none on every
-run. By turns, workers push in an order that is drawn before the run, in which one worker pushes
-when no other may: what the machine does meanwhile changes nothing.
+The weights are those of a layer that no notebook shows, in float64, on examples that each rank
+draws itself. The shared tensor has its numbers only while the lock is held: a program that reads it
+without the lock gets none on every run. Workers push in an order that is drawn before the run: in
+rounds, or so that one worker pushes when no other may. What the machine does meanwhile changes
+nothing.
 """
 
 from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -22,6 +22,7 @@ import torch
 
 from dlviz.cluster import Comm, DeadlockError, RunError
 from dlviz.grading.alone import ended_by, run_alone, why_ended
+from dlviz.grading.dealt import drawn
 from dlviz.grading.feedback import CheckFailed, listed, number, shown_line
 from dlviz.grading.guard import Guard, check_open
 from dlviz.grading.parameter_server_hints import why_stuck
@@ -37,7 +38,6 @@ INPUTS, OUTPUTS, EXAMPLES = 5, 4, 6
 FORWARD = 0.005  # s that it takes in a rehearsal; backward takes twice that
 GRADIENT, UPDATE, READ = 3 * FORWARD, 0.002, 0.001  # s that these take there
 MESSAGE = 0.001  # s that a message takes there
-LATE = 0.1  # s by which the last worker's first push comes late where a program must not mind
 DRAW = random.SystemRandom()
 TURN = 1  # the tag of what workers tell each other
 IN_ORDER = {"push": 0, "update": 1, "reply": 2}  # what the server does at one moment
@@ -45,12 +45,20 @@ WRITES = (
     "the weights are changed in place, by -= or copy_; a name that is set to a new tensor changes "
     "nothing of what the ranks share."
 )
+NO_INT = (
+    "bound may be math.inf, which no int is and no range takes. It is compared with as it is: "
+    "5 - 2 <= math.inf is true."
+)
 KNOWN = {  # hints by what stands in the message of a run that did not come to its end
     "holds this lock already": "one `with shared.lock()` stands inside another: a rank would wait "
     "for itself. Leave the one before the other.",
     "positional argument": "work gets (shared, gradient, steps, lr), serve gets (comm, weights, "
     "update, pushes, bound); update(worker, gradient) and gradient(weights) are called.",
     "requires grad": WRITES,
+    "has no attribute": "`with shared.lock():` takes the lock and gives it up when its lines are "
+    "over: there is nothing to acquire and nothing to release. The weights are shared.tensor.",
+    "infinity": NO_INT,
+    "cannot be interpreted as an integer": NO_INT,
     "there is no worker": "comm.recv(tensor) returns from whom the push came.",
 }
 
@@ -81,7 +89,8 @@ class Team:
 @dataclass(frozen=True)
 class Service:
     """A number of workers, of pushes of the first (each has `more` than the one before it), how far
-    a worker may be ahead, and which worker pushes only when no other may (0: they push at will)."""
+    a worker may be ahead, and which worker pushes only when no other may (0: they push in rounds,
+    each worker once)."""
 
     workers: int
     fewest: int
@@ -115,46 +124,46 @@ class Service:
         return {1 + i: self.fewest + i * self.more for i in range(self.workers)}
 
 
-@dataclass(frozen=True)
-class TanhLayer:
-    """What is trained: a layer with a tanh behind it."""
-
-    seed: int
-
-    @property
-    def start(self) -> torch.Tensor:
-        return _draw(f"{self.seed}", INPUTS * OUTPUTS)
-
-    def gradient(self, weights: torch.Tensor, rank: int, step: int) -> torch.Tensor:
-        """On the examples that the rank has in that step."""
-        given = _draw(f"{self.seed} {rank} {step}", EXAMPLES, INPUTS + OUTPUTS)
-        inputs, targets = given[:, :INPUTS], given[:, INPUTS:]
-        leaf = weights.detach().clone().requires_grad_()
-        with torch.enable_grad():
-            outputs = (inputs @ leaf.view(INPUTS, OUTPUTS)).tanh()
-            loss = torch.nn.functional.mse_loss(outputs, targets)
-        return torch.autograd.grad(loss, leaf)[0]
+def gradient_of(weights: torch.Tensor, examples: torch.Tensor) -> torch.Tensor:
+    """The gradient of a layer with a tanh behind it, at weights in one row; an example is inputs
+    and targets."""
+    inputs, targets = examples[:, :INPUTS], examples[:, INPUTS:]
+    leaf = weights.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        outputs = (inputs @ leaf.view(INPUTS, OUTPUTS)).tanh()
+        loss = torch.nn.functional.mse_loss(outputs, targets)
+    return torch.autograd.grad(loss, leaf)[0]
 
 
-def _draw(seed: str, *shape: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(random.Random(seed).getrandbits(62))
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+def start_weights() -> torch.Tensor:
+    return drawn(INPUTS * OUTPUTS)
 
 
-@dataclass(frozen=True)
+def drawn_examples(steps: int) -> list[torch.Tensor]:
+    """A rank's examples of each step."""
+    return [drawn(EXAMPLES, INPUTS + OUTPUTS) for _ in range(steps)]
+
+
+@dataclass
 class Worked:
-    """What one rank left: the weights of each of its gradients, and what the memory held after each
-    hold of the lock in which the rank had changed it."""
+    """What one rank left: its examples, the weights of each of its gradients, what the memory held
+    after each hold of the lock in which the rank had changed it, and in the end; how often it wrote
+    without the lock, and put another tensor in the place of the shared one."""
 
+    examples: list[torch.Tensor] = field(default_factory=list)
     asked: list[torch.Tensor] = field(default_factory=list)
     after: list[torch.Tensor] = field(default_factory=list)
+    memory: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    unlocked: int = 0
+    replaced: int = 0
 
 
 @dataclass(frozen=True)
 class Served:
-    """What one rank left: a worker the weights that it got for each push, the server what it did
-    that it may not do."""
+    """What one rank left: a worker its examples and the weights that it got for each push, the
+    server what it did that it may not do."""
 
+    examples: list[torch.Tensor] = field(default_factory=list)
     got: list[torch.Tensor] = field(default_factory=list)
     borrowed: list[str] = field(default_factory=list)
     raised: list[str] = field(default_factory=list)
@@ -163,10 +172,11 @@ class Served:
 
 @dataclass(frozen=True)
 class Ran(Generic[S, L]):
-    """A run of the student's program at one size, what each rank left, and its Trace."""
+    """A run of the student's program at one size, from which weights, what each rank left, and its
+    Trace."""
 
     size: S
-    layer: TanhLayer
+    start: torch.Tensor
     left: list[L]
     trace: Trace
 
@@ -177,21 +187,21 @@ class Ran(Generic[S, L]):
 def worked(program: Program, size: Team, paced: bool = False) -> Ran[Team, Worked]:
     """Run the student's worker on every rank. Raises CheckFailed, caused by the RunError, where the
     run does not come to its end."""
-    layer = _layer()
+    start = start_weights()
     machine = classroom(size.ranks, step=FORWARD) if paced else None
     try:
-        run = run_alone(_work, size.ranks, program, size.steps, layer, machine=machine)
+        run = run_alone(_work, size.ranks, program, size.steps, start, machine=machine)
     except RunError as error:
         raise CheckFailed(
             f"{size}, {ended_by(error)}",
             "every rank returns from its steps",
             why_ended(error, KNOWN),
         ) from error
-    return Ran(size, layer, run.results, run.trace)
+    return Ran(size, start, run.results, run.trace)
 
 
-def _work(comm: Comm, program: Program, steps: int, layer: TanhLayer) -> Worked:
-    left = Worked()
+def _work(comm: Comm, program: Program, steps: int, start: torch.Tensor) -> Worked:
+    left = Worked(drawn_examples(steps))
 
     def gradient(weights: torch.Tensor) -> torch.Tensor:
         if not isinstance(weights, torch.Tensor):
@@ -201,67 +211,83 @@ def _work(comm: Comm, program: Program, steps: int, layer: TanhLayer) -> Worked:
         if step == 0 and comm.machine is None and not memory.held:
             comm.barrier()  # so that all have read before one writes
         with comm.compute("backward", f"gradient {step}", seconds=GRADIENT, step=step):
-            return layer.gradient(weights, comm.rank, step)
+            return gradient_of(weights, left.examples[step % steps])
 
-    memory = guarded(comm, layer.start, left.after)
+    memory, close = guarded(comm, start, left)
     comm.barrier()
     comm.begin()
     program(memory, gradient, steps, RATE)
+    close()
     return left
 
 
 class GuardedMemory:
-    """What `comm.shared` makes, but that `tensor` has no numbers while this rank does not hold the
-    lock."""
+    """What a program gets for `comm.shared`: `tensor`, which has no numbers while this rank does
+    not hold the lock, and `lock()`. The memory itself is not in it."""
 
-    held = False
-    lock: Callable[[], GuardedHold]
-
-    def __init__(self, tensor: torch.Tensor):
+    def __init__(self, tensor: torch.Tensor, lock: Callable[[], GuardedHold]):
         self.tensor = tensor
+        self.lock = lock
+        self.held = False
 
 
 class GuardedHold:
     """What `lock()` returns."""
 
-    def __init__(self, enter: Callable[[], None], leave: Callable[..., None]):
-        self._enter, self._leave = enter, leave
+    def __init__(self, take: Callable[[], None], give: Callable[..., None]):
+        self._take, self._give = take, give
 
     def __enter__(self) -> None:
-        self._enter()
+        self._take()
 
     def __exit__(self, *error: Any) -> None:
-        self._leave(*error)
+        self._give(*error)
 
 
-def guarded(comm: Comm, start: torch.Tensor, after: list[torch.Tensor]) -> GuardedMemory:
-    """Shared memory that no attribute of what the program gets leads to. A hold has its price: what
-    it reads, and what it has changed."""
+def guarded(
+    comm: Comm, start: torch.Tensor, left: Worked
+) -> tuple[GuardedMemory, Callable[[], None]]:
+    """A memory that notes in `left` what becomes of it, and what closes it when the program is
+    done. A hold has its price: what it reads, and what it has changed."""
     shared, own = comm.shared(start), torch.full_like(start, torch.nan)
-    memory = GuardedMemory(own)
+    version = own._version  # every write into it is a new one
+
+    def count() -> None:
+        left.unlocked += own._version > version
+        left.replaced += memory.tensor is not own
+        memory.tensor = own
 
     def lock() -> GuardedHold:
         hold = shared.lock()
 
-        def enter() -> None:
+        def take() -> None:
+            count()
             hold.__enter__()
             memory.held = True
             with comm.compute("data", "read", seconds=READ):
                 own.copy_(shared.tensor)
 
-        def leave(*error: Any) -> None:
+        def give(*error: Any) -> None:
+            nonlocal version
             if not torch.equal(own, shared.tensor):
                 with comm.compute("update", seconds=UPDATE):
                     shared.tensor.copy_(own)
-                after.append(own.clone())
-            memory.tensor = own.fill_(torch.nan)  # though a program has put another one there
+                left.after.append(own.clone())
+            left.replaced += memory.tensor is not own
+            memory.tensor = own.fill_(torch.nan)
+            version = own._version
             memory.held = False
             hold.__exit__(*error)
 
-        return GuardedHold(enter, leave)
+        return GuardedHold(take, give)
 
-    memory.lock = lock
-    return memory
+    def close() -> None:
+        count()
+        comm.barrier()
+        left.memory = shared.tensor.clone()
+
+    memory = GuardedMemory(own, lock)
+    return memory, close
 
 
 # -- the server ------------------------------------------------------------------------------------
@@ -271,15 +297,15 @@ def served(program: Program, size: Service, slow: float | None = None) -> Ran[Se
     """Run the student's server on rank 0; where worker 1 is so many times as `slow` as the others,
     paced. Raises CheckFailed, caused by the RunError if there is one, where the run does not come
     to its end, and where ready-made code did the work."""
-    layer, machine = _layer(), None
-    turns = _turns(size) if size.last else []
+    start, machine = start_weights(), None
+    turns = _turns(size) if slow is None else []
     if slow is not None:
         factors = [1.0, slow, *[1.0] * (size.workers - 1)]
         switch = Topology.switch(size.workers + 1, Link(MESSAGE, math.inf))
         machine = Machine(classroom(size.workers + 1).device, switch, FORWARD, tuple(factors))
     expected = "every push is answered, and the server returns after the last"
     try:
-        run = run_alone(_serve, size.workers + 1, program, size, layer, turns, machine=machine)
+        run = run_alone(_serve, size.workers + 1, program, size, start, turns, machine=machine)
     except DeadlockError as error:
         done = [] if error.trace is None else events(error.trace)
         server = next((wait for wait in error.waits or [] if wait.rank == 0), None)
@@ -298,17 +324,16 @@ def served(program: Program, size: Service, slow: float | None = None) -> Ran[Se
             "what the ready-made code does is what you are to write: whose pull is answered when?",
         )
     check_open(str(size), [own.raised for own in run.results])
-    return Ran(size, layer, run.results, run.trace)
+    return Ran(size, start, run.results, run.trace)
 
 
 def _serve(
-    comm: Comm, program: Program, size: Service, layer: TanhLayer, turns: Sequence[int]
+    comm: Comm, program: Program, size: Service, weights: torch.Tensor, turns: Sequence[int]
 ) -> Served:
-    weights = layer.start
     comm.barrier()
     comm.begin()
     if comm.rank:
-        return _pushed(comm, size, layer, weights, turns)
+        return _pushed(comm, size, weights, turns)
 
     def update(worker: int, gradient: torch.Tensor) -> None:
         if worker not in size.pushes:
@@ -319,22 +344,18 @@ def _serve(
     guard = Guard(comm)
     with guard.watching():
         program(comm, weights, update, size.pushes, size.bound)
-    return Served([], [*guard.borrowed], guard.raised, guard.faults())
+    return Served([], [], [*guard.borrowed], guard.raised, guard.faults())
 
 
-def _pushed(
-    comm: Comm, size: Service, layer: TanhLayer, weights: torch.Tensor, turns: Sequence[int]
-) -> Served:
+def _pushed(comm: Comm, size: Service, weights: torch.Tensor, turns: Sequence[int]) -> Served:
     """A worker's part: it pushes each gradient and pulls the weights for the next."""
-    left, told, token = Served(), [], torch.zeros(1)
+    left, told, token = Served(drawn_examples(size.pushes[comm.rank])), [], torch.zeros(1)
     around = [comm.rank, *turns, comm.rank]
     own = [(around[i], around[i + 2]) for i, each in enumerate(turns) if each == comm.rank]
-    if comm.machine is None and comm.rank == comm.size - 1 and not turns:
-        time.sleep(LATE)
     for step, (before, after) in enumerate(own or [(comm.rank,) * 2] * size.pushes[comm.rank]):
         with comm.span("phase", f"step {step}", step=step):
             with comm.compute("backward", f"gradient {step}", seconds=GRADIENT):
-                gradient = layer.gradient(weights, comm.rank, step)
+                gradient = gradient_of(weights, left.examples[step])
             if before != comm.rank:
                 comm.recv(token, before, TURN)
             comm.send(gradient, 0)  # returns when the server has taken it
@@ -348,7 +369,12 @@ def _pushed(
 
 
 def _turns(size: Service) -> list[int]:
-    """An order of pushes that the bound allows, drawn. One worker pushes only when no other may."""
+    """An order of pushes that the bound allows, drawn: in rounds, which every bound allows, or so
+    that one worker pushes only when no other may."""
+    if not size.last:
+        rounds = range(max(size.pushes.values()))
+        going = ([w for w, most in size.pushes.items() if r < most] for r in rounds)
+        return [worker for each in going for worker in DRAW.sample(each, len(each))]
     clocks, order = Clocks(size.pushes, size.bound), []
     while going := clocks.going:
         free = [each for each in going if each != size.last and clocks.free(each)]
@@ -370,7 +396,3 @@ def events(trace: Trace) -> list[Event]:
             found.append((row.start, what, row.peer))
     found.sort(key=lambda each: (each[0], IN_ORDER[each[1]]))
     return [Event(what, worker) for _, what, worker in found]
-
-
-def _layer() -> TanhLayer:
-    return TanhLayer(DRAW.getrandbits(30))

@@ -20,7 +20,7 @@ from typing import Any
 
 from dlviz.cluster import Comm, RunError
 from dlviz.grading.alone import HINTS, NEVER_ENDS, TimeUp, ended_by, run_alone, why_ended
-from dlviz.grading.check import Program
+from dlviz.grading.check import Program, at_each
 from dlviz.grading.feedback import CheckFailed, listed, number, raised
 from dlviz.grading.guard import calls_of_dlviz
 from dlviz.schedules import Action, Schedule, make
@@ -122,15 +122,27 @@ class Tried:
 
 
 def rows_of(programs: Sequence[Program], sizes: Sequence[Size]) -> dict[Size, Tried | CheckFailed]:
-    """What the program gives at each size."""
+    """What the program gives at each size; size by size where that does not come to its end, so
+    that one size costs no other."""
     try:
         found, printed = run_alone(_asked, 1, programs[0], sizes).results[0]
     except RunError as error:
+        if len(sizes) > 1:
+            return at_each(sizes, lambda size: _alone(programs, size))
         spans = [] if error.trace is None else [*error.trace.spans.rows()]
         where = next((row.name for row in reversed(spans) if row.kind == "phase"), str(sizes[0]))
-        return dict.fromkeys(sizes, _ended(error, where))
+        failed = _ended(error, where)
+        failed.__cause__ = error
+        return {sizes[0]: failed}
     print(printed, end="")
     return dict(zip(sizes, found, strict=True))
+
+
+def _alone(programs: Sequence[Program], size: Size) -> Tried:
+    left = rows_of(programs, [size])[size]
+    if isinstance(left, CheckFailed):
+        raise left
+    return left
 
 
 def _ended(error: RunError, where: str) -> CheckFailed:

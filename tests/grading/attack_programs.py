@@ -15,6 +15,7 @@ from typing import Any
 
 import nbformat
 from courses import STUDENTS, Assignment, managed
+from nbclient import NotebookClient
 
 FRAMES = '''
 import sys
@@ -29,6 +30,7 @@ def below(name):
     raise LookupError(name)
 
 '''
+READ = "ready-made code was called|LookupError"  # it is there no more, or is refused
 TRACEBACK = '''
 def below(name):
     """A variable of a caller's, without a call of sys."""
@@ -47,9 +49,8 @@ def below(name):
 
 @dataclass(frozen=True)
 class Attack:
-    """`cells` replace those of the solution, by their id; the others keep the solution where the
-    attack builds `upon` it and stay to be written else. `most`: the points that it may come to,
-    `told`: words of what a check says of it."""
+    """`cells` replace those of the solution, by their id; the others stay to be written. `most`:
+    the points that it may come to, `told`: words of what a check says of it, as a pattern."""
 
     assignment: str
     name: str
@@ -57,22 +58,39 @@ class Attack:
     sizes: Mapping[str, Any] = field(default_factory=dict)  # by check
     most: float = 0
     told: str = ""
-    upon: bool = False
     where: str = "rank"
 
     def __str__(self) -> str:
         return f"{self.assignment}/{self.name}"
 
     def notebook(self) -> nbformat.NotebookNode:
-        """What is handed in, with the hidden tests."""
+        """What is handed in, with the hidden tests, but for cells that only show something."""
         lab = Assignment(self.assignment).source
         empty = managed(Assignment(self.assignment).notebook(STUDENTS))
+        kept = []
         for name, cell in managed(lab).items():
-            if cell.metadata.nbgrader.solution and cell.cell_type == "code":
-                kept = "\n".join(line for line in cell.source.splitlines() if "### " not in line)
-                cell.source = self.cells.get(name, kept if self.upon else empty[name].source)
-        lab.cells = [cell for cell in lab.cells if cell.cell_type == "code"]
+            about = cell.metadata.nbgrader
+            if cell.cell_type == "code" and (about.solution or about.grade or name == "imports"):
+                kept.append(cell)
+            if about.solution and cell.cell_type == "code":
+                unwritten = empty[name].source
+                cell.source = self.cells.get(name, unwritten)
+                if self.where == "kernel" and name in self.cells:
+                    cell.source = f"{unwritten}\n{cell.source}"
+        lab.cells = kept
         return lab
+
+    def marks(self) -> dict[str, float]:
+        """The points of each graded cell in a kernel of its own."""
+        lab = self.notebook()
+        NotebookClient(lab, timeout=900, kernel_name="python3", allow_errors=True).execute()
+        found = {}
+        for name, cell in managed(lab).items():
+            if cell.metadata.nbgrader.grade:
+                results = [each for each in cell.outputs if each.output_type == "execute_result"]
+                shown = results[-1].data["text/plain"] if results else "0"
+                found[name] = float(shown.split(" of ")[0])
+        return found
 
     def programs(self, check: str) -> list[Any]:
         """What its graded cell gives to a check."""
@@ -88,7 +106,43 @@ class Attack:
         return [names[each] for each in given]
 
 
+REPLACED = """
+import sys
+import dlviz.cluster, dlviz.grading.judge
+
+def nothing_wrong(worker, *given, **options):
+    return dlviz.cluster.Run([{size: "" for size in options["args"][1]}], [""], None, 0.0)
+
+for module in [*sys.modules.values()]:
+    if getattr(module, "__name__", "").startswith("dlviz"):
+        for name in {"launch", "run_alone"} & {*vars(module)}:
+            setattr(module, name, nothing_wrong)
+"""
+CHECKS = """
+import sys
+from dlviz.grading import parameter_server_checks, judge
+
+for name in dir(parameter_server_checks):
+    if name.startswith("check_"):
+        setattr(parameter_server_checks, name, lambda *given, **options: 4)
+sys.modules["dlviz.grading.check"].Check.__call__ = lambda *given, **options: 4
+judge.ask = lambda *given: (4, "Right", "")
+"""
+FIRST = {  # the first cell to write in
+    "ddp": "cut_into_buckets",
+    "fedavg": "rounds",
+    "mesh_3d": "groups",
+    "parameter_server": "work",
+    "tensor_parallel_mlp": "functions",
+}
+
 ATTACKS = [
+    # -- in the kernel -----------------------------------------------------------------------------
+    *(
+        Attack(name, "replaces_launch", {cell: REPLACED}, where="kernel")
+        for name, cell in FIRST.items()
+    ),
+    Attack("parameter_server", "replaces_the_checks", {"work": CHECKS}, where="kernel"),
     # -- in the ranks: what a program takes from the checks' frames --------------------------------
     Attack(
         "ddp",
@@ -113,7 +167,7 @@ class BucketedGradients:
 '''
         },
         {"check_launches": (2, 6), "check_bytes": (2, 4)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "ddp",
@@ -135,7 +189,7 @@ class BucketedGradients:
 '''
         },
         {"check_launches": (2, 6), "check_no_hang": (2, 4)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "tensor_parallel_mlp",
@@ -167,7 +221,7 @@ class ParallelMLP(nn.Module):
 '''
         },
         {"check_all_reduces": (2, 3, 4, 8), "check_parts": (2, 3, 4, 8)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "mesh_3d",
@@ -196,7 +250,7 @@ def train_step(comm, mesh, part, tokens, targets):
 """,
         },
         {"check_groups": (2, 2, 2), "check_gradients": (2, 1, 1), "check_loss": (2, 1, 1)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "fedavg",
@@ -222,7 +276,7 @@ def client(comm, weights, data, rounds, epochs, batch, sgd):
 """
         },
         {"check_bytes": (2, 2, 1, 4)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "fedavg",
@@ -247,7 +301,7 @@ def client(comm, weights, data, rounds, epochs, batch, sgd):
 """
         },
         {"check_bytes": (2, 2, 1, 4), "check_average": (2, 2, 1, 4)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "parameter_server",
@@ -280,7 +334,7 @@ def serve(comm, weights, update, pushes, bound):
 """
         },
         {"check_pushes": (2, 2, math.inf)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "parameter_server",

@@ -80,6 +80,42 @@ def cut_by_elements(parameters, most):
     return buckets
 
 
+def cut_at_an_exact_fit(parameters, most):
+    buckets, held = [[]], 0
+    for p in reversed(parameters):
+        if buckets[-1] and held + p.nbytes >= most:
+            buckets.append([])
+            held = 0
+        buckets[-1].append(p)
+        held += p.nbytes
+    return buckets
+
+
+def cut_without_setting_back(parameters, most):
+    buckets, held = [[]], 0
+    for p in reversed(parameters):
+        if buckets[-1] and held + p.nbytes > most:
+            buckets.append([])
+        buckets[-1].append(p)
+        held += p.nbytes
+    return buckets
+
+
+def cut_never_ends_for_a_large_one(parameters, most):
+    """It fills a bucket until it is full, though there may be nothing left to fill it with."""
+    left, buckets = [*parameters], []
+    while left:
+        bucket, held = [left.pop()], 0
+        while not left or held + bucket[-1].nbytes + left[-1].nbytes <= most:
+            held += bucket[-1].nbytes
+            if left:
+                bucket.append(left.pop())
+            elif most < 100:
+                break
+        buckets.append(bucket)
+    return buckets
+
+
 def cut_one_by_one(parameters, most):
     return [[p] for p in reversed(parameters)]
 
@@ -366,6 +402,75 @@ class NothingIsSetBack(Buckets):
     def begin(self, examples, total):
         if not hasattr(self, "missing"):
             super().begin(examples, total)
+
+
+class ScalesAfterTheLaunch(Buckets):
+    def weight_of(self, examples, total):
+        self.share = examples / total
+        return 1
+
+    def launch(self, number):
+        super().launch(number)
+        self.flats[-1].mul_(self.share)
+
+
+class HooksInBegin(Buckets):
+    """Once more in each step."""
+
+    def __init__(self, comm, buckets):
+        self.comm, self.lane, self.buckets = comm, comm.lane("comm"), buckets
+        self.bucket_of = {p: i for i, bucket in enumerate(buckets) for p in bucket}
+
+    def begin(self, examples, total):
+        super().begin(examples, total)
+        for p in self.bucket_of:
+            p.register_post_accumulate_grad_hook(self.ready)
+
+
+class UnpacksInAnotherOrder(Buckets):
+    def give(self, bucket, flat):
+        super().give(bucket[::-1], flat)
+
+
+class AddsToTheGradient(Buckets):
+    def give(self, bucket, flat):
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            p.grad = part.view_as(p) if p.grad is None else p.grad + part.view_as(p)
+
+
+class WeighsTwice(Buckets):
+    def give(self, bucket, flat):
+        super().give(bucket, self.weight * flat)
+
+
+class TheOtherWayRound(Buckets):
+    def weight_of(self, examples, total):
+        return total / examples
+
+
+class SkipsWhatItHasNotUsed(Buckets):
+    """A bucket without the parameters that this rank has not used."""
+
+    def packed(self, bucket):
+        return self.weight * torch.cat([p.grad.flatten() for p in bucket if p.grad is not None])
+
+    def give(self, bucket, flat):
+        super().give([p for p in bucket if p.grad is not None], flat)
+
+
+class NeedsEachGradient(Buckets):
+    def packed(self, bucket):
+        return self.weight * torch.cat([p.grad.flatten() for p in bucket])
+
+
+class LeavesTheUnusedAsItWas(Buckets):
+    """On a rank that has not used a parameter."""
+
+    def give(self, bucket, flat):
+        used = [p.grad is not None for p in bucket]
+        super().give(bucket, flat)
+        for p, there in zip(bucket, used, strict=True):
+            p.grad = p.grad if there else None
 
 
 class OneForEach(Buckets):

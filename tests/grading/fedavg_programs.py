@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -223,6 +224,62 @@ class OverwritesItsBuffer(Server):
         return {self.comm.recv(update): update for _ in self.counts}
 
 
+class CountsOfTheLoop(Server):
+    """Whichever update comes, by the client whose turn it is."""
+
+    def gather(self):
+        updates = {}
+        for k in self.counts:
+            updates[k] = torch.empty_like(self.weights)
+            self.comm.recv(updates[k])
+        return updates
+
+
+class MeanInPairs(Server):
+    def average(self, updates):
+        change, *others = updates.values()
+        for each in others:
+            change = (change + each) / 2
+        return self.weights + change
+
+
+class AveragesBeforeAllCame(Server):
+    """The last one comes, and is in no mean."""
+
+    def gather(self):
+        updates = super().gather()
+        updates.popitem()
+        return updates
+
+
+class DividesBeforeItAdds(Server):
+    """Anew with each update."""
+
+    def average(self, updates):
+        change = torch.zeros_like(self.weights)
+        for k, each in sorted(updates.items()):
+            change = (change + self.counts[k] * each) / sum(self.counts.values())
+        return self.weights + change
+
+
+class AsksOneByOne(Server):
+    def send(self, number):
+        pass
+
+    def gather(self):
+        updates = {}
+        for k in self.counts:
+            self.comm.send(self.weights, k)
+            updates[k] = torch.empty_like(self.weights)
+            self.comm.recv(updates[k], k)
+        return updates
+
+
+class SumsOfWeights(Server):
+    def average(self, updates):
+        return sum(updates.values())
+
+
 class NeverAverages(Server):
     def average(self, updates):
         return self.weights
@@ -314,6 +371,48 @@ class AveragesTheState(Server):
 class OneOptimizer(Client):
     def optimizer(self, number):
         return super().optimizer(number) if number == 0 else self.made
+
+
+class OptimizerEachEpoch(Client):
+    def train(self, optimizer):
+        for _ in range(self.epochs):
+            optimizer = self.sgd()
+            for rows in self.order().split(self.batch):
+                self.step(optimizer, rows)
+
+
+class AddsWhatItGets(Client):
+    def receive(self, number):
+        weights = torch.empty_like(self.weights)
+        self.comm.recv(weights, 0)
+        self.weights = self.weights + weights if number else weights
+
+
+class BatchIsNumberOfBatches(Client):
+    def train(self, optimizer):
+        for _ in range(self.epochs):
+            for rows in self.order().tensor_split(self.batch):
+                self.step(optimizer, rows)
+
+
+class ForgetsTheLastRow(Client):
+    def order(self):
+        return torch.randperm(len(self.data) - 1)
+
+
+class SendsZeros(Client):
+    def send(self, start):
+        self.comm.send(torch.zeros_like(start), 0)
+
+
+class SumsGradients(Client):
+    def train(self, optimizer):
+        self.total = torch.zeros_like(self.weights)
+        super().train(optimizer)
+
+    def step(self, optimizer, rows):
+        self.total += self.data.gradient(self.weights, rows)
+        optimizer.step(self.weights, self.total)
 
 
 class SameOrder(Client):
@@ -476,6 +575,14 @@ def begins_again(clients, fraction, rng):
 
 def takes_all(clients, fraction, rng):
     return clients
+
+
+def rounds_up(clients, fraction, rng):
+    return rng.sample(clients, max(1, math.ceil(fraction * len(clients))))
+
+
+def cuts_off(clients, fraction, rng):
+    return rng.sample(clients, max(1, int(fraction * len(clients))))
 
 
 def takes_nobody(clients, fraction, rng):
@@ -661,6 +768,13 @@ class DeadlineSlides(Timed):
 class DeadlineOfTheRun(Timed):
     def until(self):
         return self.deadline
+
+
+class DeadlineAfterTheSends(Timed):
+    def ask(self, number):
+        chosen = super().ask(number)
+        self.due = self.until()
+        return chosen
 
 
 class WaitsUntilTheDeadline(Timed):

@@ -147,6 +147,76 @@ def in_float32(shared, gradient, steps, lr):
     reads_then_updates(shared, lambda weights: gradient(weights).float(), steps, lr)
 
 
+def acquires_the_lock(shared, gradient, steps, lr):
+    lock = shared.lock()
+    for _ in range(steps):
+        lock.acquire()
+        weights = shared.tensor.clone()
+        lock.release()
+        change = lr * gradient(weights)
+        lock.acquire()
+        shared.tensor -= change
+        lock.release()
+
+
+def averages_with_its_copy(shared, gradient, steps, lr):
+    for _ in range(steps):
+        with shared.lock():
+            weights = shared.tensor.clone()
+        own = weights - lr * gradient(weights)
+        with shared.lock():
+            shared.tensor.copy_((shared.tensor + own) / 2)
+
+
+def adds_up_its_gradients(shared, gradient, steps, lr):
+    total = 0
+    for _ in range(steps):
+        with shared.lock():
+            weights = shared.tensor.clone()
+        total = total + gradient(weights)
+        with shared.lock():
+            shared.tensor -= lr * total
+
+
+def changes_a_copy(shared, gradient, steps, lr):
+    for _ in range(steps):
+        with shared.lock():
+            weights = shared.tensor.clone()
+        change = lr * gradient(weights)
+        with shared.lock():
+            weights = shared.tensor.clone()
+            weights -= change
+
+
+def one_update_in_the_end(shared, gradient, steps, lr):
+    total = 0
+    for _ in range(steps):
+        with shared.lock():
+            weights = shared.tensor.clone()
+        total = total + lr * gradient(weights)
+    with shared.lock():
+        shared.tensor -= total
+
+
+def writes_the_part_alone(shared, gradient, steps, lr):
+    for _ in range(steps):
+        with shared.lock():
+            weights = shared.tensor.clone()
+        change = lr * gradient(weights)
+        with shared.lock():
+            shared.tensor.copy_(-change)
+
+
+def lets_the_weights_decay(shared, gradient, steps, lr):
+    for _ in range(steps):
+        with shared.lock():
+            weights = shared.tensor.clone()
+        change = lr * gradient(weights)
+        with shared.lock():
+            shared.tensor *= 1 - lr
+            shared.tensor -= change
+
+
 def one_step_less(shared, gradient, steps, lr):
     reads_then_updates(shared, gradient, steps - 1, lr)
 
@@ -393,6 +463,47 @@ class AnswersWithACopy(Right):
             if self.free(each, worker):
                 self.held.remove(each)
                 self.comm.send(self.copies[each], each)
+
+
+class AnswersWithTheGradient(Right):
+    def answer(self, worker):
+        self.weights, weights = self.gradient, self.weights
+        super().answer(worker)
+        self.weights = weights
+
+
+class TakesTheGradientOffToo(Right):
+    def answer(self, worker):
+        self.weights -= self.gradient
+        super().answer(worker)
+
+
+class TurnsTheBoundIntoAnInt(Right):
+    def free(self, each, worker):
+        return self.done(each) or self.clock[each] - self.slowest <= int(self.bound)
+
+
+class CountsUpToTheBound(Right):
+    def free(self, each, worker):
+        return self.done(each) or self.clock[each] - self.slowest in range(self.bound + 1)
+
+
+class TakesTheFinishedOut(Right):
+    """Without an answer."""
+
+    def answer(self, worker):
+        self.held = [each for each in self.held if not self.done(each)]
+        super().answer(worker)
+
+
+class AnswersTheFinishedInTheEnd(Right):
+    def serve(self):
+        super().serve()
+        for each in self.held:
+            self.comm.send(self.weights, each)
+
+    def free(self, each, worker):
+        return not self.done(each) and super().free(each, worker)
 
 
 class InTurn(Right):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 
 import pytest
 from courses import ASSIGNMENTS, STUDENTS, Assignment
@@ -59,6 +61,19 @@ def test_an_assignment_ends_with_the_sum_of_its_checks_and_how_to_hand_in(name):
     last = assignment.notebook(STUDENTS).cells[-1]
     assert last.source.endswith(f"dlviz.grading.total({by_checks:g})")
     assert last.metadata.nbgrader.locked and not last.metadata.nbgrader.grade
+
+
+def test_neither_a_wheel_nor_a_source_archive_nor_the_labs_hold_a_solution(tmp_path):
+    root = ASSIGNMENTS.parent
+    command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", tmp_path]
+    subprocess.run(command, cwd=root, check=True, capture_output=True)
+    (listed,) = tmp_path.glob("*.egg-info/SOURCES.txt")
+    shipped = [root / name for name in listed.read_text().splitlines() if ".egg-info" not in name]
+    assert root / "dlviz/grading/judge.py" in shipped
+    assert [path for path in shipped if path.is_relative_to(ASSIGNMENTS)] == []
+    handed_out = [path for path in LABS.rglob("*.ipynb") if ".ipynb_checkpoints" not in str(path)]
+    texts = {path: path.read_bytes() for path in [*shipped, *handed_out] if path.is_file()}
+    assert [path for path, text in texts.items() if b"### BEGIN " + b"SOLUTION" in text] == []
 
 
 @pytest.mark.parametrize("name", NAMES)

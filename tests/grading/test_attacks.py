@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import replace
 
 import pytest
@@ -27,13 +28,22 @@ def lost(attack):
         yield report.failure.seen
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+@pytest.mark.parametrize("attack", [each for each in ATTACKS if each.where == "rank"], ids=str)
 def test_an_attack_has_no_point_of_what_it_attacks(attack):
-    assert all(attack.told in seen for seen in lost(attack))
+    assert all(re.search(attack.told, seen) for seen in lost(attack))
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("attack", PEEKS, ids=str)
 def test_frames_are_not_reached_by_a_traceback_either(attack):
     cells = {name: cell.replace(FRAMES, TRACEBACK) for name, cell in attack.cells.items()}
-    assert all("was called: f_back" in seen for seen in lost(replace(attack, cells=cells)))
+    for seen in lost(replace(attack, cells=cells)):
+        assert re.search("was called: f_back|LookupError", seen)
+
+
+@pytest.mark.slow
+@pytest.mark.sweep
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_in_a_kernel_an_attack_has_less_than_a_point_more_than_nothing(attack):
+    marks = attack.marks()
+    assert len(marks) >= 6 and sum(marks.values()) <= attack.most, marks

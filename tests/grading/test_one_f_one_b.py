@@ -457,7 +457,7 @@ WRONG = {  # the function, the checks that fail, and what each text is to say
     "the reference in the checker's frame": (
         program.reads_the_reference,
         EVERYTHING,
-        {"order": r"rank 0: the row was made by dlviz's make, pipeline_programs.py:\d+: ret"},
+        {"order": r"rank 0: the row was made by f_back, pipeline_programs.py:\d+: def"},
     ),
     "a table of dlviz's schedules": (
         program.from_a_table_of_the_library,

@@ -20,9 +20,9 @@ from dlviz.grading.parameter_server_rules import Clocks
 from dlviz.grading.parameter_server_run import (
     RATE,
     Service,
-    TanhLayer,
     Team,
     events,
+    gradient_of,
     served,
     worked,
 )
@@ -37,7 +37,7 @@ SIZES = {  # one of each check
     "lock": TEAM,
     "parallel": PAIR,
     "pushes": (3, 2, INF, TURNS),
-    "weights": (2, 4, 2),
+    "weights": (3, 2, 0),
     "bound": (3, 3, 2, TURNS),
     "order": (3, 2, INF, TURNS),
     "no_hang": (2, 4, 2),
@@ -123,11 +123,11 @@ WRONG = {  # a program, the checks that give less than all points, and what is s
     ),
     program.updates_without_the_lock: (
         {*WORK},
-        {("lock", PAIR): "computed 3 gradients and made 0 updates .*while the rank holds the lock"},
+        {("lock", PAIR): "computed 3 gradients and made 0 updates .*while this rank did not hold"},
     ),
     program.binds_a_new_tensor: (
         {*WORK},
-        {("parallel", PAIR): "the weights have not changed .*changed, in place .-= or copy_"},
+        {("parallel", PAIR): "the weights have not changed .*a new tensor on this rank.*by -= or"},
     ),
     program.reads_once: (
         {"lock"},
@@ -143,7 +143,7 @@ WRONG = {  # a program, the checks that give less than all points, and what is s
     ),
     program.takes_twice_as_much: (
         {"lock"},
-        {("lock", ALONE): "moved by its gradient twice .*how often is the gradient taken off"},
+        {("lock", ALONE): "moved by its gradient 2 times .*how often is lr times the gradient"},
     ),
     program.goes_uphill: (
         {"lock"},
@@ -157,8 +157,39 @@ WRONG = {  # a program, the checks that give less than all points, and what is s
         {"lock"},
         {("lock", ALONE): "the right weights with fewer digits .*which type has what is taken off"},
     ),
-    program.one_step_less: (
+    program.acquires_the_lock: (
         {*WORK},
+        {("lock", PAIR): "no attribute 'acquire'.*takes the lock and gives it up when its lines"},
+    ),
+    program.averages_with_its_copy: (
+        {"lock"},
+        {
+            ("lock", TEAM): "moved by its gradient 0.5 times, with 0.5 of its copy .*the others' "
+            "updates in it|moved by its gradient 0.5 times Expected: .*by what is it divided"
+        },
+    ),
+    program.adds_up_its_gradients: (
+        {"lock"},
+        {("lock", PAIR): "1 times, and by those of earlier steps .*where does it begin anew"},
+    ),
+    program.changes_a_copy: (
+        {*WORK},
+        {("lock", PAIR): "made 0 updates .*left the shared tensor as it was. A copy .clone. may"},
+    ),
+    program.one_update_in_the_end: (
+        {"lock"},
+        {("lock", PAIR): "made 1 update .*gradients that are in no update, or several in one"},
+    ),
+    program.writes_the_part_alone: (
+        {"lock"},
+        {("lock", PAIR): "its gradient's part alone .*does not replace them"},
+    ),
+    program.lets_the_weights_decay: (
+        {"lock"},
+        {("lock", PAIR): "0.875 of the weights that are there, .*what else shrinks the weights"},
+    ),
+    program.one_step_less: (
+        {"lock"},
         {("lock", PAIR): "rank 0 has computed 2 gradients .* 3 gradients, one a step"},
     ),
     program.locks_twice: (
@@ -183,7 +214,7 @@ WRONG = {  # a program, the checks that give less than all points, and what is s
         },
     ),
     program.OneTooFew: (
-        {"bound", "no_hang"},
+        {"weights", "bound", "no_hang"},
         {
             (
                 "bound",
@@ -201,12 +232,12 @@ WRONG = {  # a program, the checks that give less than all points, and what is s
     program.BoundOnItsOwnClock: (
         {"bound"},
         {
-            ("bound", (2, 6, 1)): "answered at clock 2, while the slowest is at clock 0 .*"
+            ("bound", (2, 6, 1, TURNS)): "answered at clock 2, while the slowest is at clock 0 .*"
             "(From whose clock is the bound counted|whose clock is compared with whose)"
         },
     ),
     program.BoundOnTheFastest: (
-        {"bound", "weights", "no_hang"},
+        {"bound"},
         {("bound", (3, 3, 1, TURNS)): "answered at clock 2, while .* whose clock is compared with"},
     ),
     program.NoBound: (
@@ -229,8 +260,8 @@ WRONG = {  # a program, the checks that give less than all points, and what is s
     program.HoldsTheFinished: (
         {"weights", "bound", "no_hang"},
         {
-            ("no_hang", (2, 4, 2)): "has pushed its last gradient: it starts no further iteration|"
-            "every push is answered, the last one of each worker too"
+            ("no_hang", (2, 4, 0)): "is that of a worker that has pushed its last gradient. Which "
+            "workers' clocks still grow|it starts no further iteration, so the bound does not"
         },
     ),
     program.AnswersOnlyWhoPushed: (
@@ -243,7 +274,7 @@ WRONG = {  # a program, the checks that give less than all points, and what is s
         },
     ),
     program.DropsThoseThatAreLate: (
-        {"pushes", "weights"},
+        {"pushes"},
         {("pushes", (2, 3, INF, TURNS)): "update was called . times? for it .*some .* are dropped"},
     ),
     program.AppliesTwice: (
@@ -261,18 +292,51 @@ WRONG = {  # a program, the checks that give less than all points, and what is s
     ),
     program.AnswersBeforeItApplies: (
         {"weights"},
-        {("weights", (2, 4, 2)): "weights after 0 updates, its own not .*What comes first, the up"},
+        {("weights", (2, 4, 2)): "weights after . update.*, its own not .*What comes first, the u"},
     ),
     program.AppliesWhenItAnswers: (
         {"weights"},
-        {("weights", (2, 4, 2)): "no weights that the updates lead to .*received into it replaces"},
+        {
+            (
+                "weights",
+                (3, 2, 0),
+            ): r"each gradient until then but that of worker . \(\w+( 1 of all)?"
+            r"\) .* times.* is not in them, and another one is in its place: a push that is"
+        },
     ),
     program.AnswersWithACopy: (
         {"weights"},
-        {("weights", (2, 4, 0)): "held gets the weights as they are when it is answered. Were the"},
+        {("weights", (3, 2, 0)): "held gets the weights as they are when it is answered. Were the"},
+    ),
+    program.AnswersWithTheGradient: (
+        {"weights"},
+        {("weights", (2, 4, 2)): "is its own gradient, and no weights .*answer to a push is the w"},
+    ),
+    program.TakesTheGradientOffToo: (
+        {"weights"},
+        {("weights", (2, 4, 2)): r"\(this\) 9 times .*Which other line changes the weights"},
+    ),
+    program.TurnsTheBoundIntoAnInt: (
+        STUCK - {"bound"},
+        {("order", (2, 3, INF, TURNS)): "OverflowError.*may be math.inf, which no int is"},
+    ),
+    program.CountsUpToTheBound: (
+        STUCK - {"bound"},
+        {("order", (2, 3, INF, TURNS)): "TypeError.*may be math.inf, which no int is and no range"},
+    ),
+    program.TakesTheFinishedOut: (
+        STUCK,
+        {
+            ("order", (3, 2, INF, TURNS)): "worker 1 .clock 2. are not answered .*Has a line for "
+            "those that are done taken it out of those that are looked at"
+        },
+    ),
+    program.AnswersTheFinishedInTheEnd: (
+        {"bound", "order", "no_hang"},
+        {("order", (3, 2, INF, TURNS)): "has pushed its last gradient, and the bound does not hol"},
     ),
     program.InTurn: (
-        {"pushes", "bound", "order"},
+        STUCK,
         {
             (
                 "order",
@@ -320,6 +384,7 @@ WRONG = {  # a program, the checks that give less than all points, and what is s
 }
 MOST_LIKELY = {  # the others are for `make sweep` alone
     program.holds_it_all,
+    program.acquires_the_lock,
     program.writes_back,
     program.reads_without_the_lock,
     program.keeps_no_copy,
@@ -330,6 +395,9 @@ MOST_LIKELY = {  # the others are for `make sweep` alone
     program.DropsThoseThatAreLate,
     program.AppliesTwice,
     program.AnswersBeforeItApplies,
+    program.AppliesWhenItAnswers,
+    program.TurnsTheBoundIntoAnInt,
+    program.TakesTheFinishedOut,
     program.WorkerOneFirst,
     program.NeverLetsTheLastGoOn,
 }
@@ -389,26 +457,23 @@ def test_a_run_that_never_ends_is_told_when_the_time_is_up_and_not_tried_again(m
 # -- what the checks rest on -----------------------------------------------------------------------
 
 
-def replayed(layer, workers, order):
+def replayed(start, examples, order):
     """The weights after pushes that come in this order and are answered at once."""
-    weights, has, steps = (
-        layer.start,
-        dict.fromkeys(workers, layer.start),
-        dict.fromkeys(workers, 0),
-    )
+    weights, has, steps = start, dict.fromkeys(examples, start), dict.fromkeys(examples, 0)
     for worker in order:
-        weights = weights - RATE * layer.gradient(has[worker], worker, steps[worker])
+        weights = weights - RATE * gradient_of(has[worker], examples[worker][steps[worker]])
         has[worker] = weights
         steps[worker] += 1
     return weights
 
 
 def test_another_order_of_updates_gives_other_bits():
-    layer = TanhLayer(5)
-    first = replayed(layer, (1, 2, 3), [1, 2, 3, 1, 2, 3])
-    assert torch.equal(first, replayed(layer, (1, 2, 3), [1, 2, 3, 1, 2, 3]))
+    drawn = partial(torch.randn, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    start, examples = drawn(20), {worker: [drawn(6, 9), drawn(6, 9)] for worker in (1, 2, 3)}
+    first = replayed(start, examples, [1, 2, 3, 1, 2, 3])
+    assert torch.equal(first, replayed(start, examples, [1, 2, 3, 1, 2, 3]))
     for other in ([2, 1, 3, 1, 2, 3], [1, 2, 3, 1, 3, 2], [1, 2, 3, 2, 1, 3]):
-        assert not torch.equal(first, replayed(layer, (1, 2, 3), other))
+        assert not torch.equal(first, replayed(start, examples, other))
 
 
 @pytest.mark.slow
@@ -418,8 +483,9 @@ def test_the_server_sees_the_pushes_in_the_order_that_was_drawn(monkeypatch):
     monkeypatch.setattr(parameter_server_run, "_turns", lambda size: order)
     ran = served(program.looks_at_all_that_are_held, size)
     assert [worker for what, worker in events(ran.trace) if what == "push"] == order
-    last = ran.left[1].got[-1]
-    assert torch.equal(last, replayed(ran.layer, (1, 2, 3), order))
+    examples = {worker: ran.left[worker].examples for worker in (1, 2, 3)}
+    assert torch.equal(ran.left[1].got[-1], replayed(ran.start, examples, order))
+    assert not torch.equal(examples[1][0], examples[2][0]), "each rank has its own"
 
 
 @pytest.mark.parametrize("bound", [0, 1, 2, INF])
@@ -437,10 +503,19 @@ def test_turns_reach_the_bound_and_one_worker_pushes_only_when_no_other_may(work
     assert most == bound + 1 or bound == INF
 
 
+def test_in_rounds_each_worker_pushes_once_a_round_in_an_order_that_is_drawn():
+    orders = [parameter_server_run._turns(Service(3, 2, 0)) for _ in range(40)]
+    for order in orders:
+        rounds = [order[:3], order[3:6], order[6:8], order[8:10], *([w] for w in order[10:])]
+        going = [{1, 2, 3}] * 2 + [{2, 3}] * 3 + [{3}] * 3
+        assert [{*each} for each in rounds[:4]] == going[:4] and sorted(order).count(3) == 8
+    assert len({tuple(order[:3]) for order in orders}) > 2
+
+
 @pytest.mark.slow
 def test_all_ranks_have_read_before_one_writes_its_first_update():
     ran = worked(program.reads_then_updates, Team(3, 2))
-    assert all(torch.equal(own.asked[0], ran.layer.start) for own in ran.left)
+    assert all(torch.equal(own.asked[0], ran.start) for own in ran.left)
 
 
 @pytest.mark.slow
