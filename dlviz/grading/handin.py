@@ -32,7 +32,7 @@ ASK = 'No file was written yet: type your name, as in report("Ada Lovelace"), an
 
 HAND_IN = (
     "The answer of the last part is graded by hand. To hand in, save this notebook (Ctrl+S) and "
-    "give its file to your course, which says where. dlviz.grading.report(\"your name\") writes "
+    'give its file to your course, which says where. dlviz.grading.report("your name") writes '
     "points and predictions into one more file, for a course that collects those."
 )
 

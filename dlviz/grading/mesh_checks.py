@@ -18,7 +18,7 @@ from typing import Any
 
 from dlviz.grading.check import at_each, check
 from dlviz.grading.feedback import CheckFailed, Rehearsal, listed, number, passes
-from dlviz.grading.mesh_hints import ACROSS, GROUP, why_gradient, why_group, why_loss, why_sum
+from dlviz.grading.mesh_hints import GROUP, why_across, why_gradient, why_group, why_loss, why_sum
 from dlviz.grading.mesh_model import Widths, part_of
 from dlviz.grading.mesh_plans import check_plan, plan_table
 from dlviz.grading.mesh_run import (
@@ -159,7 +159,7 @@ def check_sums(tried: Meshed) -> None:
                 f"{size}, {nbytes:.0f} bytes of sums go along no single axis: between ranks "
                 f"{listed([str(rank) for rank in ranks])}",
                 "each sum is made in a group of mesh.dp, of mesh.pp or of mesh.tp",
-                ACROSS,
+                why_across(size, ranks),
             )
     for key, seen, wanted in tried.odd_sums():
         axis, ranks = key

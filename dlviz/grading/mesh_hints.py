@@ -19,10 +19,6 @@ from dlviz.grading.mesh_variations import VARIATIONS, taken, varied
 
 Groups = Sequence[dict[str, list[int]]]  # of all ranks
 GROUP = "a rank's group on an axis has the ranks whose numbers on the other axes are the same."
-ACROSS = (
-    "each sum is one of parts or of copies of the same thing. Which ranks hold those of this "
-    "tensor, and which axis do they lie on?"
-)
 
 
 def why_group(size: MeshSize, got: Groups, rank: int, axis: str) -> str:
@@ -113,6 +109,16 @@ def _known_groups(size: MeshSize) -> list[tuple[Callable[[int, str], tuple[int, 
     ]
 
 
+def why_across(size: MeshSize, ranks: Sequence[int]) -> str:
+    """Why a sum goes along no single axis."""
+    places = [size.place(rank) for rank in ranks]
+    apart = [axis for axis in size.axes if len({place[axis] for place in places}) > 1]
+    return (
+        f"these ranks differ on {listed(apart)}. Each sum is one of shares or of copies of the "
+        "same thing: which ranks hold those of this tensor, and which axis do they lie on?"
+    )
+
+
 def why_sum(tried: Meshed, key: Key, more: bool) -> str:
     """Why other bytes went along an axis than those of its sums."""
     if variation := varied(tried):
@@ -139,6 +145,11 @@ def why_sum(tried: Meshed, key: Key, more: bool) -> str:
         if off == tried.wanted(key) / (2 * (len(key[1]) - 1) * NUMBER):
             return "twice as many as it should be: every gradient is averaged twice."
         return "each gradient is averaged once in a step. What else goes along dp?"
+    if axis == "dp" and not tried.summed.get(key):
+        return (
+            "nothing goes along dp, on which every parameter of a rank has copies that have seen "
+            "other rows. Over which axis are the gradients averaged?"
+        )
     if axis == "dp":
         if off == embedding:
             return "the embedding is not averaged over the replicas: it has a copy in each of them."

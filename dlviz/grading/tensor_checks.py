@@ -182,7 +182,10 @@ def check_parts(tried: Parallel) -> None:
                 f"{size}, after __init__ the whole {own.kept[0]} is still in rank {rank}'s memory",
                 f"1/{size.ranks} of it",
                 "a slice shares the memory of the tensor that it is cut from, and keeps all of it: "
-                ".clone() makes a tensor of its own. Or is state kept?",
+                ".clone() makes a tensor of its own."
+                if own.kept[0] in own.sliced
+                else "the parameters are tensors of their own, and something else keeps the whole: "
+                "state, or a tensor of it, in an attribute or outside?",
             )
         if own.whole:
             raise CheckFailed(
@@ -244,7 +247,8 @@ def _check_untouched(tried: Parallel) -> None:
                 raise CheckFailed(
                     f"{tried.size}, rank {rank} has changed {step.changed[0]} in place",
                     "what is given is left as it is",
-                    "all_reduce puts the sum into the tensor that it gets: .clone() it first.",
+                    "what is given belongs to others: a sum by all_reduce, or a result of your "
+                    "own, goes into a new tensor.",
                 )
 
 

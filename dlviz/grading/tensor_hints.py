@@ -216,7 +216,10 @@ def wrong_outputs(
             "GELU is asked for as nn.GELU() computes it.",
         ),
         f"that of x times {n}": (plain(n * x, state), scaled),
-        f"rank {rank}'s share of that of x times {n}": (terms(n * x, parts)[rank] + bias, scaled),
+        f"rank {rank}'s share of that of x times {n}": (
+            terms(n * x, parts)[rank] + bias,
+            "forwards f adds and g does not: have the two changed places?",
+        ),
         f"{n} times the MLP's": (
             n * (total + bias),
             "the output is added up once more: how often is g called?",

@@ -185,6 +185,7 @@ class Sharded:
     steps: list[MLPStep] = field(default_factory=list)
     odd: list[tuple[str, str]] = field(default_factory=list)  # no module or output, and a hint
     kept: list[str] = field(default_factory=list)  # whole weights that are still in memory
+    sliced: list[str] = field(default_factory=list)  # those of them in which a parameter lies
     whole: list[str] = field(default_factory=list)  # lines that had a whole weight later on
     borrowed: list[str] = field(default_factory=list)
     raised: list[str] = field(default_factory=list)
@@ -413,6 +414,8 @@ def _loaded(
         return None
     gc.collect()
     left.kept.extend(name for name in WEIGHTS if size.ranks > 1 and not memory[name].expired())
+    lie = [StorageWeakRef(p.untyped_storage()) for p in model.parameters()]
+    left.sliced.extend(name for name in left.kept if memory[name] in lie)
     return model
 
 

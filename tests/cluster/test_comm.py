@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import dlviz
+from dlviz.cluster.buffers import BufferPool
+from dlviz.cluster.control.form import form_of
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,
@@ -405,3 +407,15 @@ def test_choosing_a_training_step_keeps_the_messages_of_its_collectives():
         chosen = trace.only(step=step)
         assert sorted(chosen.messages.step) == [0, 0, 1, 1]  # rounds of the ring
         assert set(chosen.spans.flow) == {-1, 0, 1, 2, 3}
+
+
+def test_a_buffer_that_another_lane_has_just_taken_is_not_missed():
+    class JustTaken(list):
+        def __bool__(self):
+            return True  # as it was when somebody looked
+
+    pool = BufferPool()
+    form = form_of((3,), torch.float32)
+    pool._free = {form: JustTaken(), (torch.float32, 8): JustTaken()}
+    assert pool.borrow(form).shape == (3,)
+    assert pool.piece(torch.float32, 8).shape == (2,)

@@ -549,7 +549,8 @@ class Transposed(MLP):
 
     def cut(self, state, r, n):
         parts = super().cut(state, r, n)
-        return {name: part.T.contiguous() for name, part in parts.items()}
+        turned = {name: part.mT.contiguous() for name, part in parts.items() if part.dim() == 2}
+        return {**parts, **turned}
 
     def up(self, x):
         return self.f.apply(x, self.comm) @ self.up_weight + self.up_bias
