@@ -264,7 +264,7 @@ def test_tab_goes_through_the_controls_and_out(together, trace):
         if at == "after":
             break
     assert reached[-1] == "after"
-    assert {"play", "round after", "last round", "round", "faster", "slower"} <= set(reached)
+    assert {"play", "next: round after", "last round", "round", "faster", "slower"} <= set(reached)
     page.keyboard.press("Shift+Tab")
     assert page.evaluate("document.activeElement.closest('.dlv') !== null")
 
@@ -286,8 +286,8 @@ def test_two_players_on_a_page_do_not_take_each_others_keys(together, trace):
 def test_every_button_does_what_its_name_says_and_none_does_nothing(play, trace):
     player = play(trace)
     effects = {  # what it does, and the key that takes it back
-        "round after": (lambda now: now["name"] == "round 4 of 6", "ArrowLeft"),
-        "round before": (lambda now: now["name"] == "round 2 of 6", "ArrowRight"),
+        "next: round after": (lambda now: now["name"] == "round 4 of 6", "ArrowLeft"),
+        "back: round before": (lambda now: now["name"] == "round 2 of 6", "ArrowRight"),
         "first round": (lambda now: now["name"] == "start", "ArrowRight"),
         "last round": (lambda now: now["name"] == "round 6 of 6", "ArrowLeft"),
         "play": (lambda now: now["playing"], " "),
@@ -296,7 +296,7 @@ def test_every_button_does_what_its_name_says_and_none_does_nothing(play, trace)
         "predict mode: say which chunk moves next": (lambda now: now["predicting"], "p"),
         "save this round as an SVG file": (lambda now: True, ""),
         "show tables in place of the pictures": (lambda now: now["tables"], "t"),
-        "theme: as the page; press for light": (lambda now: now["theme"] == "light", ""),
+        "theme: page; press for light": (lambda now: now["theme"] == "light", ""),
         "keys ?": (lambda now: now["help"], "Escape"),
     }
     buttons = player.at(".dlv-toolbar button")
@@ -324,14 +324,14 @@ def test_controls_that_can_do_nothing_are_off_and_focus_is_not_lost(play, trace)
         )
         return set(names)
 
-    assert off() == {"first round", "round before"}
+    assert off() == {"first round", "back: round before"}
     player.button("last round").click()
-    assert off() == {"round after", "last round"}
+    assert off() == {"next: round after", "last round"}
     assert player.root.evaluate("(root) => root === document.activeElement")
     player.press("+", "+", "+")
-    assert off() == {"round after", "last round", "faster"}
+    assert off() == {"next: round after", "last round", "faster"}
     player.press("-", "-", "-", "-", "-")
-    assert off() == {"round after", "last round", "slower"}
+    assert off() == {"next: round after", "last round", "slower"}
     empty = play(Trace())
     assert off() and empty.button("play").is_disabled()
     assert empty.at("input[type=range]").is_disabled()
@@ -436,7 +436,7 @@ def test_a_laptop_shows_all_of_the_player_at_once(play, trace):
                 button.click()
             assert player.root.evaluate(high) <= 640, name
         assert player.page.evaluate("document.documentElement.scrollWidth") <= 833
-        for part in (player.button("round before"), player.at(".dlv-steps li").first):
+        for part in (player.button("back: round before"), player.at(".dlv-steps li").first):
             box = part.bounding_box()
             assert 0 <= box["y"] and box["y"] + 20 < 640
 

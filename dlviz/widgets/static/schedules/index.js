@@ -28,7 +28,6 @@ const SHARED = "Each of a rank's v chunks takes 1/v of F, B, I and W.";
 function render({ model, el }) {
   const own = begun(model, el);
   const { shown } = own;
-  own.bar.line.classList.add("dlv-twolines");
   own.choosing = choosing(own);
   reading(own);
   const boardBox = h("div", { class: "dlv-side", hidden: true });

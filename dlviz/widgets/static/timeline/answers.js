@@ -55,7 +55,6 @@ export function answers(own) {
   shown.paints(["source", "table"], () => {
     panels.source.hidden = !now.source;
     panels.table.hidden = !now.table;
-    element.classList.toggle("dlv-long", now.source || now.table);
     if (now.source && now.span >= 0) source.mark(scene.span.where[now.span]);
   });
   shown.paints(["table", "from", "to", "clock", "critical", "matches", "span", "hidden", "scene"], () => {
