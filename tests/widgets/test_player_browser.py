@@ -25,7 +25,7 @@ STATE = """(root) => {
         name: text('.dlv-now strong'),
         phase: text('.dlv-phase'),
         slider: Number(root.querySelector('input[type=range]').value),
-        cells: [...root.querySelectorAll('[role=gridcell]')].map((cell) => cell.ariaLabel),
+        cells: [...root.querySelectorAll('[role=gridcell] > *')].map((cell) => cell.ariaLabel),
         drawn: root.querySelector('.dlv-chunks').textContent,
         boxes: rows('.dlv-move[data-message]'),
         arrows: rows('.dlv-circle .dlv-arrow'),

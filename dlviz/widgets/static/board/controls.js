@@ -36,7 +36,8 @@ export function drawingBar(board) {
   const undo = button("↶ undo", "undo", does("undo"));
   const redo = button("↷ redo", "redo", does("redo"));
   const empty = button("empty", "empty the grid", does("reset"));
-  const tighten = button("⇤ tighten", "tighten: move every action to its earliest slot and keep the order", does("tighten"));
+  const tighten = button("⇤ tighten", "tighten: move every action to its earliest slot and keep the order",
+    does("tighten"));
   const known = h("select", {
     class: "dlv-boardknown", "aria-label": "start from a known schedule", onchange: () => {
       const name = known.value;

@@ -224,6 +224,12 @@ function begin(own, queue, { foresee }) {
     resized.unobserve(frame.body);
     resized.observe(frame.body); // tells that, even where it was away for less than a picture
   });
+  shown.paints(["data", "controls"], () => {
+    for (const one of /** @type {NodeListOf<HTMLInputElement>} */ (frame.root.querySelectorAll("[name]"))) {
+      const refused = now.data.error && now.controls[one.name] !== now.data.controls[one.name];
+      one.setAttribute("aria-invalid", String(Boolean(refused)));
+    }
+  });
   model.on("change:state", heard);
   frame.root.dataset.asking = "false";
   shown.set({ width: frame.body.clientWidth });

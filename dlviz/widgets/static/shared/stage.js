@@ -188,6 +188,31 @@ export function toggle(label, name, on, changed) {
 }
 
 /**
+ * Has the panel that a button opens take the focus, and Escape there close it and give the focus back.
+ * @template {ReturnType<typeof toggle>} Button
+ * @param {Button} opener
+ * @param {HTMLElement} panel which is shown once the button is pressed
+ * @returns {Button}
+ */
+export function opens(opener, panel) {
+  panel.tabIndex = -1;
+  opener.addEventListener("click", () => {
+    const field = /** @type {HTMLElement | null} */ (panel.querySelector("textarea, input"));
+    if (!panel.hidden) (field ?? panel).focus({ preventScroll: true });
+  });
+  for (const one of [opener, panel]) {
+    one.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || panel.hidden) return;
+      opener.turn(false);
+      opener.focus();
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
+  return opener;
+}
+
+/**
  * A button of a toolbar.
  * @param {Child} label
  * @param {string} name

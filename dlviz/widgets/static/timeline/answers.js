@@ -61,7 +61,7 @@ export function answers(own) {
     if (now.table) fill(panels.table, spansTable(now.scene, clock(), { ...now, chosen: now.span, go }));
   });
   return {
-    element, first, mark: source.mark, sourced: !source.empty,
+    element, panels, first, mark: source.mark, sourced: !source.empty,
     add(name, panel) {
       panels[name] = panel;
       element.append(panel);
