@@ -422,7 +422,7 @@ def test_what_rank_2_holds_after_round_3_can_be_read(play, trace):
 
 def test_a_laptop_shows_all_of_the_player_at_once(play, trace):
     """In a cell of JupyterLab at 1280 x 800: 833 pixels wide, 640 high at most."""
-    player = play(trace, page_options={"viewport": {"width": 833, "height": 800}})
+    player = play(trace, page_options={"viewport": {"width": 833, "height": 640}})
     high = "(root) => root.getBoundingClientRect().height"
     for made in (trace, spanned(ring(4, 12, sabotage=spoilt)), spanned(ring(8, 16)), bare()):
         player.page.goto(MessagePlayer(made).save_html(player.path).as_uri())
@@ -625,7 +625,7 @@ def test_predictions_need_no_pointer(play, trace):
     grid.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         player.page.keyboard.press(key)
-    active = "document.activeElement.getAttribute('aria-label')"
+    active = "document.activeElement.firstElementChild.getAttribute('aria-label')"
     assert player.page.evaluate(active).startswith("rank 2, chunk 1:")
     assert player.name == "start"
     player.page.keyboard.press("Enter")
@@ -654,7 +654,40 @@ def test_a_prediction_is_asked_beside_the_grid_in_which_it_is_given(play, trace)
     player = play(trace).press("t", "p")
     assert player.predicting and not player.tables
     player.press("t")
-    assert player.tables and not player.predicting
+    assert player.tables and player.predicting
+    assert player.verdict.startswith("Close the tables to predict")
+    player.press("t")
+    assert not player.tables and player.verdict.startswith("Which chunk moves next?")
+
+
+def test_values_stay_in_view_while_a_prediction_is_asked(play, trace):
+    """At the width of a cell of JupyterLab beside the file browser."""
+    player = play(trace, page_options={"viewport": {"width": 850, "height": 640}})
+    height = "() => document.querySelector('.dlv-chunks').getBoundingClientRect().height"
+    before = player.drawn, player.page.evaluate(height)
+    player.press("p")
+    assert player.predicting and (player.drawn, player.page.evaluate(height)) == before
+
+
+def test_a_frame_of_what_was_received_covers_no_number_above_it(play, trace):
+    player = play(trace).press("ArrowRight")
+    boxes = player.page.evaluate("""() => ['.dlv-cellname', '.dlv-received'].map((which) =>
+        [...document.querySelectorAll('.dlv-chunks ' + which)].map((one) => {
+            const { left, right, top, bottom } = one.getBoundingClientRect();
+            return [left, right, top - 1, bottom];
+        }))""")
+    names, frames = boxes
+    assert len(names) == 12 and len(frames) == 4
+    for left, right, top, bottom in names:
+        for a, b, c, d in frames:
+            assert right < a or left > b or bottom <= c or top >= d
+
+
+def test_long_lines_of_source_wrap_and_no_line_lies_beside_the_panel(play, trace):
+    player = play(trace, page_options={"viewport": {"width": 600, "height": 640}})
+    source = player.at(".dlv-source")
+    player.page.add_style_tag(content=".dlv-source li { letter-spacing: 12px }")
+    assert source.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_the_keyboard_stays_in_the_player_when_what_had_it_goes(play, trace):

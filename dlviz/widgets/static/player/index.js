@@ -23,7 +23,7 @@ const ROOM = 332; // pixels for what each rank holds and, below it, the program'
 const CODE = 100; // of them for the lines
 const HINT = "Hover over a message, a chunk or a rank: all that belongs to it lights up.";
 const UNFOCUSED = ":disabled, g:not([tabindex])";
-const STRIP = " Strip of rounds: a stronger blue, numbers of more ranks; orange, wrong.";
+const STRIP = " Strip of all rounds: a stronger blue, numbers of more ranks; orange, wrong.";
 
 /**
  * Shows a model's messages in `el`, anew at each change of its state.
