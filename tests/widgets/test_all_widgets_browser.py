@@ -176,7 +176,7 @@ def test_the_grid_takes_the_keys_that_the_line_below_names_while_the_widget_has_
 def test_what_is_drawn_on_alone_is_saved_by_one_button(browser):
     page, faults = open_page(browser, widgets.ScheduleLevels(), "schedules/index")
     shown = page.locator(".one button:visible").evaluate_all("all => all.map(one => one.innerText)")
-    assert [text for text in shown if "SVG" in text] == ["grid as SVG"]
+    assert [text for text in shown if "SVG" in text] == ["SVG"]
     page.close()
     assert not faults
 

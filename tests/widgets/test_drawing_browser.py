@@ -236,7 +236,7 @@ def test_tab_leaves_the_grid_and_no_key_is_taken_while_typing(opened):
         "empty the grid",
         "backward",
         "check what I did",
-        "save the grid as SVG",
+        "save the grid as an SVG file",
     ):
         assert wanted in reached
 
@@ -399,7 +399,7 @@ def test_csv_shows_the_order_and_is_drawn_again(opened):
 def test_the_grid_is_saved_as_an_svg_that_stands_alone(opened, tmp_path):
     shown = opened(drawn(make("zb_h1", 3, 4), Costs()), theme="dark")
     with shown.page.expect_download() as got:
-        shown.control("save the grid as SVG").click()
+        shown.control("save the grid as an SVG file").click()
     file = tmp_path / "saved.svg"
     got.value.save_as(file)
     text = file.read_text()

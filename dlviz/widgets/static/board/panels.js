@@ -120,7 +120,7 @@ export function sharePanel(board, opened) {
  * @returns {HTMLButtonElement}
  */
 export function savingButton(board, look) {
-  return button("grid as SVG", "save the grid as SVG", () => {
+  return button("SVG", "save the grid as an SVG file", () => {
     const { board: state, colors } = board.now;
     if (colors) save(new XMLSerializer().serializeToString(savedBoard(state, colors, look)), "schedule.svg");
   });

@@ -142,7 +142,8 @@ export function explorer(model, el, plan) {
   });
   own.frame = stage(el, {
     name: plan.name, look: first.look, model, title: first.title, lines: live ? [] : [plan.saved],
-    details: first.details, keys: plan.keys(own).filter(([shown]) => live || shown !== RUN), clear: plan.clear, onColors: (colors) => shown.set({ colors }),
+    details: first.details, keys: plan.keys(own).filter(([shown]) => live || shown !== RUN),
+    clear: plan.clear, onColors: (colors) => shown.set({ colors }),
   });
   own.files = savers(own, queue, plan.name);
   own.frame.controls(own.files);
