@@ -94,7 +94,9 @@ class Page(ExplorerPage):
         width = box["width"] - names
         axis = 0 if place else 20  # the second one is below that of the first
         row = (box["height"] - axis) / ranks
-        return box["x"] + names + time / (whole * 1.002) * width, box["y"] + axis + row * (rank + 0.3)
+        return box["x"] + names + time / (whole * 1.002) * width, box["y"] + axis + row * (
+            rank + 0.3
+        )
 
     def shape(self, place):
         heading = self.heading(place)

@@ -20,7 +20,8 @@ import { savedRound } from "./svg.js";
 /** @import { Player, Scene, Shown } from "./state.js" */
 
 const ROOM = 332; // pixels for what each rank holds and, below it, the program's lines
-const CODE = 100; // of them for the lines
+const CODE = 100; // of them for the lines, or for the question of a prediction in their place
+const GUESS = 62; // pixels that the question takes where there are no lines
 const HINT = "Hover over a message, a chunk or a rank: all that belongs to it lights up.";
 const UNFOCUSED = ":disabled, g:not([tabindex])";
 const STRIP = " Strip of all rounds: a stronger blue, numbers of more ranks; orange, wrong.";
@@ -150,9 +151,9 @@ function panelsOf({ scene, now, paints }, go, choose) {
     h("div", { class: "dlv-main" }, held ? null : circle.root, chunks.root, legend(scene), pointedWords, lines));
   const hint = HINT + (stripOf(scene, 600, 40).length ? STRIP : "");
 
-  paints(["width"], () => chunks.lay(Math.max(320, now.width || 560), ROOM - (lines ? CODE : 0)));
-  paints(["predicting"], () => {
-    if (lines) lines.hidden = now.predicting; // the question takes their room
+  paints(["width", "predicting"], () => {
+    if (lines) lines.hidden = now.predicting;
+    chunks.lay(Math.max(320, now.width || 560), ROOM - (lines ? CODE : now.predicting ? GUESS : 0));
   });
   paints(["number", "predicting", "width", "tabled"], () => {
     body.hidden = now.tabled;
