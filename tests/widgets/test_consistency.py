@@ -324,14 +324,14 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
         assert when.inner_text() == "0 ms" and root.locator(".dlv-dot").count() == 0
         root.locator("[data-which=predicted]").click()
         assert root.locator("[data-which=predicted]").get_attribute("aria-pressed") == "true"
-        saved.press("message after")
+        saved.press("next: message after")
         assert root.locator(".dlv-dot").count() == 8  # all at once
         assert root.locator(".dlv-workers").inner_text().count("pushes") == 8
         first = when.inner_text()
         root.focus()
         saved.page.keyboard.press("ArrowRight")
         assert when.inner_text() != first
-        saved.press("message before")
+        saved.press("back: message before")
         assert when.inner_text() == first
         saved.press("play")
         saved.page.wait_for_function(

@@ -258,7 +258,7 @@ def test_every_button_has_its_effect(opened, tmp_path):
     shown.press("ArrowRight", "ArrowRight")
     shown.click("place the chosen action")
     assert shown.cells() == {"0F0": (0, 2)}
-    shown.click("move every action to its earliest slot and keep the order")
+    shown.click("tighten: move every action to its earliest slot and keep the order")
     assert shown.cells() == {"0F0": (0, 0)}
     shown.click_at(0, 0)
     shown.click("remove the action at the cursor")
@@ -268,9 +268,9 @@ def test_every_button_has_its_effect(opened, tmp_path):
     assert len(shown.cells()) == 8 and "This is 1F1B" in shown.told()
     shown.click("empty the grid")
     assert shown.cells() == {}
-    shown.click("show what can come next")
+    shown.click("show next: what can come next")
     assert shown.ghosts() == []
-    shown.click("show what can come next")
+    shown.click("show next: what can come next")
     assert shown.ghosts() == ["0F0"]
     shown.click("check what I did")
     assert shown.told() == "Nothing is drawn yet. 0F0 can come next, on rank 0 at slot 0."

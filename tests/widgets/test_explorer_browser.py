@@ -330,7 +330,7 @@ def test_in_jupyterlab_a_run_is_stopped_at_once_the_first_of_a_kernel_too(lab, h
     shown.control("run it on real ranks").click()
     if how == "button":
         told(lab, "Loading PyTorch")
-        shown.control("end the run").click()
+        shown.control("stop the run").click()
     else:
         told(lab, "Running on real ranks, paced: turn")
         deadline = time.monotonic() + 60  # the kernel's first: a server that loads PyTorch

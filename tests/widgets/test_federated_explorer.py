@@ -558,7 +558,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     assert "after 10 rounds" in tip.inner_text() and "(modelled)" in tip.inner_text()
     box = shown.root.locator(".dlv-clients").bounding_box()
     page.mouse.move(box["x"] + 300, box["y"] + 25)
-    tip = shown.root.locator(".dlv-clients ~ .dlv-tip")
+    tip = shown.root.locator(".dlv-sideways ~ .dlv-tip")
     assert tip.inner_text().startswith("client 0 (attacks)") and "modelled" in tip.inner_text()
     shown.root.press("n")  # the first run's controls
     page.wait_for_function(SETTLED)

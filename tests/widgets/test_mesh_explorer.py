@@ -239,7 +239,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     page.keyboard.press("a")
     assert "groups of pp" in root.inner_text()
     assert root.locator(".dlv-meshchip:focus").get_attribute("data-axis") == "pp"
-    shown.control("the groups of tp").click()
+    shown.control("tp, tensor: its groups").click()
     assert "groups of tp" in root.inner_text()
     tp = explorer.told()["placements"]["pp,tp,dp"]["groups"]["tp"]
     for number, group in enumerate(tp):

@@ -25,7 +25,7 @@ STATE = """(root) => {
         name: text('.dlv-now strong'),
         phase: text('.dlv-phase'),
         slider: Number(root.querySelector('input[type=range]').value),
-        cells: [...root.querySelectorAll('[role=gridcell]')].map((cell) => cell.ariaLabel),
+        cells: [...root.querySelectorAll('[role=gridcell] > *')].map((cell) => cell.ariaLabel),
         drawn: root.querySelector('.dlv-chunks').textContent,
         boxes: rows('.dlv-move[data-message]'),
         arrows: rows('.dlv-circle .dlv-arrow'),
@@ -264,7 +264,7 @@ def test_tab_goes_through_the_controls_and_out(together, trace):
         if at == "after":
             break
     assert reached[-1] == "after"
-    assert {"play", "round after", "last round", "round", "faster", "slower"} <= set(reached)
+    assert {"play", "next: round after", "last round", "round", "faster", "slower"} <= set(reached)
     page.keyboard.press("Shift+Tab")
     assert page.evaluate("document.activeElement.closest('.dlv') !== null")
 
@@ -286,8 +286,8 @@ def test_two_players_on_a_page_do_not_take_each_others_keys(together, trace):
 def test_every_button_does_what_its_name_says_and_none_does_nothing(play, trace):
     player = play(trace)
     effects = {  # what it does, and the key that takes it back
-        "round after": (lambda now: now["name"] == "round 4 of 6", "ArrowLeft"),
-        "round before": (lambda now: now["name"] == "round 2 of 6", "ArrowRight"),
+        "next: round after": (lambda now: now["name"] == "round 4 of 6", "ArrowLeft"),
+        "back: round before": (lambda now: now["name"] == "round 2 of 6", "ArrowRight"),
         "first round": (lambda now: now["name"] == "start", "ArrowRight"),
         "last round": (lambda now: now["name"] == "round 6 of 6", "ArrowLeft"),
         "play": (lambda now: now["playing"], " "),
@@ -296,7 +296,7 @@ def test_every_button_does_what_its_name_says_and_none_does_nothing(play, trace)
         "predict mode: say which chunk moves next": (lambda now: now["predicting"], "p"),
         "save this round as an SVG file": (lambda now: True, ""),
         "show tables in place of the pictures": (lambda now: now["tables"], "t"),
-        "theme: as the page; press for light": (lambda now: now["theme"] == "light", ""),
+        "theme: page; press for light": (lambda now: now["theme"] == "light", ""),
         "keys ?": (lambda now: now["help"], "Escape"),
     }
     buttons = player.at(".dlv-toolbar button")
@@ -324,14 +324,14 @@ def test_controls_that_can_do_nothing_are_off_and_focus_is_not_lost(play, trace)
         )
         return set(names)
 
-    assert off() == {"first round", "round before"}
+    assert off() == {"first round", "back: round before"}
     player.button("last round").click()
-    assert off() == {"round after", "last round"}
+    assert off() == {"next: round after", "last round"}
     assert player.root.evaluate("(root) => root === document.activeElement")
     player.press("+", "+", "+")
-    assert off() == {"round after", "last round", "faster"}
+    assert off() == {"next: round after", "last round", "faster"}
     player.press("-", "-", "-", "-", "-")
-    assert off() == {"round after", "last round", "slower"}
+    assert off() == {"next: round after", "last round", "slower"}
     empty = play(Trace())
     assert off() and empty.button("play").is_disabled()
     assert empty.at("input[type=range]").is_disabled()
@@ -422,7 +422,7 @@ def test_what_rank_2_holds_after_round_3_can_be_read(play, trace):
 
 def test_a_laptop_shows_all_of_the_player_at_once(play, trace):
     """In a cell of JupyterLab at 1280 x 800: 833 pixels wide, 640 high at most."""
-    player = play(trace, page_options={"viewport": {"width": 833, "height": 800}})
+    player = play(trace, page_options={"viewport": {"width": 833, "height": 680}})
     high = "(root) => root.getBoundingClientRect().height"
     for made in (trace, spanned(ring(4, 12, sabotage=spoilt)), spanned(ring(8, 16)), bare()):
         player.page.goto(MessagePlayer(made).save_html(player.path).as_uri())
@@ -436,7 +436,7 @@ def test_a_laptop_shows_all_of_the_player_at_once(play, trace):
                 button.click()
             assert player.root.evaluate(high) <= 640, name
         assert player.page.evaluate("document.documentElement.scrollWidth") <= 833
-        for part in (player.button("round before"), player.at(".dlv-steps li").first):
+        for part in (player.button("back: round before"), player.at(".dlv-steps li").first):
             box = part.bounding_box()
             assert 0 <= box["y"] and box["y"] + 20 < 640
 
@@ -625,7 +625,7 @@ def test_predictions_need_no_pointer(play, trace):
     grid.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         player.page.keyboard.press(key)
-    active = "document.activeElement.getAttribute('aria-label')"
+    active = "document.activeElement.firstElementChild.getAttribute('aria-label')"
     assert player.page.evaluate(active).startswith("rank 2, chunk 1:")
     assert player.name == "start"
     player.page.keyboard.press("Enter")
@@ -654,7 +654,40 @@ def test_a_prediction_is_asked_beside_the_grid_in_which_it_is_given(play, trace)
     player = play(trace).press("t", "p")
     assert player.predicting and not player.tables
     player.press("t")
-    assert player.tables and not player.predicting
+    assert player.tables and player.predicting
+    assert player.verdict.startswith("Close the tables to predict")
+    player.press("t")
+    assert not player.tables and player.verdict.startswith("Which chunk moves next?")
+
+
+def test_values_stay_in_view_while_a_prediction_is_asked(play, trace):
+    """At the width of a cell of JupyterLab beside the file browser."""
+    player = play(trace, page_options={"viewport": {"width": 850, "height": 640}})
+    height = "() => document.querySelector('.dlv-chunks').getBoundingClientRect().height"
+    before = player.drawn, player.page.evaluate(height)
+    player.press("p")
+    assert player.predicting and (player.drawn, player.page.evaluate(height)) == before
+
+
+def test_a_frame_of_what_was_received_covers_no_number_above_it(play, trace):
+    player = play(trace).press("ArrowRight")
+    boxes = player.page.evaluate("""() => ['.dlv-cellname', '.dlv-received'].map((which) =>
+        [...document.querySelectorAll('.dlv-chunks ' + which)].map((one) => {
+            const { left, right, top, bottom } = one.getBoundingClientRect();
+            return [left, right, top - 1, bottom];
+        }))""")
+    names, frames = boxes
+    assert len(names) == 12 and len(frames) == 4
+    for left, right, top, bottom in names:
+        for a, b, c, d in frames:
+            assert right < a or left > b or bottom <= c or top >= d
+
+
+def test_long_lines_of_source_wrap_and_no_line_lies_beside_the_panel(play, trace):
+    player = play(trace, page_options={"viewport": {"width": 600, "height": 640}})
+    source = player.at(".dlv-source")
+    player.page.add_style_tag(content=".dlv-source li { letter-spacing: 12px }")
+    assert source.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_the_keyboard_stays_in_the_player_when_what_had_it_goes(play, trace):

@@ -35,6 +35,17 @@ OPENERS = (
     "show the known schedules of this size",
     "share the drawing as text",
 )
+# How wide the names beside the rows are where one of them is "measured".
+NAMES = """canvas => {
+    const words = document.createElement("canvas").getContext("2d");
+    words.font = `11px ${canvas.closest(".dlv").style.fontFamily}`;
+    return Math.ceil(words.measureText("measured").width + 14);
+}"""
+# How many colours a picture has in its first two columns of pixels.
+EDGE = """canvas => {
+    const { data } = canvas.getContext('2d').getImageData(0, 0, 2, canvas.height);
+    return new Set(new Uint32Array(data.buffer)).size;
+}"""
 CELLS = (
     """import dlviz
 explorer = dlviz.widgets.ScheduleExplorer("1f1b", ranks=3, microbatches=4)
@@ -79,10 +90,13 @@ class Page(ExplorerPage):
         canvas = self.root.locator(".dlv-side canvas").nth(place)
         box = canvas.bounding_box()
         whole, ranks = (float(n) for n in re.findall(r"[\d.]+", self.shape(place))[:2])
-        width = box["width"] - 58
+        names = canvas.evaluate(NAMES) if "lower bar: measured" in self.root.inner_text() else 58
+        width = box["width"] - names
         axis = 0 if place else 20  # the second one is below that of the first
         row = (box["height"] - axis) / ranks
-        return box["x"] + 58 + time / (whole * 1.002) * width, box["y"] + axis + row * (rank + 0.3)
+        return box["x"] + names + time / (whole * 1.002) * width, box["y"] + axis + row * (
+            rank + 0.3
+        )
 
     def shape(self, place):
         heading = self.heading(place)
@@ -252,6 +266,9 @@ def test_it_fits_a_laptop_whatever_it_shows_and_selecting_moves_nothing(saved, m
             result = shown.root.locator(".dlv-result")
             assert result.evaluate("box => box.scrollHeight - box.clientHeight") <= 1
             assert "Measured 33.1 s" in result.inner_text() and "Measured" in shown.details()
+        for rows in shown.root.locator(".dlv-rows:visible").all():
+            assert rows.evaluate("one => one.scrollHeight <= one.clientHeight"), "the last is whole"
+            assert rows.locator("canvas").evaluate(EDGE) == 1, "no name begins beyond the edge"
         if shown.root.locator(".dlv-side canvas").first.is_visible():
             charts = shown.root.locator(".dlv-sums").bounding_box()
             shown.page.mouse.click(*shown.at(0.2, 0))

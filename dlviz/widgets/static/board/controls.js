@@ -36,7 +36,8 @@ export function drawingBar(board) {
   const undo = button("↶ undo", "undo", does("undo"));
   const redo = button("↷ redo", "redo", does("redo"));
   const empty = button("empty", "empty the grid", does("reset"));
-  const tighten = button("⇤ tighten", "move every action to its earliest slot and keep the order", does("tighten"));
+  const tighten = button("⇤ tighten", "tighten: move every action to its earliest slot and keep the order",
+    does("tighten"));
   const known = h("select", {
     class: "dlv-boardknown", "aria-label": "start from a known schedule", onchange: () => {
       const name = known.value;
@@ -114,7 +115,7 @@ export function placingBar(board, look) {
   const put = button("place", "place the chosen action", placeNow);
   const carry = button("move", "move the action at the cursor", () => pickUp(board));
   const away = button("remove", "remove the action at the cursor", () => remove(board));
-  const ghosts = toggle("show next", "show what can come next", true, (on) => board.set({ ghosts: on }));
+  const ghosts = toggle("show next", "show next: what can come next", true, (on) => board.set({ ghosts: on }));
   const advise = button("a good move", "name a good move and what others cost", () => act(board, { do: "advise" }));
   const chips = h("span", { class: "dlv-boardchips", role: "group", "aria-label": "can come next on this rank" });
   const bar = h("div", { class: "dlv-toolbar" },

@@ -6,7 +6,7 @@ import { state } from "../shared/state.js";
 import { drawingBar, group, placingBar } from "./controls.js";
 import { boxAt, cursorAt, drawList, hit, layoutOf } from "./geometry.js";
 import { take, tell, toPlace } from "./hand.js";
-import { listenToKeys } from "./keys.js";
+import { listenToKeys, press } from "./keys.js";
 import { paintBoard } from "./paint.js";
 import { knownPanel, legendOf, savingButton, sharePanel } from "./panels.js";
 import { listenToPointer } from "./pointer.js";
@@ -29,6 +29,7 @@ import { nameOf, scoreWords, wordsOf } from "./words.js";
  * @property {HTMLElement[]} openers the buttons that open a panel
  * @property {(colors: Colors) => void} colors
  * @property {(action: Omit<Part, "chunk"> | null) => void} choose marks an action
+ * @property {(event: KeyboardEvent) => void} press takes a key that was pressed around the board, and with it the focus
  * @property {() => void} turnOff no kernel answers any more: the rules of the page do
  * @property {() => void} stop
  */
@@ -97,6 +98,7 @@ export function drawingBoard({
       shown.set({ chosen: cell ? placeOf(cell) : null });
       shown.flush();
     },
+    press: (event) => void (press(board, event) && scroller.focus({ preventScroll: true })),
     turnOff: gestures.turnOff,
     stop: () => {
       resized.disconnect();

@@ -75,14 +75,23 @@ function actionOf({ key, target, altKey, shiftKey, ctrlKey, metaKey }) {
  * @returns {void}
  */
 export function listenToKeys(board, root) {
-  root.addEventListener("keydown", (event) => {
-    const action = actionOf(event);
-    if (!action) return;
-    board.set({ pointer: null }); // words are for what the keys are at, wherever the pointer was left
-    const done = action(board);
-    board.flush();
-    if (done === false) return;
-    event.preventDefault();
-    event.stopPropagation();
-  });
+  root.addEventListener("keydown", (event) => void press(board, event));
+}
+
+/**
+ * Has a key act on the board.
+ * @param {Board} board
+ * @param {KeyboardEvent} event
+ * @returns {boolean} whether it is one of the board's
+ */
+export function press(board, event) {
+  const action = actionOf(event);
+  if (!action) return false;
+  board.set({ pointer: null }); // words are for what the keys are at, wherever the pointer was left
+  const done = action(board);
+  board.flush();
+  if (done === false) return false;
+  event.preventDefault();
+  event.stopPropagation();
+  return true;
 }

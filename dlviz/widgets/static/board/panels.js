@@ -2,7 +2,7 @@
 import { h } from "../shared/dom.js";
 import { COPIED, copied, save, SELECTED } from "../shared/file.js";
 import { digits } from "../shared/numbers.js";
-import { button, toggle } from "../shared/stage.js";
+import { button, opens, toggle } from "../shared/stage.js";
 import { FRACTION, RATIO } from "../schedules/words.js";
 import { act } from "./hand.js";
 import { sampleOf, savedBoard } from "./paint.js";
@@ -57,10 +57,10 @@ export function legendOf(board, look) {
  */
 export function knownPanel(board, opened) {
   const panel = h("div", { class: "dlv-opened", hidden: true });
-  const opener = toggle("known", "show the known schedules of this size", false, (on) => {
+  const opener = opens(toggle("known", "show the known schedules of this size", false, (on) => {
     panel.hidden = !on;
     opened(on ? opener : null);
-  });
+  }), panel);
   let seen = "";
 
   function draw() {
@@ -100,10 +100,10 @@ export function sharePanel(board, opened) {
   });
   const panel = h("div", { class: "dlv-boardcsv dlv-opened", hidden: true },
     h("div", {}, text, take, " ", copy), h("p", {}, SHARING));
-  const opener = toggle("share", "share the drawing as text", false, (on) => {
+  const opener = opens(toggle("share", "share the drawing as text", false, (on) => {
     panel.hidden = !on;
     opened(on ? opener : null);
-  });
+  }), panel);
 
   function draw() {
     const { csv } = board.now.board;

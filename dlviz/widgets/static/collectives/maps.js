@@ -23,6 +23,7 @@ import { styleOf } from "./styles.js";
 
 const COUNTING = "is being calculated …";
 const UNKNOWN = "needs a kernel";
+const EDGE = 28; // pixels: half of the longest size
 
 /**
  * @param {Collectives} own
@@ -78,6 +79,11 @@ function networkOf(data, topology, words, box, rows) {
   };
 }
 
+/** The side at which a size at the edge of a map stands within it: beside it there is another one. */
+function within({ left, right }, { at }) {
+  return at - left < EDGE ? "dlv-atstart" : right - at < EDGE ? "dlv-atend" : undefined;
+}
+
 /** Marks what is chosen. */
 function mark({ topology, map, title, edge, cell }, controls) {
   for (const one of [title, edge]) one.classList.toggle("dlv-chosenmap", topology === controls.topology);
@@ -108,7 +114,8 @@ function picture(data, { box, map, title, edge, cell }, place, missing) {
     ...map.names.filter(({ fits }) => fits).map(({ winner, x, y }) =>
       s("text", { x, y, class: "dlv-winner" }, words(winner))),
     ...(place % 2 === 0 ? beside(box, map.ranks) : []),
-    ...(place >= Object.keys(data.topologies).length - 2 ? below(box, map.sizes, bytes) : []),
+    ...(place < Object.keys(data.topologies).length - 2 ? []
+      : map.sizes.flatMap((mark) => below(box, [mark], bytes, within(box, mark)))),
     edge, cell,
   ];
 }

@@ -96,9 +96,9 @@ function lastOf({ predicted, measured }) {
 function timeBar({ shown }, travel) {
   const { now } = shown;
   const side = () => now[now.which] ?? now.predicted;
-  const back = button("◀ back", "message before", () => travel.step(false));
+  const back = button("◀ back", "back: message before", () => travel.step(false));
   const playing = button("▶ play", "play", travel.turn);
-  const next = button("next ▶", "message after", () => travel.step(true));
+  const next = button("next ▶", "next: message after", () => travel.step(true));
   const slider = h("input", {
     type: "range", min: 0, max: SLIDER, step: 1, "aria-label": "moment",
     oninput: () => travel.go((Number(slider.value) / SLIDER) * side().last),

@@ -8,7 +8,7 @@ import { doesWords, momentWords } from "./words.js";
 /** @import { Doing, Dot, Spot } from "./geometry.js" */
 /** @import { Consistency, Side, Data } from "./state.js" */
 
-const SIZE = 196; // pixels
+const SIZE = 192; // pixels
 const DOT = 5;
 
 /**

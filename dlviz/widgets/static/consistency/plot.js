@@ -30,7 +30,6 @@ export function plot(own, travel) {
         chosen: { row: -1, message: -1 },
       };
     },
-    room: () => drawn.rows.height,
     describe({ span }) {
       if (span == null) return [];
       const [side, i] = drawn.sideOf(span);

@@ -37,8 +37,8 @@ export function workersTable({ shown }) {
     const both = (of, own, other) => amount(of(own), other ? h("strong", {}, ` | ${of(other)}`) : null);
     live = predicted.workers.map(() => [h("td", { class: "dlv-does" }), amount(), amount()]);
     box.replaceChildren(h("table", {},
-      h("thead", {}, h("tr", {}, ["", "now", "clock c", "last staleness"].map((name, i) =>
-        h("th", { scope: "col", class: i > 1 ? "dlv-amount" : null }, name)),
+      h("thead", {}, h("tr", {}, h("td", {}), ["now", "clock c", "last staleness"].map((name, i) =>
+        h("th", { scope: "col", class: i ? "dlv-amount" : null }, name)),
       COLUMNS.map(([name]) => h("th", { scope: "col", class: "dlv-amount" }, name)))),
       h("tbody", {}, predicted.workers.map((worker, i) => h("tr", {},
         h("th", { scope: "row" }, nameOf(predicted, i + first)), live[i],

@@ -9,6 +9,8 @@ import { clientLines } from "./words.js";
 /** @import { Rows } from "./geometry.js" */
 /** @import { Federated, Run, Data } from "./state.js" */
 
+const NARROWEST = 700; // pixels: where there are fewer, the rows are scrolled sideways
+
 /**
  * @param {Federated} own
  * @returns {HTMLElement[]}
@@ -16,7 +18,8 @@ import { clientLines } from "./words.js";
 export function clientRows({ shown }) {
   const { now } = shown;
   const svg = s("svg", { class: "dlv-clients", role: "img" });
-  const plot = h("div", { class: "dlv-plot" }, svg);
+  const scroller = { class: "dlv-sideways", tabindex: "0", role: "region", "aria-label": "a row for each client" };
+  const plot = h("div", { class: "dlv-plot" }, h("div", scroller, svg));
   const tip = tooltip(plot);
   plot.append(tip.element);
   const legend = h("div", { class: "dlv-marks dlv-key" });
@@ -37,7 +40,7 @@ export function clientRows({ shown }) {
     const { data } = now;
     const { deadline, rounds } = data.controls;
     rows = rowsOf(data.predicted, currentOf(data),
-      { saw: saw(), parts: data.parts, deadline, rounds, width: plot.clientWidth });
+      { saw: saw(), parts: data.parts, deadline, rounds, width: Math.max(NARROWEST, plot.clientWidth) });
     svg.setAttribute("viewBox", `0 0 ${rows.width} ${rows.height}`);
     svg.setAttribute("height", String(rows.height));
     svg.replaceChildren(...heads(data, rows, saw()), ...drawn(data, rows, saw()), ...fates(data, rows));

@@ -48,7 +48,7 @@ export function axesBar(own) {
       one.dataset.place = String(place);
       one.style.order = String(place);
       one.setAttribute("aria-pressed", String(axis === now.axis));
-      one.setAttribute("aria-label", `${axis}: ${placeWords(now.controls, axis)}`);
+      one.setAttribute("aria-label", `${axis} × ${now.controls[axis]}: ${placeWords(now.controls, axis)}`);
     }
   });
   return h("div", { class: "dlv-meshaxes", role: "group", "aria-label": "the placement: drag an axis, or ← →" },

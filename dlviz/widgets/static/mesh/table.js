@@ -44,7 +44,7 @@ function tableOf(data, chosenAxis, show) {
     h("tbody", {}, axes.flatMap(([axis, title]) => [
       h("tr", { "aria-selected": String(axis === chosenAxis), "data-axis": axis },
         h("th", { scope: "row" }, h("button", {
-          type: "button", class: "dlv-link", "aria-label": `the groups of ${axis}`, onclick: () => show(axis),
+          type: "button", class: "dlv-link", "aria-label": `${axis}, ${title}: its groups`, onclick: () => show(axis),
         }, `${axis}, ${title}`)),
         cells(placement, axis, groupWords(placement.groups[axis]),
           seconds(placement.seconds[axis][at]))),

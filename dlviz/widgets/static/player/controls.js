@@ -42,9 +42,9 @@ export function keysOf({ scene, now }, { go, step, play, faster }, { predict, ta
 export function buttonsOf({ scene, now, paints }, { go, step, play, faster }, { predict, table, save }) {
   const end = scene.frames.length - 1;
   const first = button("|◀", "first round", () => go(0));
-  const back = button("◀ back", "round before", () => step(-1));
+  const back = button("◀ back", "back: round before", () => step(-1));
   const playing = button("▶ play", "play", () => play(!now.playing));
-  const next = button("next ▶", "round after", () => step(1));
+  const next = button("next ▶", "next: round after", () => step(1));
   const last = button("▶|", "last round", () => go(end));
   const slower = button("−", "slower", () => faster(-1));
   const rate = h("output", { "aria-label": "speed" });

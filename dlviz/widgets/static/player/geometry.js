@@ -32,7 +32,7 @@ import { messagesIn } from "./state.js";
  */
 
 const LEFT = 50; // pixels of the ranks' names
-const TOP = 34; // chunk names and cell numbers above
+const TOP = 38; // chunk names and cell numbers above
 const NAME = 15; // of a host or rack over its ranks
 const GAP = 14; // between two ranks, if there is room
 const PAD = 3; // around what a rank holds

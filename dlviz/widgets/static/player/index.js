@@ -20,11 +20,11 @@ import { savedRound } from "./svg.js";
 /** @import { Player, Scene, Shown } from "./state.js" */
 
 const ROOM = 332; // pixels for what each rank holds and, below it, the program's lines
-const CODE = 100; // of them for the lines
-const GUESS = 62; // pixels that the question of a prediction takes of it
-const HINT = "Hover over a message, a chunk or a rank: its arrow, cells and arithmetic light up.";
+const CODE = 100; // of them for the lines, or for the question of a prediction in their place
+const GUESS = 62; // pixels that the question takes where there are no lines
+const HINT = "Hover over a message, a chunk or a rank: all that belongs to it lights up.";
 const UNFOCUSED = ":disabled, g:not([tabindex])";
-const STRIP = " In the strip of all rounds, a stronger blue holds numbers of more ranks; orange is wrong.";
+const STRIP = " Strip of all rounds: a stronger blue, numbers of more ranks; orange, wrong.";
 
 /**
  * Shows a model's messages in `el`, anew at each change of its state.
@@ -65,7 +65,7 @@ function playerOf(model, el, at) {
   const guesses = prediction(player, travel, panels.chunks);
   const turns = {
     predict: () => void (scene.values.length && guesses.turn()),
-    table: () => show({ tabled: !now.tabled, predicting: false }),
+    table: () => show({ tabled: !now.tabled }),
     save: () =>
       save(savedRound(scene, panels.chunks.layout(), now.number, now.colors, scene.look.font), "messages.svg"),
   };
@@ -151,8 +151,10 @@ function panelsOf({ scene, now, paints }, go, choose) {
     h("div", { class: "dlv-main" }, held ? null : circle.root, chunks.root, legend(scene), pointedWords, lines));
   const hint = HINT + (stripOf(scene, 600, 40).length ? STRIP : "");
 
-  paints(["width", "predicting"], () =>
-    chunks.lay(Math.max(320, now.width || 560), ROOM - (lines ? CODE : 0) - (now.predicting ? GUESS : 0)));
+  paints(["width", "predicting"], () => {
+    if (lines) lines.hidden = now.predicting;
+    chunks.lay(Math.max(320, now.width || 560), ROOM - (lines ? CODE : now.predicting ? GUESS : 0));
+  });
   paints(["number", "predicting", "width", "tabled"], () => {
     body.hidden = now.tabled;
     tables.root.hidden = !now.tabled;

@@ -105,8 +105,8 @@ export function chunksPanel(scene) {
     if (painted.get(key) === is) return;
     painted.set(key, is);
     const group = groups.get(key);
-    group?.replaceChildren(...cellPicture(s, scene, layout, cell, filled));
-    group?.setAttribute("aria-label", cellWords(scene, cell));
+    group?.replaceChildren(s("g", { role: "img", "aria-label": cellWords(scene, cell) },
+      cellPicture(s, scene, layout, cell, filled)));
   }
 
   function draw(number) {

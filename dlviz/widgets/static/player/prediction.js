@@ -10,6 +10,7 @@ import { guessed } from "./words.js";
 
 const ASK = "Which chunk moves next? Click it at the rank that sends it (or arrow keys and Enter in the grid).";
 const OVER = "No round is left: go back to predict.";
+const TABLED = "Close the tables to predict: a chunk is clicked in the pictures.";
 const SEEN = " You have already seen this round: it does not count.";
 /** @type {Record<string, [down: number, right: number]>} */
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
@@ -25,23 +26,24 @@ const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowD
 export function prediction(player, travel, chunks) {
   const { scene, now, show, paints, say } = player;
   const sending = scene.frames.findLastIndex(({ messages }) => messages.length);
-  const asks = () => now.predicting && now.number < sending;
+  const asks = () => now.predicting && !now.tabled && now.number < sending;
   const verdict = h("span", { class: "dlv-verdict" });
   const points = h("strong", { class: "dlv-score" });
   const reset = button("reset", "reset the score", () =>
     show({ score: { right: 0, of: 0 }, furthest: now.number }));
   const root = h("div", { class: "dlv-guess", hidden: true }, verdict, points, reset);
-  paints(["predicting", "number", "verdict", "score"], () => {
+  paints(["predicting", "number", "verdict", "score", "tabled"], () => {
     const { right, of } = now.score;
     root.hidden = !now.predicting;
-    write(verdict, [now.verdict, now.number < sending ? ASK : OVER].filter(Boolean).join(" "));
+    const next = now.number < sending ? ASK : OVER;
+    write(verdict, [now.verdict, now.tabled ? TABLED : next].filter(Boolean).join(" "));
     write(points, `${right} of ${of} right`);
     reset.disabled = of === 0;
   });
 
   function turn() {
     if (!now.predicting) travel.play(false);
-    show({ predicting: !now.predicting, tabled: false, verdict: "" });
+    show({ predicting: !now.predicting, tabled: now.predicting && now.tabled, verdict: "" });
   }
 
   function guess(spot) {

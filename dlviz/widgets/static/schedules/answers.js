@@ -3,13 +3,14 @@ import { DOES } from "../board/words.js";
 import { h, refill, roomFor, s, write } from "../shared/dom.js";
 import { COPIED, copied, SELECTED } from "../shared/file.js";
 import { swatch } from "../shared/paint.js";
-import { button } from "../shared/stage.js";
+import { button, opens } from "../shared/stage.js";
 import { nameOf, receivers } from "./geometry.js";
 import { drawable, ranOf } from "./kernel.js";
 import { actionsTable, bubbleChart, chartWords, comparison, memoryStrips } from "./panels.js";
 import { KINDS, NAMES } from "./state.js";
 import { causeOf, runDetails } from "./words.js";
 
+/** @import { toggle } from "../shared/stage.js" */
 /** @import { Explorer } from "./context.js" */
 
 const [CHART, MEASURED, BESIDE] = [132, 100, 84]; // pixels of a chart: alone, with what was measured, under the board
@@ -19,9 +20,10 @@ const HINT = "Click an action or a gap, or press an arrow key: its details appea
 /**
  * @param {Explorer} own
  * @param {() => boolean} boardShown
+ * @param {Record<"table" | "csv", ReturnType<typeof toggle>>} toggles
  * @returns {HTMLElement[]}
  */
-export function answers(own, boardShown) {
+export function answers(own, boardShown, toggles) {
   const { shown, frame } = own;
   /** @type {Record<"legend" | "details" | "charts" | "csv" | "table", HTMLElement>} */
   const parts = /** @type {any} */ ({ table: h("div", { class: "dlv-opened" }) });
@@ -42,6 +44,8 @@ export function answers(own, boardShown) {
   Object.assign(parts, {
     legend: legendOf(own), details: detailsOf(own), charts: chartsOf(own, boardShown), csv: csvOf(own),
   });
+  opens(toggles.table, parts.table);
+  opens(toggles.csv, parts.csv);
   shown.paints(["opened", "sides", "chosen", "data"], () => {
     const { now } = shown;
     const select = (side, span) => own.choosing.select({ side, span });

@@ -20,7 +20,8 @@ const EMPTY = { backward: "I+W", slow_stage: "none" }; // may be left empty
 /**
  * The selects of the schedules, and the rows of sliders and fields below the toolbar.
  * @param {Explorer} own
- * @returns {{ selects: HTMLElement[], rows: HTMLElement[], toggles: Record<string, HTMLElement> }}
+ * @returns {{ selects: HTMLElement[], rows: HTMLElement[],
+ *   toggles: Record<"path" | "table" | "csv", ReturnType<typeof toggle>> }}
  */
 export function controls(own) {
   const { shown } = own;
@@ -54,7 +55,7 @@ export function controls(own) {
 
 function selectOf({ shown, choose }, name, label, first) {
   const { titles } = shown.now.data;
-  const own = h("select", { "aria-label": label, onchange: () => choose({ [name]: own.value }) },
+  const own = h("select", { name, "aria-label": label, onchange: () => choose({ [name]: own.value }) },
     first, Object.entries(titles).map(([value, title]) => h("option", { value }, title)));
   shown.paints(["controls"], () => void (own.value = shown.now.controls[name]));
   return own;
@@ -63,11 +64,11 @@ function selectOf({ shown, choose }, name, label, first) {
 /** A slider, and the box in which its number can be typed. */
 function sliderOf({ shown, choose }, name, label) {
   const slide = h("input", {
-    type: "range", min: 1, max: shown.now.data.limits[name], step: 1, class: "dlv-slide", "aria-label": name,
+    type: "range", min: 1, max: shown.now.data.limits[name], step: 1, class: "dlv-slide", name, "aria-label": name,
     oninput: () => choose({ [name]: Number(slide.value) }),
   });
   const box = h("input", {
-    type: "text", inputmode: "numeric", class: "dlv-short", "aria-label": `${name}, as a number`,
+    type: "text", inputmode: "numeric", class: "dlv-short", name, "aria-label": `${name}, as a number`,
     onchange: () => choose({ [name]: valueIn(box, name) }),
   });
   shown.paints(["controls", "sides"], () => {
@@ -81,7 +82,7 @@ function sliderOf({ shown, choose }, name, label) {
 function fieldOf({ shown, choose }, name, letter, data) {
   const input = h("input", {
     type: "text", inputmode: "decimal", class: `dlv-short${name in EMPTY ? " dlv-worded" : ""}`,
-    "aria-label": `${name}: ${data}`, title: data, placeholder: EMPTY[name] ?? null,
+    name, "aria-label": `${name}: ${data}`, title: data, placeholder: EMPTY[name] ?? null,
     onchange: () => choose({ [name]: valueIn(input, name) }),
   });
   shown.paints(["controls"], () => {

@@ -28,19 +28,18 @@ const SHARED = "Each of a rank's v chunks takes 1/v of F, B, I and W.";
 function render({ model, el }) {
   const own = begun(model, el);
   const { shown } = own;
-  own.bar.line.classList.add("dlv-twolines");
   own.choosing = choosing(own);
   reading(own);
   const boardBox = h("div", { class: "dlv-side", hidden: true });
   const boardShown = () => !boardBox.hidden;
   own.board = boardOf(own, boardBox);
-  const { selects, rows } = controls(own);
+  const { selects, rows, toggles } = controls(own);
   const levels = levelsOf(own);
   if (levels) own.frame.controls(levels.chips);
   else own.frame.controls(selects, [own.bar.start, drawButton(own)]);
   const about = h("p", { class: "dlv-about" });
   own.frame.body.append(...(levels ? [levels.box] : rows), own.trouble, boardBox, ...(levels ? [levels.solved] : []),
-    own.bar.line, about, ...plots(own, boardShown), ...answers(own, boardShown));
+    own.bar.line, about, ...plots(own, boardShown), ...answers(own, boardShown, toggles));
   shown.paints(["data"], () => write(own.trouble, shown.now.data.refused ? "" : shown.now.data.error));
   shown.paints(["sides", "away", "data"], () => write(about, aboutWords(own, boardShown())));
   return begin(own);
@@ -154,6 +153,13 @@ function boardOf(own, el) {
     if (now.colors) board.colors(now.colors);
   });
   shown.paints(["colors"], () => board?.colors(now.colors));
+  shown.paints(["data", "away", "sides"], () => { // the board has a file of its own
+    const [{ parentElement: files }] = own.files;
+    files.hidden = !el.hidden && (now.sides.length === 1 || Boolean(now.data.levels));
+  });
+  own.frame.root.addEventListener("keydown", (event) => { // the line of keys names the grid's
+    if (event.target === own.frame.root && !el.hidden) board.press(event);
+  }, true);
   return {
     element: el, choose: (action) => board?.choose(action),
     openers: () => board?.openers ?? [], turnOff: () => board?.turnOff(), stop: () => board?.stop(),

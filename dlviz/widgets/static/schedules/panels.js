@@ -131,7 +131,7 @@ export function comparison(box, sides, styles, run) {
   const cell = (text) => h("td", { class: "dlv-amount" }, text);
   box.replaceChildren(h("table", { class: "dlv-sides" },
     h("caption", { class: "dlv-spoken" }, "In numbers"),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""),
+    h("thead", {}, h("tr", {}, h("td", {}),
       sides.map((side, place) => h("th", { scope: "col", class: "dlv-amount", style: as(place) }, side.title)),
       ran ? h("th", { scope: "col", class: "dlv-amount" }, "measured") : null)),
     h("tbody", {}, rows.filter(([name]) => !empty.includes(name)).map(([name, of, measured]) => h("tr", {},

@@ -76,7 +76,6 @@ function plotOf(own, place) {
         },
       };
     },
-    room: () => drawn.rows.height,
     pointed(target) {
       const next = { ...NOTHING, ...chosenAt(target) };
       if (next.span !== now.pointed.span || next.side !== now.pointed.side) shown.set({ pointed: next });

@@ -76,6 +76,32 @@ export function beside({ left }, marks, said = String) {
   return marks.map(({ value, at }) => s("text", { x: left - 6, y: at, class: "dlv-left" }, said(value)));
 }
 
+const HIGH = 12; // pixels of a line of words
+
+/**
+ * Gives words places where none covers another: of each the first of its places that is free, else its first.
+ * @template {{ width: number, places: number[][] }} Words
+ * @param {Words[]} all of each its width, and the middles of where it may be, the best first
+ * @param {Box} box that they stay in
+ * @param {Box[]} [taken] what else they do not cover
+ * @returns {(Words & Box & { x: number, y: number })[]}
+ */
+export function apart(all, box, taken = []) {
+  const boxes = [...taken];
+  /** @type {(own: Box) => boolean} */
+  const free = (own) => own.left >= box.left && own.right <= box.right && own.top >= box.top
+    && own.bottom <= box.bottom && boxes.every((one) =>
+      own.right <= one.left || own.left >= one.right || own.bottom <= one.top || own.top >= one.bottom);
+  return all.map((words) => {
+    const half = words.width / 2;
+    const places = words.places.map(([x, y]) =>
+      ({ x, y, left: x - half, right: x + half, top: y - HIGH / 2, bottom: y + HIGH / 2 }));
+    const place = places.find(free) ?? places[0];
+    boxes.push(place);
+    return { ...words, ...place };
+  });
+}
+
 /**
  * A line through points.
  * @param {number[][]} points

@@ -14,7 +14,7 @@ import { typed } from "./numbers.js";
  */
 export function select({ shown, choose, can }, name, options, label = name) {
   const box = h("select", {
-    "aria-label": label, onchange: () => choose({ [name]: options[box.selectedIndex][0] }),
+    name, "aria-label": label, onchange: () => choose({ [name]: options[box.selectedIndex][0] }),
   }, options.map(([value, words]) => h("option", { value: String(value) }, words)));
   shown.paints(["controls", "live"], () => {
     box.value = String(shown.now.controls[name]);
@@ -72,7 +72,7 @@ export function recordedRuns({ shown }, { runs, now, words, can, chosen, class: 
  */
 export function slider({ shown, choose, can }, name, { label, place, value, says, short, ...look }) {
   const input = h("input", {
-    type: "range", step: 1, "aria-label": label, ...look,
+    type: "range", step: 1, name, "aria-label": label, ...look,
     oninput: () => choose({ [name]: value(Number(input.value)) }),
   });
   const amount = h("output", { class: "dlv-amountnow", "aria-hidden": "true" });
@@ -95,7 +95,7 @@ export function slider({ shown, choose, can }, name, { label, place, value, says
  */
 export function field({ shown, choose, can }, name, { letter, unit, per }) {
   const box = h("input", {
-    type: "text", inputmode: "decimal", class: "dlv-short dlv-price", "aria-label": `${name}, ${unit}`,
+    type: "text", inputmode: "decimal", class: "dlv-short dlv-price", name, "aria-label": `${name}, ${unit}`,
     onchange: () => {
       const value = typed(box.value);
       choose({ [name]: typeof value === "number" ? value / per : value });

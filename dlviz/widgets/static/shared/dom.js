@@ -80,7 +80,12 @@ export function refill(panel, children, other) {
   next?.focus({ preventScroll: true });
 }
 
-const WHOLE = 640; // pixels: as high as a front end is at most, so that a laptop shows all of it
+const WHOLE = 640; // pixels: as high as a front end is at most in a notebook, so that a laptop shows all of it
+
+/** The same of a saved page, which fills its window: `--dlv-spare` of dlviz.css. */
+function wholeOf(root) {
+  return root.closest("[data-page]") ? Math.max(WHOLE, innerHeight - 40) : WHOLE;
+}
 
 /**
  * How high a part of `root` may be, so that all of it is no higher than that; `least` anyhow.
@@ -91,7 +96,7 @@ const WHOLE = 640; // pixels: as high as a front end is at most, so that a lapto
  */
 export function roomFor(root, part, least) {
   const [whole, own] = [root, part].map((one) => one.getBoundingClientRect().height);
-  return Math.max(least, Math.floor(WHOLE - whole + own));
+  return Math.max(least, Math.floor(wholeOf(root) - whole + own));
 }
 
 /**

@@ -88,6 +88,7 @@ import { state } from "./state.js";
  */
 
 const FILES = { svg: "image/svg+xml", pdf: "application/pdf" };
+const RUN = "r"; // the key of what a saved page cannot do
 const PAUSE = 250; // ms without a change until the kernel is asked for what takes longer
 
 /**
@@ -141,7 +142,8 @@ export function explorer(model, el, plan) {
   });
   own.frame = stage(el, {
     name: plan.name, look: first.look, model, title: first.title, lines: live ? [] : [plan.saved],
-    details: first.details, keys: plan.keys(own), clear: plan.clear, onColors: (colors) => shown.set({ colors }),
+    details: first.details, keys: plan.keys(own).filter(([shown]) => live || shown !== RUN),
+    clear: plan.clear, onColors: (colors) => shown.set({ colors }),
   });
   own.files = savers(own, queue, plan.name);
   own.frame.controls(own.files);
@@ -223,6 +225,12 @@ function begin(own, queue, { foresee }) {
     shown.set({ width: 0 }); // what is painted while a notebook has put it aside is painted again when it is back
     resized.unobserve(frame.body);
     resized.observe(frame.body); // tells that, even where it was away for less than a picture
+  });
+  shown.paints(["data", "controls"], () => {
+    for (const one of /** @type {NodeListOf<HTMLInputElement>} */ (frame.root.querySelectorAll("[name]"))) {
+      const refused = now.data.error && now.controls[one.name] !== now.data.controls[one.name];
+      one.setAttribute("aria-invalid", String(Boolean(refused)));
+    }
   });
   model.on("change:state", heard);
   frame.root.dataset.asking = "false";

@@ -46,7 +46,7 @@ export function runBar(model, queue, { ready, idleWords, changed }) {
       write(passed, "");
     }
     write(start, running ? "■ Stop" : "▶ Run it");
-    start.title = running ? "end the run" : "run it on real ranks";
+    start.title = running ? "stop the run" : "run it on real ranks";
     start.setAttribute("aria-label", start.title);
     start.disabled = !(running || ready());
     write(words, running ? doing.says ?? "Starting the run …" : idleWords());

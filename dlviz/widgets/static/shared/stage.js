@@ -56,14 +56,14 @@ export function stage(el, { name, look, model, title, lines, details = [], keys,
   }, "i");
   const help = popup(`Keys of the ${name}`, helpButton, keyTable(`Keys of the ${name}`, [...keys, ...COMMON]));
   const more = popup(`Details of the ${name}`, info, details.map((line) => h("p", {}, line)));
-  const heading = h("div", { class: "dlv-heading" }, h("h3", {}, title), info);
+  const heading = h("div", { class: "dlv-heading" }, h("h3", { "aria-level": model.page ? 1 : null }, title), info);
   const gone = h("p", { class: "dlv-gone", role: "alert" });
   const toolbar = h("div", { class: "dlv-toolbar", role: "group", "aria-label": `${name} controls` });
   const body = h("div", { class: "dlv-body" });
   const legend = h("div", { class: "dlv-keys", "aria-hidden": "true" });
   const spoken = h("div", { class: "dlv-spoken", role: "status", "aria-live": "polite" });
   const root = h("section", {
-    class: "dlv", tabindex: "0", role: "region",
+    class: "dlv", tabindex: "0", role: "region", "data-page": Boolean(model.page),
     "aria-label": `${name}: ${title}. Press question mark for the keys.`,
     "data-lm-suppress-shortcuts": "true",
   },
@@ -185,6 +185,31 @@ export function toggle(label, name, on, changed) {
   }
 
   return Object.assign(element, { turn });
+}
+
+/**
+ * Has the panel that a button opens take the focus, and Escape there close it and give the focus back.
+ * @template {ReturnType<typeof toggle>} Button
+ * @param {Button} opener
+ * @param {HTMLElement} panel which is shown once the button is pressed
+ * @returns {Button}
+ */
+export function opens(opener, panel) {
+  panel.tabIndex = -1;
+  opener.addEventListener("click", () => {
+    const field = /** @type {HTMLElement | null} */ (panel.querySelector("textarea, input"));
+    if (!panel.hidden) (field ?? panel).focus({ preventScroll: true });
+  });
+  for (const one of [opener, panel]) {
+    one.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || panel.hidden) return;
+      opener.turn(false);
+      opener.focus();
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
+  return opener;
 }
 
 /**

@@ -73,8 +73,7 @@ export function themed(root, look, model, changed) {
     const name = around?.name ?? chosen;
     const colors = { ...look.marks, ...look.themes[name], ...around?.colors, name };
     button.textContent = `theme: ${chosen === "auto" ? "page" : chosen}`;
-    const now = chosen === "auto" ? "as the page" : chosen;
-    button.setAttribute("aria-label", `theme: ${now}; press for ${NEXT[chosen]}`);
+    button.setAttribute("aria-label", `${button.textContent}; press for ${NEXT[chosen]}`);
     if (JSON.stringify(colors) === shown) return;
     shown = JSON.stringify(colors);
     root.dataset.theme = name;

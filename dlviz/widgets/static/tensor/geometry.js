@@ -1,5 +1,6 @@
 // What the explorer of tensor parallelism draws, as plain objects: matrices and a map in, positions out.
-import { stretches } from "../shared/arrays.js";
+import { clamp, stretches } from "../shared/arrays.js";
+import { apart } from "../shared/chart.js";
 import { scaleLog } from "../shared/scale.js";
 
 /** @import { Scale } from "../shared/scale.js" */
@@ -147,6 +148,53 @@ export function mapOf({ sizes, map }, width, height) {
     across: marks.map((value) => ({ value, at: x(value) })),
     up: marks.map((value) => ({ value, at: y(value) })),
   };
+}
+
+const [BOLD, PLAIN, ASIDE] = [6.6, 5.8, 4]; // pixels of a letter of a region's name, of a line's; beside a line
+const SPOT = 7; // pixels around the sizes that are chosen
+
+/**
+ * The names of the regions and of the lines, and where each has room.
+ * @param {Drawn} map
+ * @param {(form: string) => string} nameOf
+ * @param {number[]} spot of the sizes that are chosen
+ * @returns {{ says: string, line: boolean, x: number, y: number, left: number, right: number, top: number,
+ *   bottom: number }[]}
+ */
+export function labelsOf({ x, y, regions, lines }, nameOf, [cx, cy]) {
+  const [left, right] = x.range;
+  const [bottom, top] = y.range;
+  const names = regions.filter(({ fits }) => fits).map(({ form, middle: [mx, my] }) => {
+    const says = nameOf(form);
+    const width = BOLD * says.length;
+    const at = clamp(mx, left + width / 2, right - width / 2);
+    return { says, line: false, width, places: [0, 13, -13, 26, -26].map((off) => [at, my + off]) };
+  });
+  const edges = lines.map((line) => {
+    const width = PLAIN * line.says.length;
+    return { says: line.says, line: true, width, places: besideLine(line, width, { left, right, top, bottom }) };
+  });
+  const taken = { left: cx - SPOT, right: cx + SPOT, top: cy - SPOT, bottom: cy + SPOT };
+  return apart([...names, ...edges], { left, right, top, bottom }, [taken]);
+}
+
+/**
+ * Where the name of a line may stand: along the line, on either side.
+ * @type {(line: { from: number[], to: number[] }, width: number,
+ *   box: Record<"left" | "right" | "top" | "bottom", number>) => number[][]}
+ */
+function besideLine({ from: [ax, ay], to: [bx, by] }, width, { left, right, top, bottom }) {
+  const half = width / 2;
+  const shares = [0.08, 0.25, 0.5, 0.75, 0.92];
+  if (ax === bx) {
+    return shares.flatMap((share) => [1, -1].map((side) => [ax + side * (half + ASIDE), top + share * (bottom - top)]));
+  }
+  if (ay === by) {
+    return shares.flatMap((share) => [-1, 1].map((side) =>
+      [clamp(left + share * (right - left), left + half, right - half), ay + side * (ASIDE + 5)]));
+  }
+  return shares.flatMap((share) => [1, -1].map((side) =>
+    [ax + share * (bx - ax) + side * (half + ASIDE + 3), ay + share * (by - ay) + side * 5]));
 }
 
 /** A region, and its centre of mass. */

@@ -1,15 +1,13 @@
 // Which form sends least over B and C_out, the sizes that are chosen, and the runs.
-import { clamp, placeOf } from "../shared/arrays.js";
+import { placeOf } from "../shared/arrays.js";
 import { below, beside, cross, fitted, grid, lineThrough, pointIn } from "../shared/chart.js";
 import { h, s, write } from "../shared/dom.js";
-import { mapOf } from "./geometry.js";
+import { labelsOf, mapOf } from "./geometry.js";
 import { fitting, titleOf } from "./state.js";
 import { exact } from "./words.js";
 
 /** @import { Drawn } from "./geometry.js" */
 /** @import { Tensor, Data } from "./state.js" */
-
-const LETTER = 6.4; // pixels of a letter of a name
 
 /**
  * @param {Tensor} own
@@ -45,7 +43,8 @@ export function costMap({ shown, choose }, height) {
 }
 
 /** @type {(data: Data, map: Drawn) => SVGElement[]} */
-function drawn(data, { x, y, regions, lines, across, up }) {
+function drawn(data, map) {
+  const { x, y, regions, lines, across, up } = map;
   const { batch, outputs } = data.controls;
   const [left, right] = x.range;
   const [bottom, top] = y.range;
@@ -60,12 +59,8 @@ function drawn(data, { x, y, regions, lines, across, up }) {
     s("text", { x: right, y: bottom + 25, class: "dlv-left" }, "B →"),
     s("text", { x: 2, y: bottom + 25, class: "dlv-start" }, "↑ C_out"),
     ...lines.map(({ from, to }) => s("path", { class: "dlv-equal", d: lineThrough([from, to]) })),
-    ...lines.map((line) => labelOf(line, x, y)),
-    ...regions.filter(({ fits }) => fits).map(({ form, middle: [mx, my] }) => {
-      const name = nameOf(data, form);
-      const half = (name.length * LETTER) / 2;
-      return s("text", { x: clamp(mx, left + half, right - half), y: my, class: "dlv-winner" }, name);
-    }),
+    ...labelsOf(map, (form) => nameOf(data, form), [cx, cy]).map(({ says, line, ...at }) =>
+      s("text", { x: at.x, y: at.y, class: line ? "dlv-edge" : "dlv-winner" }, says)),
     s("path", { class: "dlv-here", d: `M${cx} ${top}V${bottom}M${left} ${cy}H${right}` }),
     s("circle", { class: "dlv-spot", cx, cy, r: 5, fill: data.hues[data.controls.form] }),
     ...data.points.map((run) =>
@@ -76,19 +71,4 @@ function drawn(data, { x, y, regions, lines, across, up }) {
 /** What a form is called on the map, where X cut and X whole are as good. */
 function nameOf(data, form) {
   return titleOf(data, form).replace("MLP: ", "").replace(/, X \w+$/, "");
-}
-
-/**
- * The name of a line, at its end.
- * @type {(line: Drawn["lines"][number], x: Drawn["x"], y: Drawn["y"]) => SVGElement}
- */
-function labelOf({ says, from: [ax, ay], to: [bx] }, x, y) {
-  const [bottom, top] = y.range;
-  if (ax === bx) { // upright
-    const beyond = ax > x.range[1] - 60;
-    const side = beyond ? "dlv-left" : "dlv-start";
-    return s("text", { class: `dlv-edge ${side}`, x: ax + (beyond ? -3 : 3), y: top + 7 }, says);
-  }
-  if (says.startsWith("B = ")) return s("text", { class: "dlv-edge dlv-start", x: ax + 8, y: bottom - 6 }, says);
-  return s("text", { class: "dlv-edge dlv-start", x: x.range[0] + 3, y: ay > top + 16 ? ay - 6 : ay + 8 }, says);
 }

@@ -55,14 +55,13 @@ export function answers(own) {
   shown.paints(["source", "table"], () => {
     panels.source.hidden = !now.source;
     panels.table.hidden = !now.table;
-    element.classList.toggle("dlv-long", now.source || now.table);
     if (now.source && now.span >= 0) source.mark(scene.span.where[now.span]);
   });
   shown.paints(["table", "from", "to", "clock", "critical", "matches", "span", "hidden", "scene"], () => {
     if (now.table) fill(panels.table, spansTable(now.scene, clock(), { ...now, chosen: now.span, go }));
   });
   return {
-    element, first, mark: source.mark, sourced: !source.empty,
+    element, panels, first, mark: source.mark, sourced: !source.empty,
     add(name, panel) {
       panels[name] = panel;
       element.append(panel);

@@ -2,7 +2,7 @@
 import { turned } from "../shared/arrays.js";
 import { h, refill } from "../shared/dom.js";
 import { named } from "../shared/gantt/rows.js";
-import { button, toggle } from "../shared/stage.js";
+import { button, opens, toggle } from "../shared/stage.js";
 
 /** @import { Timeline } from "./context.js" */
 
@@ -17,7 +17,10 @@ export function arrangement(own) {
   if (scene.rows.length < 2) return { button: null };
   const panel = h("div", { class: "dlv-panel dlv-rowlist", role: "region", "aria-label": "rows", hidden: true });
   own.answers.add("rows", panel);
-  const open = toggle("rows", "show, hide, pin and move rows", false, (on) => shown.set({ rowsOpen: on }));
+  const open = opens(toggle("rows", "show, hide, pin and move rows", false, (on) => {
+    shown.set({ rowsOpen: on });
+    shown.flush();
+  }), panel);
 
   /** Puts a row before the one above it, or behind the one below. */
   function move(row, by) {

@@ -77,8 +77,8 @@ function changesPanel(changes) {
   const cell = (text) => h("td", { class: "dlv-amount" }, text);
   return [h("table", {},
     h("caption", {}, "What changed, in seconds of a mean rank"),
-    h("thead", {}, h("tr", {}, ["", "here", "beside", "change"].map((name) =>
-      h("th", { scope: "col", class: name ? "dlv-amount" : null }, name)))),
+    h("thead", {}, h("tr", {}, h("td", {}), ["here", "beside", "change"].map((name) =>
+      h("th", { scope: "col", class: "dlv-amount" }, name)))),
     h("tbody", {}, changes.map((one) => h("tr", {}, h("th", { scope: "row" }, one.what),
       cell(seconds(one.before)), cell(seconds(one.after)), cell(share(one))))))];
 }

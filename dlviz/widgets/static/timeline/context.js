@@ -53,7 +53,8 @@
  * @property {Stage} frame
  * @property {Painted} look
  * @property {Gantt} picture
- * @property {{ element: HTMLElement, add: (name: string, panel: HTMLElement) => void,
+ * @property {{ element: HTMLElement, panels: Record<string, HTMLElement>,
+ *   add: (name: string, panel: HTMLElement) => void,
  *   first: (name: string) => void, mark: (where: string | string[]) => void, sourced: boolean }} answers
  * @property {Moves} moves
  * @property {Ranges} ranges

@@ -4,7 +4,7 @@ import { h, write } from "../shared/dom.js";
 import { ARROWS, IDLE } from "../shared/gantt/geometry.js";
 import { crossedLine, sized, swatch } from "../shared/paint.js";
 import { seconds } from "../shared/numbers.js";
-import { button, toggle } from "../shared/stage.js";
+import { button, opens, toggle } from "../shared/stage.js";
 import { kindName } from "./words.js";
 
 /** @import { Timeline } from "./context.js" */
@@ -21,8 +21,9 @@ export function controls(own, more, steps) {
   const arrowsNote = h("span", { class: "dlv-found" });
   const arrows = toggled(own, "arrows", "messages", "show all messages as arrows; the selection's show anyway (M)");
   const critical = toggled(own, "critical", "critical path", "show the critical path (P)");
-  const table = toggled(own, "table", "table", "show a table of the spans in view (T)");
-  const source = toggled(own, "source", "source", "show the lines of source");
+  const { panels } = own.answers;
+  const table = opens(toggled(own, "table", "table", "show a table of the spans in view (T)"), panels.table);
+  const source = opens(toggled(own, "source", "source", "show the lines of source"), panels.source);
   let said = now.critical; // what shows at first is not news
   shown.paints(["critical"], () => {
     if (now.critical === said) return;
@@ -59,7 +60,10 @@ export function controls(own, more, steps) {
 
 /** A button that turns a part of what is shown on and off. */
 function toggled({ shown }, name, label, title) {
-  const own = toggle(label, title, shown.now[name], (on) => shown.set({ [name]: on }));
+  const own = toggle(label, title, shown.now[name], (on) => {
+    shown.set({ [name]: on });
+    shown.flush();
+  });
   shown.paints([name], () => own.setAttribute("aria-pressed", String(shown.now[name])));
   return own;
 }

@@ -1,4 +1,5 @@
 // The Timeline: zoom, pan, select, search and follow what every rank did.
+import { clamp } from "../shared/arrays.js";
 import { focusedNear, h, roomFor, write } from "../shared/dom.js";
 import { save } from "../shared/file.js";
 import { gantt } from "../shared/gantt/index.js";
@@ -27,7 +28,9 @@ import { linesOf } from "./words.js";
 /** @import { Model } from "../shared/theme.js" */
 /** @import { Timeline } from "./context.js" */
 
-const [LEAST, TALLEST] = [96, 262]; // pixels: of the rows are in view; more are scrolled
+const [LEAST, TALLEST] = [96, 262]; // pixels of the rows that are in view; of those of two Traces
+const [HEADS, LINE, FEW, MANY] = [62, 18, 96, 168]; // pixels of the answers: beside a line for each rank; bounds
+const LONG = 232; // of them with a table or lines of source
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
@@ -60,6 +63,7 @@ function open({ model, el }) {
       shown.set({ look: own.look });
     },
   });
+  own.answers = answers(own);
   own.picture = gantt({
     root: own.frame.root, part: own.part, picture: () => pictureOf(own),
     room: roomOf(own),
@@ -68,7 +72,6 @@ function open({ model, el }) {
     clicked: (target) => (target?.lost == null ? own.moves.click(target) : own.marks.show()),
     dragged: (from, to) => own.ranges.set(from, to),
   });
-  own.answers = answers(own);
   own.moves = moves(own);
   own.ranges = ranges(own);
   own.search = search(own);
@@ -78,7 +81,8 @@ function open({ model, el }) {
   const critical = h("p", { class: "dlv-found" });
   const link = viewLink(own);
   controls(own, [arrangement(own).button, link.button], stepChart(own));
-  own.frame.body.append(own.answers.element, map, own.picture.plot, ...(other ? [other] : []), legend(own), critical);
+  own.frame.body.append(own.answers.element, map, own.picture.plot, ...(other ? [other] : []), legend(own));
+  own.answers.element.append(critical);
   shown.paints(["critical", "clock"], () => write(critical, shown.now.critical ? own.clock().told : ""));
   shown.paints(["table", "source", "rowsOpen", "marksOpen", "clock", "from", "to", "hidden", "arrows", "critical",
     "hover", "span", "message", "range", "matches", "idle", "scene", "look"], () => paintPicture(own));
@@ -119,12 +123,19 @@ function wholeOf({ low, high, quantum, name }, beside) {
   return { from: from - room, to: to + room, least: 20 * quantum };
 }
 
-/** Pixels that rows may take: what all else leaves of the widget's height, half of it beside another Trace. */
-function roomOf({ frame, scene }) {
-  const parts = scene.beside ? 2 : 1;
-  return (around, above) => {
-    const least = LEAST / parts;
-    return Math.min(roomFor(frame.root, around, least + above) - above, TALLEST / parts);
+/**
+ * Pixels that rows may take of those that they want: what all else leaves of the widget's height, half of it beside
+ * another Trace. The answers take what the rows do not want, as much as a line for each rank needs.
+ */
+function roomOf({ frame, scene, answers: { element }, shown: { now } }) {
+  const [least, most] = scene.beside ? [LEAST / 2, TALLEST / 2] : [LEAST, Infinity];
+  const ranks = new Set(scene.rows.map(({ rank }) => rank)).size;
+  const lines = scene.beside ? FEW : clamp(HEADS + LINE * ranks, FEW, MANY);
+  return (around, above, wanted) => {
+    const both = roomFor(frame.root, around, 0) + element.offsetHeight - above;
+    const own = now.source || now.table ? Math.max(LONG, both - wanted) : clamp(both - wanted, FEW, lines);
+    element.style.height = `${own}px`;
+    return clamp(both - own, least, most);
   };
 }
 
@@ -135,10 +146,13 @@ function begin({ shown, frame, picture, selection, marks: own }, link) {
     shown.stale("look");
   });
   resized.observe(picture.plot);
+  const taller = () => shown.stale("look"); // a saved page fills its window
+  addEventListener("resize", taller);
   selection.start();
   own.start();
   return () => {
     resized.disconnect();
+    removeEventListener("resize", taller);
     shown.stop();
     selection.stop();
     own.stop();

@@ -1,6 +1,6 @@
 // Moments that the reader marks with a note, which a saved page keeps; and when the run lost ranks.
 import { h, refill } from "../shared/dom.js";
-import { button, toggle } from "../shared/stage.js";
+import { button, opens, toggle } from "../shared/stage.js";
 import { momentOf } from "./words.js";
 
 /** @import { Timeline } from "./context.js" */
@@ -18,7 +18,10 @@ export function marks(own) {
   const flags = h("div", { class: "dlv-flags" });
   own.answers.add("marks", panel);
   picture.plot.append(flags);
-  const open = toggle("marks", "list the marks; N marks a moment", false, (on) => shown.set({ marksOpen: on }));
+  const open = opens(toggle("marks", "list the marks; N marks a moment", false, (on) => {
+    shown.set({ marksOpen: on });
+    shown.flush();
+  }), panel);
 
   /** @returns {Mark[]} */
   const all = () => model.get("marks") ?? [];
@@ -70,14 +73,7 @@ export function marks(own) {
     const scale = where.width / (now.to - now.from);
     const shownNow = all().map((mark, number) => ({ mark, number, x: (mark.time - now.from) * scale }))
       .filter(({ mark, x }) => mark.clock === clock().name && x >= 0 && x <= where.width);
-    flags.replaceChildren(...shownNow.map(({ mark, number, x }) => {
-      const flag = h("button", {
-        type: "button", class: "dlv-flag", title: mark.note || `mark ${number + 1}`,
-        "aria-label": `mark ${number + 1}: ${mark.note || "no note"}`, onclick: show,
-      }, String(number + 1));
-      flag.style.left = `${where.left + x}px`;
-      return flag;
-    }));
+    flags.replaceChildren(...shownNow.map(({ mark, number, x }) => flagOf(mark, number, where.left + x, show)));
   }
 
   const changed = () => {
@@ -90,6 +86,14 @@ export function marks(own) {
     start: () => model.on("change:marks", changed),
     stop: () => model.off("change:marks", changed),
   };
+}
+
+/** A flag `x` pixels from the left. */
+function flagOf({ note }, number, x, show) {
+  return h("button", {
+    type: "button", class: "dlv-flag", title: note || `mark ${number + 1}`, style: `left: ${x}px`,
+    "aria-label": `mark ${number + 1}: ${note || "no note"}`, onclick: show,
+  }, String(number + 1));
 }
 
 /** When ranks were lost, each with the way there; null where none was. */

@@ -29,7 +29,8 @@ import { AXIS, fillsOf, paint } from "./paint.js";
  * @property {HTMLElement} root which gets the focus
  * @property {Viewport} part in view
  * @property {() => Picture} picture
- * @property {(around: HTMLElement, above: number) => number} room pixels that the rows may take
+ * @property {(around: HTMLElement, above: number, wanted: number) => number} [room] pixels that the rows may take of
+ *   those that they want; without it, all
  * @property {(target: Target, time: number) => string[]} describe what is said of what the pointer is at
  * @property {(target: Target | null) => void} pointed is called when the pointer is at something else
  * @property {(target: Target | null) => void} clicked
@@ -52,6 +53,7 @@ import { AXIS, fillsOf, paint } from "./paint.js";
  */
 
 const LEAST = 44; // pixels of the rows' names, at least
+const UNDER = 4; // pixels under the last row
 const CLICK = 4; // pixels: a pointer that moves less has clicked
 
 /**
@@ -78,14 +80,15 @@ export function gantt(plan) {
   /** @type {(picture: Picture) => Place | null} */
   function measured({ rows, look, under }) {
     above = (under ? 2 : AXIS) + rows.above;
-    tall.style.height = `${rows.height + 4 + above}px`;
+    const wanted = rows.height + UNDER;
+    tall.style.height = `${wanted + above}px`;
     if (!scroller.clientWidth) return place;
-    const room = plan.room(scroller, above);
+    const room = plan.room?.(scroller, above, wanted) ?? wanted;
     scroller.style.maxHeight = `${room + above}px`;
     const left = widthOf(rows, look.font);
     place = {
       whole: scroller.clientWidth, left, width: Math.max(scroller.clientWidth - left, 50),
-      height: Math.min(rows.height + 4, room), top: scroller.scrollTop,
+      height: Math.min(wanted, room), top: scroller.scrollTop,
     };
     return place;
   }
@@ -139,7 +142,8 @@ export function gantt(plan) {
 function gutterOf() {
   let known = { labels: "", width: 0 };
   return ({ rows }, font) => {
-    const labels = rows.slice(0, 400).map(({ label }) => label).join("\n");
+    const named = rows.slice(0, 400).flatMap(({ label, also = [] }) => [label, ...also.map((one) => one.label)]);
+    const labels = named.join("\n");
     if (labels === known.labels) return known.width;
     const measure = document.createElement("canvas").getContext("2d");
     if (measure) measure.font = `11px ${font}`;
