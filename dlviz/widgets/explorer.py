@@ -18,10 +18,11 @@ class Explorer(Runner):
     """A widget whose `controls` are traits of its own; `_now` are their values that are shown.
 
     A subclass says which values cannot be (`check`), what others come to (`moved`, which keeps them
-    in `_now`) and what its front end draws (`told`, with a "title"), and has a still picture
-    (`picture`); what `told` needs is there before it calls `__init__`. Where something takes longer
-    `moved` leaves it to `settle` and sets `_settled` to False. A value that cannot be is told in
-    the widget and changes nothing else.
+    in `_now`), what a run depends on of them (`choice`) and what its front end draws (`told`, with
+    a "title"), and has a still picture (`picture`); what `told` needs is there before it calls
+    `__init__`. Where something takes longer `moved` leaves it to `settle` and sets `_settled` to
+    False. A value that cannot be is told in the widget and changes nothing else, but that a run
+    that is under way ends, as it does at every other change of what it depends on.
     """
 
     controls: ClassVar[tuple[str, ...]] = ()
@@ -49,6 +50,10 @@ class Explorer(Runner):
     def moved(self, values: dict[str, Any]) -> None:
         """Go on with other values, which can be."""
         self._now = values
+
+    def choice(self, values: dict[str, Any]) -> Any:
+        """What a run depends on."""
+        return values
 
     def settle(self) -> None:
         """Show what takes longer, unless it is shown. A front end asks once the reader pauses."""
@@ -89,9 +94,13 @@ class Explorer(Runner):
             self.check(values)
             self._error = ""
             if values != self._now:
+                before = self.choice(self._now)
                 self.moved(values)
+                if self.choice(self._now) != before:
+                    self.forget()
         except ValueError as error:
             self._error = sentence(error)
+            self.halt()
         self.show()
 
     def _state(self) -> dict[str, Any]:

@@ -117,11 +117,17 @@ class Runner(View):
     def forget(self) -> None:
         """Drop what the last run found: the controls are others. A run that is under way ends."""
         with self._lock:
-            under_way, self._attempt = self._attempt, None
             self._run = self._measured = None
+            self.halt()
+
+    def halt(self) -> None:
+        """End a run that is under way: a control was changed."""
+        with self._lock:
+            under_way, self._attempt = self._attempt, None
             if under_way:
                 under_way.stopped = True
                 self._run = {"stopped": "The run was stopped: a control was changed."}
+                self._measured = None
                 self.doing = ""
 
     def kept(self) -> dict[str, Any]:
