@@ -7,6 +7,7 @@ whole tensor would, and its contents can be shown.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Generator
 from functools import lru_cache
@@ -16,12 +17,11 @@ import numpy as np
 
 from dlviz import metrics
 from dlviz.analysis.contributions import MAX_RANKS
-from dlviz.analysis.crossovers import cheapest
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim import collective, collective_seconds
 from dlviz.trace import Trace
 from dlviz.viz import encode, text
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Tell, late_words
 
 ALGORITHMS = (
     "ring", "parameter_server", "tree", "butterfly", "halving_doubling", "direct", "hierarchical",
@@ -105,8 +105,13 @@ def told_ahead(lines: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def winners(found: dict[int, dict[str, np.ndarray]]) -> list[list[int]]:
-    """The map of who is the cheapest, by ranks and size: places in ALGORITHMS."""
-    return [cheapest(np.array([*lines.values()])).tolist() for lines in found.values()]
+    """The map of who is called the cheapest, by ranks and size: places in ALGORITHMS."""
+
+    def row(lines: dict[str, np.ndarray]) -> list[int]:
+        begins, names = zip(*turns(lines), strict=True)
+        return [ALGORITHMS.index(names[bisect_right(begins, size) - 1]) for size in SIZES]
+
+    return [row(lines) for lines in found.values()]
 
 
 def turns(lines: dict[str, np.ndarray]) -> list[tuple[float, str]]:
@@ -332,15 +337,12 @@ def run(tell: Tell, **controls: Any) -> Found:
         told.append(f"The run was sped up {1 / factor:.3g} times, so that it ends soon.")
     if controls["topology"] != "switch":
         told.append("Messages that meet on a link may go in any order, so runs differ.")
-    if trace.meta["lateness"]["worst"] > shortest * factor:
-        late = text.seconds(trace.meta["lateness"]["worst"])
-        told.append(f"Other programs delayed the run by up to {late}: run it again.")
     return {
         "algorithm": algorithm,
         "nbytes": controls["nbytes"],
         "measured": measured,
         "predicted": predicted,
-        "gap": measured / predicted - 1,
+        "late": late_words(trace.meta["lateness"]["worst"], shortest * factor, ranks),
         "notes": told,
     }, trace
 

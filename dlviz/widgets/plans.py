@@ -327,7 +327,8 @@ DETAILS = [
     "The ranks of tp are neighbours, then those of pp.",
     "Memory is that of the fullest rank: 16 bytes a parameter (mixed-precision Adam), and the "
     "activations of the microbatches in flight. The lab's devices hold float32 and train by SGD: "
-    "8 bytes a parameter.",
+    "8 bytes a parameter. All gradients are counted beside all activations; in a run a gradient "
+    "appears as activations go, so it holds less at once.",
     "The seconds are those of products at the device's peak, of messages and of the bubble. No "
     "program reaches the peak of a GPU. Exposed communication is what no math hides: its seconds "
     "are in the table, its bytes in the details of a plan on the map.",

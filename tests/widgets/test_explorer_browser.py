@@ -77,14 +77,14 @@ def test_a_saved_page_draws_every_algorithm_and_marks_the_crossover(saved):
     assert list(table) == [TITLES[name] for name in ALGORITHMS]
     assert table["halving-doubling"][0] == "1.62 ms" and table["ring"][0] == "1.64 ms"
     told = shown.root.locator(".dlv-cheapest").inner_text()
-    assert told == "Cheapest (within 5 %): butterfly, then halving-doubling from 32 KB."
+    assert told == "The cheapest (within 5 %): butterfly, then halving-doubling from 32 KB."
     lines = shown.root.locator(".dlv-costs .dlv-cost").all()
     drawn = {
         (line.get_attribute("stroke"), line.get_attribute("stroke-dasharray")) for line in lines
     }
     assert len(drawn) == len(ALGORITHMS)
     key = shown.root.locator(".dlv-chartmarks p").first.inner_text()
-    assert key == "broad band: the cheapest"  # not its grey, which is an algorithm's too
+    assert key == "broad band: the least"  # not its grey, which is an algorithm's too
 
 
 @pytest.mark.parametrize("width", [848, 1200])

@@ -20,7 +20,7 @@
  *   total: number[] }} Placement
  */
 
-/** @typedef {{ sent: Bytes, between: Bytes, total: number, notes: string[] }} Run */
+/** @typedef {{ sent: Bytes, between: Bytes, total: number, late: string, notes: string[] }} Run */
 
 /**
  * @typedef {Answer & { controls: Controls, axes: [Axis, string][],

@@ -213,7 +213,7 @@ function runnable({ data, sides }) {
 }
 
 function ranWords({ live, data, sides }) {
-  return runWords(data, live && sides[0].ranks > data.limits.run ? data.limits.run : 0);
+  return runWords(data.run, sides[0], live && sides[0].ranks > data.limits.run ? data.limits.run : 0);
 }
 
 function aboutWords({ shown: { now } }, boardShown) {

@@ -29,6 +29,19 @@ export function seconds(value) {
 }
 
 /**
+ * What was measured, what was predicted, and how far apart they are: 2.28 MB, predicted 3.44 MB (−33.7 %).
+ * @param {number} measured
+ * @param {number} predicted
+ * @param {(value: number) => string} said
+ * @returns {string}
+ */
+export function besideWords(measured, predicted, said) {
+  const gap = 100 * (measured / predicted - 1);
+  const apart = Number.isFinite(gap) ? ` (${gap < 0 ? "−" : "+"}${Math.abs(gap).toFixed(1)} %)` : "";
+  return `${said(measured)}, predicted ${said(predicted)}${apart}`;
+}
+
+/**
  * A moment on an axis, to the nanosecond in ms and µs.
  * @param {number} value seconds
  * @param {Unit} unit
