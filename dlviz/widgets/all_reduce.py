@@ -39,7 +39,7 @@ RUNNABLE = 8  # ranks
 SHORTEST = 25e-3  # s: what a paced message takes at least
 LONGEST = 3.0  # s: what a turn of a run may take
 TURNS = 3  # of a run
-FIELDS = {"alpha": "µs, as in 2.5", "beta": "ns a byte", "gamma": "ns a byte"}  # what is typed
+FIELDS = ("alpha", "beta", "gamma")
 NEAR = 0.05  # relative: of costs nearer than this to the least either may be called the cheapest
 LINES = 4000  # that are remembered, those of a dozen links
 WHOLE = 4  # cells at most of a tensor that is never cut
@@ -59,13 +59,11 @@ def check(**values: Any) -> None:
         value = values[name]
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise ValueError(f"{name}={value!r} has to be a whole number from {least} to {most}.")
-    for name, unit in FIELDS.items():
+    for name in FIELDS:
         value = values[name]
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value <= 1:
-            raise ValueError(
-                f"{name}={value!r} has to be a number of seconds from 0 to 1 (typed in {unit})."
-            )
+            raise ValueError(f"{name}={value!r} has to be a number, from 0 to 1 s.")
     if not values["alpha"] and not values["beta"]:
         raise ValueError("alpha and beta are both 0: a message has to take some time.")
 

@@ -14,7 +14,6 @@ import numpy as np
 from dlviz.analysis.products import Cells, products
 from dlviz.analysis.steps import step_seconds
 from dlviz.trace import Trace
-from dlviz.viz import text
 from dlviz.widgets.blocks import Block
 from dlviz.widgets.forms import FORMS, WAYS, machine_of, seconds
 from dlviz.widgets.running import Found, Tell, late_words

@@ -120,7 +120,7 @@ def test_a_control_that_changes_ends_the_run_of_what_was_chosen(work):
         (ConsistencyExplorer, {"workers": 3}, {"backups": 1}),  # no method's but another one's
         (FederatedExplorer, {"epochs": 1}, {"attack": "sign_flip"}),  # nobody attacks
         (MeshExplorer, {"slower": 2}, {}),
-        (PlanExplorer, {"memory": 1_000_000}, {"memory": 3_900_000}),  # another plan is best, or not
+        (PlanExplorer, {"memory": 1_000_000}, {"memory": 3_900_000}),  # another is best
         (ScheduleExplorer, {"microbatches": 4}, {"beside": "gpipe"}),
         (TensorExplorer, {"batch": 128}, {}),
     ],

@@ -476,7 +476,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
 
     shown.enter("outputs, outputs", "wide")
     page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
-    assert "outputs='wide' (C_out)" in shown.root.locator(".dlv-trouble").inner_text()
+    assert "C_out = “wide” has" in shown.root.locator(".dlv-trouble").inner_text()
     assert shown.height() <= 640
     shown.enter("outputs, outputs", "4096")
     shown.slide("C_in", 23)

@@ -110,6 +110,6 @@ export function ranWords({ data }) {
 export function chartWords({ runs }) {
   if (!runs.length) return "Test digits read after each round: nothing was run yet.";
   const all = runs.map(({ name, accuracy }) => `${name}: ${percent(accuracy[accuracy.length - 1])}`);
-  const whose = runs[0].recorded ? " of recorded runs" : "";
+  const whose = runs.every(({ recorded }) => recorded) ? " of recorded runs" : "";
   return `Test digits read after the last round${whose}. ${all.join("; ")}.`;
 }

@@ -65,6 +65,7 @@
  * @property {(name: string, value?: unknown) => boolean} can
  * @property {(values: Record<string, unknown>) => void} ask
  * @property {Choosing} choosing
+ * @property {Record<string, import("../shared/explorer.js").Called>} called
  * @property {HTMLElement} trouble
  * @property {() => () => void} begin
  * @property {{ start: HTMLElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void }} bar

@@ -41,7 +41,9 @@ function render({ model, el }) {
   const about = h("p", { class: "dlv-about" });
   own.frame.body.append(...(levels ? [levels.box] : rows), own.trouble, boardBox, ...(levels ? [levels.solved] : []),
     own.bar.line, about, ...plots(own, boardShown), ...answers(own, boardShown));
-  shown.paints(["data"], () => write(own.trouble, shown.now.data.refused ? "" : shown.now.data.error));
+  shown.paints(["data"], () => {
+    if (shown.now.data.refused) write(own.trouble, "");
+  });
   shown.paints(["sides", "away", "data"], () => write(about, aboutWords(own, boardShown())));
   return begin(own);
 }

@@ -71,12 +71,18 @@ import { state } from "./state.js";
  */
 
 /**
+ * What a control is called; `per` of `unit` make one of the kernel's.
+ * @typedef {{ label: string, unit?: string, per?: number }} Called
+ */
+
+/**
  * @template {Answer} T
  * @template {object} [More={}]
  * @typedef {object} Explorer
  * @property {Model} model
  * @property {State<Now<T> & More>} shown
  * @property {Stage} frame
+ * @property {Record<string, Called>} called the controls as the reader knows them
  * @property {HTMLElement} trouble the line that says what is wrong with the controls
  * @property {ReturnType<typeof runBar>} bar
  * @property {HTMLElement[]} files the buttons that save the picture, in the toolbar unless they are put elsewhere
@@ -132,7 +138,7 @@ export function explorer(model, el, plan) {
 
   /** @type {any} */
   const own = ({
-    model, shown, trouble, bar,
+    model, shown, trouble, bar, called: {},
     can: (name, value) => now.live || (alone ? alone.can(name, value) : !live && plan.free.includes(name)),
     choose: (changes) => choose(own, queue, plan, changes, alone),
     ask: (values) => ask(own, queue, values),
@@ -145,9 +151,43 @@ export function explorer(model, el, plan) {
   });
   own.files = savers(own, queue, plan.name);
   own.frame.controls(own.files);
-  shown.paints(["data"], () => write(trouble, now.data.error));
+  shown.paints(["data"], () => write(trouble, asTyped(now.data.error, own.called)));
+  shown.paints(["data", "controls"], () => {
+    own.frame.body.dataset.stale = String(isStale(now));
+  });
   shown.paints(["data", "controls", "live"], bar.draw);
   return own;
+}
+
+/**
+ * Whether what is shown is of other controls than those that the reader sees, which were refused.
+ * @param {Pick<Now<Answer>, "data" | "controls">} now
+ * @returns {boolean}
+ */
+export function isStale({ data, controls }) {
+  const other = Object.keys(controls).some((name) => controls[name] !== data.controls[name]);
+  return Boolean(data.error) && other;
+}
+
+const GIVEN = /\b(\w+)=('[^']*'|"[^"]*"|[^\s,:;()]*[^\s,:;().])(?: \(([^)]*)\))?/g;
+
+/**
+ * A kernel's sentence with its controls called as the reader knows them, and values as they are typed.
+ * @param {string} sentence
+ * @param {Record<string, Called>} called
+ * @returns {string}
+ */
+export function asTyped(sentence, called) {
+  return sentence.replace(GIVEN, (all, name, value, inBrackets) => {
+    if (!(name in called)) return all;
+    const { label, unit = "", per = 1 } = called[name];
+    const [, text = value] = value.match(/^["'](.*)["']$/) ?? [];
+    const number = Number(text || NaN);
+    const typed = Number.isFinite(number) ? [Number((number * per).toPrecision(6)), unit].filter(Boolean).join(" ")
+      : text === value ? text : text && `“${text}”`;
+    const more = inBrackets == null || inBrackets === label ? "" : ` (${inBrackets})`;
+    return `${label} = ${typed || "nothing"}${more}`;
+  });
 }
 
 /** The buttons that save the picture that the kernel draws for paper. */
@@ -197,7 +237,7 @@ function begin(own, queue, { foresee }) {
     const controls = { ...data.controls, ...(data.error ? typedIn(model, data) : {}), ...queue.pending() };
     shown.set({ controls, data: foresee(data, controls, now.ahead) });
     own.answered();
-    if (data.error) frame.say(data.error);
+    if (data.error) frame.say(asTyped(data.error, own.called));
   }
 
   own.answered = () => {
