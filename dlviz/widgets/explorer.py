@@ -11,8 +11,6 @@ from dlviz.widgets.requests import Answer, sentence
 from dlviz.widgets.running import Runner
 from dlviz.widgets.view import compact, dressed
 
-FORMS = ("svg", "pdf")  # of a file that holds the picture
-
 
 class Explorer(Runner):
     """A widget whose `controls` are traits of its own; `_now` are their values that are shown.
@@ -67,8 +65,7 @@ class Explorer(Runner):
         return {"ahead": {"of": of, "ran": self._ran, "name": name, "pictures": pictures}}
 
     def requests(self) -> dict[str, Callable[..., Answer]]:
-        own = {"change": self._change, "settle": self.settle, "save": self._save}
-        return {**super().requests(), **own}
+        return {**super().requests(), "change": self._change, "settle": self.settle}
 
     def kept(self) -> dict[str, Any]:
         return {**super().kept(), **{name: self._now[name] for name in self.controls}}
@@ -79,12 +76,6 @@ class Explorer(Runner):
             for name, value in values.items():
                 self.set_trait(name, value)
         return {"error": self._error} if self._error else None
-
-    def _save(self, form: str) -> Answer:
-        """The picture of what is shown now, as a file for paper and slides."""
-        if form not in FORMS:
-            raise ValueError(f"{form!r} is no form of a picture: use {' or '.join(FORMS)}.")
-        return {"file": self.drawn(form)}
 
     def _changed(self, change: Any) -> None:
         values = {name: getattr(self, name) for name in self.controls}

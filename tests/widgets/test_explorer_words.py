@@ -94,7 +94,7 @@ def test_a_headline_says_how_far_a_run_is_from_its_prediction_and_that_it_was_la
 
 @pytest.mark.parametrize(
     ("measured", "predicted", "says"),
-    [(2.0, 2.0, "2, predicted 2 (+0.0 %)"), (0.03, 0.0, "0.03, predicted 0"),
+    [(2.001, 2.0, "2, as predicted"), (0.03, 0.0, "0.03, predicted 0"),
      (2.28, 3.44, "2.28, predicted 3.44 (−33.7 %)")],
 )  # fmt: skip
 def test_what_was_measured_is_told_beside_its_prediction(measured, predicted, says):

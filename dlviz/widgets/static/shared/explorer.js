@@ -17,6 +17,7 @@
 // What answers a control waits for `data`, unless `foresee` knows already what the kernel will say.
 import { h, write } from "./dom.js";
 import { save } from "./file.js";
+import { pictureOf, print } from "./picture.js";
 import { asking } from "./rpc.js";
 import { runBar } from "./running.js";
 import { button, stage } from "./stage.js";
@@ -93,7 +94,6 @@ import { state } from "./state.js";
  * @property {() => () => void} begin paints all parts; gives what ends the explorer
  */
 
-const FILES = { svg: "image/svg+xml", pdf: "application/pdf" };
 const PAUSE = 250; // ms without a change until the kernel is asked for what takes longer
 
 /**
@@ -149,7 +149,7 @@ export function explorer(model, el, plan) {
     name: plan.name, look: first.look, model, title: first.title, lines: live ? [] : [plan.saved],
     details: first.details, keys: plan.keys(own), clear: plan.clear, onColors: (colors) => shown.set({ colors }),
   });
-  own.files = savers(own, queue, plan.name);
+  own.files = savers(own, plan.name);
   own.frame.controls(own.files);
   shown.paints(["data"], () => write(trouble, asTyped(now.data.error, own.called)));
   shown.paints(["data", "controls"], () => {
@@ -190,19 +190,13 @@ export function asTyped(sentence, called) {
   });
 }
 
-/** The buttons that save the picture that the kernel draws for paper. */
-function savers({ shown, frame }, queue, name) {
-  const all = Object.entries(FILES).map(([form, type]) =>
-    button(form.toUpperCase(), `save the picture as ${form === "svg" ? "an SVG" : "a PDF"} file`, () =>
-      queue.latest("save", { form }, ({ file, error }) => {
-        if (error) return frame.say(error);
-        const bytes = Uint8Array.from(atob(file), (letter) => letter.charCodeAt(0));
-        save(bytes, `${name.replaceAll(" ", "-")}.${form}`, type);
-      })));
-  shown.paints(["live"], () => {
-    for (const one of all) one.hidden = !shown.now.live;
-  });
-  return all;
+/** The buttons that save what is shown. */
+function savers({ frame }, name) {
+  const file = name.replaceAll(" ", "-");
+  return [
+    button("SVG", "save the picture as an SVG file", () => save(pictureOf(frame.root).text, `${file}.svg`)),
+    button("PDF", "print the picture, or save it as a PDF file", () => print(pictureOf(frame.root), file)),
+  ];
 }
 
 function read(model) {

@@ -36,6 +36,7 @@ export function seconds(value) {
  * @returns {string}
  */
 export function besideWords(measured, predicted, said) {
+  if (said(measured) === said(predicted)) return `${said(measured)}, as predicted`;
   const gap = 100 * (measured / predicted - 1);
   const apart = Number.isFinite(gap) ? ` (${gap < 0 ? "−" : "+"}${Math.abs(gap).toFixed(1)} %)` : "";
   return `${said(measured)}, predicted ${said(predicted)}${apart}`;
