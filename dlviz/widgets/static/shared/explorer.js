@@ -94,6 +94,8 @@ import { state } from "./state.js";
  * @property {() => () => void} begin paints all parts; gives what ends the explorer
  */
 
+const UNPRINTED = "This page may not print: save the picture as SVG, which other programs make a PDF of.";
+const RUN = "r"; // the key that runs
 const PAUSE = 250; // ms without a change until the kernel is asked for what takes longer
 
 /**
@@ -147,7 +149,8 @@ export function explorer(model, el, plan) {
   });
   own.frame = stage(el, {
     name: plan.name, look: first.look, model, title: first.title, lines: live ? [] : [plan.saved],
-    details: first.details, keys: plan.keys(own), clear: plan.clear, onColors: (colors) => shown.set({ colors }),
+    details: first.details, keys: plan.keys(own).filter(([key]) => live || key !== RUN), clear: plan.clear,
+    onColors: (colors) => shown.set({ colors }),
   });
   own.files = savers(own, plan.name);
   own.frame.controls(own.files);
@@ -191,11 +194,12 @@ export function asTyped(sentence, called) {
 }
 
 /** The buttons that save what is shown. */
-function savers({ frame }, name) {
+function savers({ frame, trouble }, name) {
   const file = name.replaceAll(" ", "-");
   return [
     button("SVG", "save the picture as an SVG file", () => save(pictureOf(frame.root).text, `${file}.svg`)),
-    button("PDF", "print the picture, or save it as a PDF file", () => print(pictureOf(frame.root), file)),
+    button("PDF", "print the picture, or save it as a PDF file", () =>
+      print(pictureOf(frame.root), file, () => write(trouble, UNPRINTED))),
   ];
 }
 

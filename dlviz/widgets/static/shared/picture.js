@@ -161,9 +161,9 @@ function line(element, words, { x, y, height }) {
  * Has the browser print a picture, on a page of its size: its dialog saves it as PDF.
  * @param {Saved} saved
  * @param {string} title
- * @returns {HTMLIFrameElement} the frame that is printed
+ * @param {() => void} refused is called where this page may not print
  */
-export function print({ text, width, height }, title) {
+export function print({ text, width, height }, title, refused) {
   const page = `@page { size: ${width}px ${height}px; margin: 0 } body { margin: 0 } svg { display: block }`;
   const frame = h("iframe", {
     class: "dlv-printed", "aria-hidden": "true", tabindex: "-1",
@@ -171,10 +171,11 @@ export function print({ text, width, height }, title) {
     style: "position: fixed; width: 0; height: 0; border: 0",
   });
   frame.addEventListener("load", () => {
-    const own = frame.contentWindow;
-    own?.addEventListener("afterprint", () => frame.remove());
-    own?.print();
+    let began = false;
+    frame.contentWindow?.addEventListener("beforeprint", () => (began = true));
+    frame.contentWindow?.print();
+    if (!began) refused();
   });
+  document.querySelector("iframe.dlv-printed")?.remove(); // the one before: a browser may print on after print()
   document.body.append(frame);
-  return frame;
 }
