@@ -80,8 +80,7 @@ function drawn({ predicted, hues }, { cells, bars, words, y, tall }, saw) {
     ...shades, ...numbers,
     ...bars.map((own) => s("rect", { ...boxOf(own), fill: own.late ? hues.late : hues.seconds })),
     ...(words ? bars.map((own) => s("text", {
-      x: own.x + (own.inside ? 0 : own.width) + 4, y: middle(own.client),
-      class: `dlv-start dlv-small ${own.inside ? "dlv-onbar" : "dlv-besidebar"}`,
+      x: own.x + own.width + 4, y: middle(own.client), class: "dlv-start dlv-small dlv-besidebar",
     }, took[own.client] ? `${seconds(took[own.client])}${own.late ? " late" : ""}` : "no digits")) : []),
     ...(words ? predicted.table.map((_, client) => s("text", { x: 0, y: middle(client), class: "dlv-start" },
       [client, ...kind(client)].join(" "))) : []),

@@ -38,8 +38,9 @@ export function seconds(value) {
 export function besideWords(measured, predicted, said) {
   if (said(measured) === said(predicted)) return `${said(measured)}, as predicted`;
   const gap = 100 * (measured / predicted - 1);
-  const apart = Number.isFinite(gap) ? ` (${gap < 0 ? "−" : "+"}${Math.abs(gap).toFixed(1)} %)` : "";
-  return `${said(measured)}, predicted ${said(predicted)}${apart}`;
+  const told = `${said(measured)}, predicted ${said(predicted)}`;
+  if (said(predicted) === said(0) || !Number.isFinite(gap)) return told;
+  return `${told} (${gap < 0 ? "−" : "+"}${Math.abs(gap).toFixed(1)} %)`;
 }
 
 /**

@@ -9,14 +9,13 @@ import { vector } from "./vector.js";
 const BANDS = ".dlv-toolbar, .dlv-scrub, .dlv-keys, header > p";
 const OUT = `${BANDS}, style, progress, .dlv-tip, .dlv-help, .dlv-spoken, .dlv-probe, .dlv-tabs, .dlv-info,
   .dlv-boardfoot > [role=group]`;
+const INHERITED = [ // how a chart's element looks, and what is in it unless it says otherwise
+  "fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray", "stroke-linecap",
+  "stroke-linejoin", "paint-order", "text-anchor", "font-size", "font-weight", "visibility",
+];
 /** @type {Record<string, string>} */
-const INHERITED = { // how an element of a chart may look, and what it is where nobody says so
-  fill: "rgb(0, 0, 0)", stroke: "none", "stroke-width": "1px", "stroke-dasharray": "none", "stroke-linecap": "butt",
-  "stroke-linejoin": "miter", "fill-opacity": "1", "stroke-opacity": "1", "paint-order": "normal",
-  "text-anchor": "start", "font-size": "", "font-weight": "400", visibility: "visible",
-};
-/** @type {Record<string, string>} */
-const OWN = { opacity: "1", "dominant-baseline": "auto", "clip-path": "none" };
+const OWN = { opacity: "1", "dominant-baseline": "auto", "clip-path": "none" }; // and what is usual
+const CLEAR = /, 0\)$/; // a colour of no opacity
 const PAD = 10; // pixels below the last part
 
 /**
@@ -37,10 +36,10 @@ export function pictureOf(root) {
   };
   const on = { placed, name: () => `c${count++}` };
   const drawn = partsOf(root, on);
-  const { color, backgroundColor, fontFamily } = getComputedStyle(root);
+  const { backgroundColor, fontFamily } = getComputedStyle(root);
   const [width, height] = [Math.ceil(whole.width), Math.ceil(bottom + PAD)];
   const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}` },
-    s("rect", { width, height, fill: backgroundColor }), s("g", { "font-family": fontFamily, fill: color }, drawn));
+    s("rect", { width, height, fill: backgroundColor }), s("g", { "font-family": fontFamily }, drawn));
   return { text: new XMLSerializer().serializeToString(svg), width, height };
 }
 
@@ -63,7 +62,7 @@ function partsOf(element, on) {
 /** A chart as it looks, whatever gave it that look. */
 function chart(svg, place) {
   const clone = svg.cloneNode(true);
-  dress(svg, clone, INHERITED);
+  dress(svg, clone, {});
   for (const [name, value] of Object.entries(place)) clone.setAttribute(name, String(value));
   return clone;
 }
@@ -72,7 +71,7 @@ function chart(svg, place) {
 function dress(element, copy, around) {
   const style = getComputedStyle(element);
   if (style.display === "none") return copy.remove();
-  const look = Object.fromEntries(Object.keys(INHERITED).map((name) => [name, style.getPropertyValue(name)]));
+  const look = Object.fromEntries(INHERITED.map((name) => [name, style.getPropertyValue(name)]));
   for (const name of ["class", "style", "role", "tabindex", "aria-label", "aria-hidden"]) copy.removeAttribute(name);
   for (const [name, value] of Object.entries(look)) if (value !== around[name]) copy.setAttribute(name, value);
   for (const [name, usual] of Object.entries(OWN)) {
@@ -96,7 +95,7 @@ function rows({ width, height, paint }, place, name) {
 /** The background and the borders of an element. */
 function ground(element, style, { placed }) {
   const sides = ["top", "right", "bottom", "left"].map((side) => Number.parseFloat(style[`border-${side}-width`]));
-  const fill = style.backgroundColor === "rgba(0, 0, 0, 0)" ? "none" : style.backgroundColor;
+  const fill = CLEAR.test(style.backgroundColor) ? "none" : style.backgroundColor;
   if (element.matches(".dlv") || (fill === "none" && sides.every((wide) => !wide))) return null;
   const { x, y, width, height } = placed(element.getBoundingClientRect());
   const [top, right, bottom, left] = sides;
