@@ -7,6 +7,7 @@ whole tensor would, and its contents can be shown.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Generator
 from functools import lru_cache
@@ -16,12 +17,11 @@ import numpy as np
 
 from dlviz import metrics
 from dlviz.analysis.contributions import MAX_RANKS
-from dlviz.analysis.crossovers import cheapest
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim import collective, collective_seconds
 from dlviz.trace import Trace
 from dlviz.viz import encode, text
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Tell, late_words
 
 ALGORITHMS = (
     "ring", "parameter_server", "tree", "butterfly", "halving_doubling", "direct", "hierarchical",
@@ -39,7 +39,7 @@ RUNNABLE = 8  # ranks
 SHORTEST = 25e-3  # s: what a paced message takes at least
 LONGEST = 3.0  # s: what a turn of a run may take
 TURNS = 3  # of a run
-FIELDS = {"alpha": "µs, as in 2.5", "beta": "ns a byte", "gamma": "ns a byte"}  # what is typed
+FIELDS = ("alpha", "beta", "gamma")
 NEAR = 0.05  # relative: of costs nearer than this to the least either may be called the cheapest
 LINES = 4000  # that are remembered, those of a dozen links
 WHOLE = 4  # cells at most of a tensor that is never cut
@@ -59,13 +59,11 @@ def check(**values: Any) -> None:
         value = values[name]
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise ValueError(f"{name}={value!r} has to be a whole number from {least} to {most}.")
-    for name, unit in FIELDS.items():
+    for name in FIELDS:
         value = values[name]
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value <= 1:
-            raise ValueError(
-                f"{name}={value!r} has to be a number of seconds from 0 to 1 (typed in {unit})."
-            )
+            raise ValueError(f"{name}={value!r} has to be a number, from 0 to 1 s.")
     if not values["alpha"] and not values["beta"]:
         raise ValueError("alpha and beta are both 0: a message has to take some time.")
 
@@ -105,8 +103,13 @@ def told_ahead(lines: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def winners(found: dict[int, dict[str, np.ndarray]]) -> list[list[int]]:
-    """The map of who is the cheapest, by ranks and size: places in ALGORITHMS."""
-    return [cheapest(np.array([*lines.values()])).tolist() for lines in found.values()]
+    """The map of who is called the cheapest, by ranks and size: places in ALGORITHMS."""
+
+    def row(lines: dict[str, np.ndarray]) -> list[int]:
+        begins, names = zip(*turns(lines), strict=True)
+        return [ALGORITHMS.index(names[bisect_right(begins, size) - 1]) for size in SIZES]
+
+    return [row(lines) for lines in found.values()]
 
 
 def turns(lines: dict[str, np.ndarray]) -> list[tuple[float, str]]:
@@ -332,15 +335,12 @@ def run(tell: Tell, **controls: Any) -> Found:
         told.append(f"The run was sped up {1 / factor:.3g} times, so that it ends soon.")
     if controls["topology"] != "switch":
         told.append("Messages that meet on a link may go in any order, so runs differ.")
-    if trace.meta["lateness"]["worst"] > shortest * factor:
-        late = text.seconds(trace.meta["lateness"]["worst"])
-        told.append(f"Other programs delayed the run by up to {late}: run it again.")
     return {
         "algorithm": algorithm,
         "nbytes": controls["nbytes"],
         "measured": measured,
         "predicted": predicted,
-        "gap": measured / predicted - 1,
+        "late": late_words(trace.meta["lateness"]["worst"], shortest * factor, ranks),
         "notes": told,
     }, trace
 

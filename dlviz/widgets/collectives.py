@@ -129,7 +129,6 @@ class CollectiveExplorer(Explorer):
         check(**values)
 
     def moved(self, values: dict[str, Any]) -> None:
-        self.forget()
         self._now, self._settled = values, False
 
     def kept(self) -> dict[str, Any]:

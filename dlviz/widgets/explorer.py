@@ -11,17 +11,16 @@ from dlviz.widgets.requests import Answer, sentence
 from dlviz.widgets.running import Runner
 from dlviz.widgets.view import compact, dressed
 
-FORMS = ("svg", "pdf")  # of a file that holds the picture
-
 
 class Explorer(Runner):
     """A widget whose `controls` are traits of its own; `_now` are their values that are shown.
 
     A subclass says which values cannot be (`check`), what others come to (`moved`, which keeps them
-    in `_now`) and what its front end draws (`told`, with a "title"), and has a still picture
-    (`picture`); what `told` needs is there before it calls `__init__`. Where something takes longer
-    `moved` leaves it to `settle` and sets `_settled` to False. A value that cannot be is told in
-    the widget and changes nothing else.
+    in `_now`), what a run depends on of them (`choice`) and what its front end draws (`told`, with
+    a "title"), and has a still picture (`picture`); what `told` needs is there before it calls
+    `__init__`. Where something takes longer `moved` leaves it to `settle` and sets `_settled` to
+    False. A value that cannot be is told in the widget and changes nothing else, but that a run
+    that is under way ends, as it does at every other change of what it depends on.
     """
 
     controls: ClassVar[tuple[str, ...]] = ()
@@ -50,6 +49,10 @@ class Explorer(Runner):
         """Go on with other values, which can be."""
         self._now = values
 
+    def choice(self, values: dict[str, Any]) -> Any:
+        """What a run depends on."""
+        return values
+
     def settle(self) -> None:
         """Show what takes longer, unless it is shown. A front end asks once the reader pauses."""
 
@@ -62,8 +65,7 @@ class Explorer(Runner):
         return {"ahead": {"of": of, "ran": self._ran, "name": name, "pictures": pictures}}
 
     def requests(self) -> dict[str, Callable[..., Answer]]:
-        own = {"change": self._change, "settle": self.settle, "save": self._save}
-        return {**super().requests(), **own}
+        return {**super().requests(), "change": self._change, "settle": self.settle}
 
     def kept(self) -> dict[str, Any]:
         return {**super().kept(), **{name: self._now[name] for name in self.controls}}
@@ -75,12 +77,6 @@ class Explorer(Runner):
                 self.set_trait(name, value)
         return {"error": self._error} if self._error else None
 
-    def _save(self, form: str) -> Answer:
-        """The picture of what is shown now, as a file for paper and slides."""
-        if form not in FORMS:
-            raise ValueError(f"{form!r} is no form of a picture: use {' or '.join(FORMS)}.")
-        return {"file": self.drawn(form)}
-
     def _changed(self, change: Any) -> None:
         values = {name: getattr(self, name) for name in self.controls}
         if values == self._now and not self._error:
@@ -89,9 +85,13 @@ class Explorer(Runner):
             self.check(values)
             self._error = ""
             if values != self._now:
+                before = self.choice(self._now)
                 self.moved(values)
+                if self.choice(self._now) != before:
+                    self.forget()
         except ValueError as error:
             self._error = sentence(error)
+            self.halt()
         self.show()
 
     def _state(self) -> dict[str, Any]:

@@ -57,9 +57,9 @@ class FederatedExplorer(Recording):
     may be set later on; a value that cannot be, or does not go with the others, is told in the
     widget and changes nothing else. `run()` does what the button does. `runs` are the last eight,
     each a dict with `controls`, `accuracy`, `nbytes`, `seconds` and `epsilon` after each round and
-    `fates` (clients, rounds); they replay on a saved page. Before the first one it shows recorded
-    runs, and says so. `measured` is the Trace of the last run, or None. Raises ValueError where a
-    first value cannot be.
+    `fates` (clients, rounds); they replay on a saved page. `examples` says whether the recorded
+    runs are drawn too, as they are before the first one; it may be set. `measured` is the Trace of
+    the last run, or None. Raises ValueError where a first value cannot be.
     """
 
     module = "federated/index"
@@ -81,6 +81,7 @@ class FederatedExplorer(Recording):
     attack = traitlets.Any(FIRST["attack"]).tag(sync=True)
     method = traitlets.Any(FIRST["method"]).tag(sync=True)
     secure = traitlets.Any(FIRST["secure"]).tag(sync=True)
+    examples = traitlets.Bool(True).tag(sync=True)
 
     def __init__(self, *, theme: str = "auto", **values: Any):
         now = {name: values.pop(name, FIRST[name]) for name in KNOBS}
@@ -89,6 +90,7 @@ class FederatedExplorer(Recording):
         check(now)
         self._ended = 0  # runs so far
         super().__init__(Trace(), now, theme)
+        self.observe(lambda change: self.show(), "examples")
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -96,11 +98,10 @@ class FederatedExplorer(Recording):
 
     @property
     def shown(self) -> list[dict[str, Any]]:
-        """The runs that are drawn: the recorded ones until there is another."""
-        if self._runs:
-            return self._runs
-        made = recorded()["runs"]
-        return [{**styled(place), "recorded": True, **one} for place, one in enumerate(made)]
+        """The runs that are drawn, the recorded ones behind the reader's."""
+        made = recorded()["runs"] if self.examples else []
+        places = enumerate(made, self._ended)
+        return [*self._runs, *({**styled(at), "recorded": True, **one} for at, one in places)]
 
     def check(self, values: Values) -> None:
         check(values)
@@ -114,6 +115,8 @@ class FederatedExplorer(Recording):
 
     def record(self, values: Values, found: dict[str, Any], trace: Trace) -> dict[str, Any]:
         self._ended += 1
+        if self._ended == 1:
+            self.examples = False  # the reader has one to look at
         return {"controls": values, **styled(self._ended - 1), "recorded": False, **found}
 
     def kept(self) -> dict[str, Any]:
@@ -127,7 +130,7 @@ class FederatedExplorer(Recording):
 
         return curve(
             {one["name"]: [100 * score for score in one["accuracy"]] for one in self.named()},
-            title="Test digits read" if self._runs else "Test digits read, in recorded runs",
+            title="Test digits read" + ", in recorded runs" * self.examples,
             xlabel="round (0 is the first)",
             ylabel="test digits read (%)",
             theme="dark" if self.theme == "dark" else "light",
@@ -154,6 +157,7 @@ class FederatedExplorer(Recording):
             "hues": HUES,
             "parts": PARTS,
             "predicted": predicted(self._now),
+            "examples": self.examples,
             "runs": runs,
             "current": own.index(now) if now in own else -1,
             "run": failed,

@@ -14,10 +14,9 @@ import numpy as np
 from dlviz.analysis.products import Cells, products
 from dlviz.analysis.steps import step_seconds
 from dlviz.trace import Trace
-from dlviz.viz import text
 from dlviz.widgets.blocks import Block
 from dlviz.widgets.forms import FORMS, WAYS, machine_of, seconds
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Tell, late_words
 
 if TYPE_CHECKING:
     import torch
@@ -61,13 +60,12 @@ def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
             f"{each.max():,.0f} bytes."
         )
     late = trace.meta["lateness"]["worst"]
-    if late > seconds(**values) / 10:
-        told.append(f"Other programs delayed the run by up to {text.seconds(late)}: run it again.")
     return {
         "ways": sums.mean(axis=1).tolist(),
         "bytes": float(each.mean()),
         "first": [first.get(way, -1) for way in WAYS],
         "seconds": took,
+        "late": late_words(late, seconds(**values) / 10, values["ranks"]),
         "notes": told,
         "blocks": blocks_of(trace),
     }

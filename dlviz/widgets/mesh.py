@@ -136,7 +136,7 @@ class MeshExplorer(Recording):
             "owners": [styled(palette.rank_style(rank)) for rank in range(RANKS)],
             "hues": {axis: hue for axis, (_, hue) in palette.AXES.items()},
             "placements": placements(**placed_by(now), slower=speeds),
-            "run": self._run,
+            "run": self._run if self._run and "total" not in self._run else None,
             "runs": self._runs,
             "ran": self._ran,
         }

@@ -18,8 +18,7 @@ from dlviz.analysis.steps import seconds_between_ends
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim.mesh import MeshStep, mesh_step
 from dlviz.trace import Trace
-from dlviz.viz import text
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Tell, late_words
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +30,7 @@ NODES = (1, 2, 4)
 SLOWER = (1, 2, 5, 10, 20)
 RANKS = 8  # at most
 STEPS = 3  # of a run
+LATE = 0.1  # s that a run may be late
 SIZES = {"layers": 4, "hidden": 64, "vocabulary": 128, "sequence": 64}
 HEADS = 4
 BATCH, MICROBATCHES = 16, 4
@@ -154,11 +154,10 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
     last = axes(trace, step=STEPS - 1)
     none = [0] * trace.meta["ranks"]
     told = [f"The median of {STEPS} steps, from end to end; the last loss is {losses[-1]:.4g}."]
-    if (late := trace.meta["lateness"]["worst"]) > 0.1:
-        told.append(f"Other programs delayed the run by up to {text.seconds(late)}: run it again.")
     return {
         "sent": {axis: last[axis].sent.tolist() if axis in last else none for axis in AXES},
         "between": {axis: last[axis].between.tolist() if axis in last else none for axis in AXES},
         "total": seconds_between_ends(trace),
+        "late": late_words(trace.meta["lateness"]["worst"], LATE, trace.meta["ranks"]),
         "notes": told,
     }

@@ -20,8 +20,7 @@ from dlviz.machine.machine import CLASSROOM
 from dlviz.sim.data_parallel import Layer
 from dlviz.sim.strategies import SERVED, strategy
 from dlviz.trace import Trace
-from dlviz.viz import text
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Tell, late_words
 from dlviz.widgets.view import column
 
 WORKERS = (1, 8)
@@ -219,10 +218,8 @@ def run(values: dict[str, Any], tell: Tell) -> Found:
 
         bound = stable_alpha(values["workers"], LR, values["form"])
         told.append(f"Stable for α < {bound:.3g}.")
-    late = done.trace.meta["lateness"]["worst"]
-    if late > GRADIENT / 10:
-        told.append(f"Other programs delayed the run by up to {text.seconds(late)}: run it again.")
-    return {"side": side(done.trace, values, "wall"), "told": told}, done.trace
+    late = late_words(done.trace.meta["lateness"]["worst"], GRADIENT / 10, machine.ranks)
+    return {"side": side(done.trace, values, "wall"), "late": late, "told": told}, done.trace
 
 
 def train(comm: Any, values: dict[str, Any]) -> list[float]:

@@ -17,6 +17,7 @@ PAGE = """<!doctype html>
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{title}</title>
 <style>
+html {{ color-scheme: light dark; }}
 body {{ margin: 0; }}
 {themes}
 main {{ max-width: 1500px; margin: auto; }}

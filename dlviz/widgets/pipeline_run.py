@@ -17,7 +17,7 @@ from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import text
 from dlviz.viz.gap import sentence
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Tell, late_words
 
 RUNNABLE = 8  # ranks
 SHORTEST = 5e-3  # s: what the shortest action takes
@@ -59,17 +59,14 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
     ran, took = before.other, after.end - after.start
     found = gap((before, after))
     ratio = metrics.bubble_ratio(step, "wall")
-    figures = (
-        f"Measured {text.seconds(after.makespan)}, predicted {text.seconds(before.makespan)}; "
-        f"bubble ratio {ratio:.3g}, predicted {metrics.bubble_ratio(trace):.3g}."
-    )
+    late = float((step.spans.wall_end - step.spans.end).max())
     return {
         "start": [float(after.start[row]) if row >= 0 else None for row in ran],
         "length": [float(took[row]) if row >= 0 else None for row in ran],
+        "late": late_words(late, shortest * factor / 2, made.ranks, factor),
         "told": [
-            figures,
             *learned(made, done.results),
-            *pace(step, factor, shortest * factor),
+            *pace(factor, shortest * factor),
             " ".join(sentence(found, (before, after))),
         ],
         "seconds": after.makespan,
@@ -157,13 +154,9 @@ def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:
     return [f"{told}; its gradients differ from one process's by {apart:.1g} of the largest."]
 
 
-def pace(step: Trace, factor: float, shortest: float) -> list[str]:
-    """How much faster it was run, and whether this machine kept to the pace."""
+def pace(factor: float, shortest: float) -> list[str]:
+    """How much faster it was run, and whether that is too fast for the wall clock."""
     told = [f"1 s of the picture took {text.seconds(factor)} of real time."]
     if shortest < FLOOR:
         told.append(f"Its shortest action took {text.seconds(shortest)}: too short to be exact.")
-    late = float((step.spans.wall_end - step.spans.end).max())
-    if late > shortest / 2:
-        late = text.seconds(late / factor)
-        told.append(f"Other programs delayed the run by up to {late}: run it again.")
     return told

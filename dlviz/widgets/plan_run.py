@@ -11,8 +11,7 @@ from dlviz.analysis.memory import peak_memory
 from dlviz.analysis.steps import seconds_between_ends
 from dlviz.machine import Machine
 from dlviz.trace import Trace
-from dlviz.viz import text
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Tell, late_words
 
 if TYPE_CHECKING:
     from dlviz.cluster import Comm
@@ -45,13 +44,12 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
         f"losses fall from {losses[0]:.4g} to {losses[-1]:.4g}."
     ]
     late = trace.meta["lateness"]["worst"]
-    if late > SLOW * took:
-        told.append(f"Other programs delayed the run by up to {text.seconds(late)}: run it again.")
     return {
         "seconds": took,
         "memory": int(peak_memory(trace).max()),
         "bubble": float(bubble_ratio(trace, whole_actions=True)),
         "exposed": {name: exposed.get(name, 0.0) for name in AXES},
+        "late": late_words(late, SLOW * took, trace.meta["ranks"]),
         "notes": told,
     }
 

@@ -116,7 +116,7 @@ class PlanExplorer(Recording):
     @property
     def plans(self) -> list[dict[str, Any]]:
         """All plans of what is chosen, the fastest first, with whether they fit within `memory`."""
-        limit = self._limit()
+        limit = limit_of(self._now)
         return [{**row, "fits": row["memory"] <= limit} for row in self._rows(self._now)]
 
     @traitlets.validate("model")
@@ -135,8 +135,6 @@ class PlanExplorer(Recording):
         check(values, self._shapes)
 
     def moved(self, values: dict[str, Any]) -> None:
-        if machine_part(values) != machine_part(self._now) or values["plan"] != self._now["plan"]:
-            self.forget()
         self._now = values
         shape = self._shapes[values["model"]]
         few = plan_work(shape, values["devices"], values["batch"]) <= AT_ONCE
@@ -155,7 +153,10 @@ class PlanExplorer(Recording):
         return super().kept()
 
     def choice(self, values: dict[str, Any]) -> Any:
-        return machine_part(values), values["plan"]
+        on, plan = machine_part(values), values["plan"]
+        if on in self._tables and (row := self._chosen(values)):
+            plan = name_of(row)  # without a plan's name the best one within the memory is run
+        return on, plan and [*plan]
 
     def work(self) -> Callable[[Tell], Found]:
         row = self._chosen(self._now)
@@ -230,13 +231,9 @@ class PlanExplorer(Recording):
             self._tables = {**dict([*self._tables.items()][-TABLES:]), key: rows}
         return self._tables[key]
 
-    def _limit(self) -> float:
-        memory = self._now["memory"]
-        return CHIPS[self._now["device"]].memory if memory is None else memory
-
     def _chosen(self, values: dict[str, Any]) -> dict[str, Any] | None:
         """The plan that the front end shows: the chosen one, else the best, else the smallest."""
-        rows, limit = self._rows(values), self._limit()
+        rows, limit = self._rows(values), limit_of(values)
         named = [row for row in rows if name_of(row) == list(values["plan"] or ())]
         fit = [row for row in rows if row["memory"] <= limit]
         return next(iter([*named, *fit]), min(rows, key=lambda row: row["memory"], default=None))
@@ -278,6 +275,12 @@ def machine_of(values: dict[str, Any]) -> Machine:
 def machine_part(values: dict[str, Any]) -> tuple[Any, ...]:
     """What the plans depend on."""
     return tuple(values[name] for name in PlanExplorer.controls if name not in ("memory", "plan"))
+
+
+def limit_of(values: dict[str, Any]) -> float:
+    """Bytes that a device may use."""
+    memory = values["memory"]
+    return CHIPS[values["device"]].memory if memory is None else memory
 
 
 def name_of(row: dict[str, Any]) -> list[Any]:
@@ -324,7 +327,8 @@ DETAILS = [
     "The ranks of tp are neighbours, then those of pp.",
     "Memory is that of the fullest rank: 16 bytes a parameter (mixed-precision Adam), and the "
     "activations of the microbatches in flight. The lab's devices hold float32 and train by SGD: "
-    "8 bytes a parameter.",
+    "8 bytes a parameter. All gradients are counted beside all activations; in a run a gradient "
+    "appears as activations go, so it holds less at once.",
     "The seconds are those of products at the device's peak, of messages and of the bubble. No "
     "program reaches the peak of a GPU. Exposed communication is what no math hides: its seconds "
     "are in the table, its bytes in the details of a plan on the map.",

@@ -34,10 +34,6 @@ class Recording(Explorer):
         """The controls of each run."""
         return [one["controls"] for one in self._runs]
 
-    def choice(self, values: dict[str, Any]) -> Any:
-        """What a run depends on."""
-        return values
-
     def record(self, values: dict[str, Any], found: dict[str, Any], trace: Trace) -> dict[str, Any]:
         """What is kept of a run, with its "controls"."""
         return {"controls": values, "run": found}
@@ -58,10 +54,6 @@ class Recording(Explorer):
     def run_of(self, values: dict[str, Any]) -> dict[str, Any]:
         """The record of a run of these controls; {} where there is none."""
         return next((one for one in self._runs if self._alike(one["controls"], values)), {})
-
-    def moved(self, values: dict[str, Any]) -> None:
-        self.forget()
-        super().moved(values)
 
     def _alike(self, one: dict[str, Any], other: dict[str, Any]) -> bool:
         return self.choice(one) == self.choice(other)

@@ -9,6 +9,7 @@ Runs of one process take turns, since two at a time would disturb each other's t
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -18,6 +19,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from dlviz.trace import Trace
+from dlviz.viz import text
 from dlviz.widgets.requests import Answer, answer_requests, sentence
 from dlviz.widgets.view import View, compact
 
@@ -117,11 +119,17 @@ class Runner(View):
     def forget(self) -> None:
         """Drop what the last run found: the controls are others. A run that is under way ends."""
         with self._lock:
-            under_way, self._attempt = self._attempt, None
             self._run = self._measured = None
+            self.halt()
+
+    def halt(self) -> None:
+        """End a run that is under way: a control was changed."""
+        with self._lock:
+            under_way, self._attempt = self._attempt, None
             if under_way:
                 under_way.stopped = True
                 self._run = {"stopped": "The run was stopped: a control was changed."}
+                self._measured = None
                 self.doing = ""
 
     def kept(self) -> dict[str, Any]:
@@ -191,6 +199,20 @@ def doing_words(what: str | None, done: int, total: int, cold: bool, clock: str 
     loading = "Loading PyTorch for this kernel's first run, then starting the ranks"
     told = loading if cold else "Starting the ranks"
     return f"{told}: {done} of {total} have started …" if done else f"{told} …"
+
+
+def late_words(late: float, bound: float, ranks: int, factor: float = 1.0) -> str:
+    """That a paced run was `late` s late, and why; "" where that is no more than `bound`. It is
+    told in the widget's time, of which a second took `factor` s."""
+    if late <= bound:
+        return ""
+    usable = getattr(os, "sched_getaffinity", None)
+    cores = len(usable(0)) if usable else os.cpu_count() or 1
+    cause = "other programs slowed it: run it again"
+    if ranks > cores:
+        many = f"{cores} core{'s' * (cores > 1)}"
+        cause = f"its {ranks} ranks share {many}: run it again, or choose fewer ranks"
+    return f"The run was up to {text.seconds(late / factor)} late, since {cause}."
 
 
 def _hear_interrupts() -> None:

@@ -157,6 +157,10 @@ class ScheduleExplorer(Explorer):
     def moved(self, values: dict[str, Any]) -> None:
         self._take(values, self._now)
 
+    def choice(self, values: dict[str, Any]) -> Any:
+        drawn = self._board.drawing if self._board and values["schedule"] == DRAWN else None
+        return {**values, "beside": ""}, drawn
+
     def kept(self) -> dict[str, Any]:
         self.settle()
         return {**super().kept(), **self._on_board()}
@@ -216,8 +220,6 @@ class ScheduleExplorer(Explorer):
             new.update(_size(drawing), csv="")
         self._now = new
         self._look()
-        if {**new, "beside": ""} != {**before, "beside": ""}:
-            self.forget()
 
     def _read(self, new: dict[str, Any]) -> Drawing:
         """What the board shows of a CSV that was given."""

@@ -86,10 +86,10 @@ class View(anywidget.AnyWidget):
         """The picture that stands for the widget where nothing can run."""
         raise NotImplementedError
 
-    def drawn(self, form: str, **how: Any) -> str:
-        """The picture as a file of that form, in base64."""
+    def drawn(self) -> str:
+        """The picture as a PNG file, in base64."""
         file = io.BytesIO()
-        self.picture().savefig(file, format=form, **how)
+        self.picture().savefig(file, format="png", dpi=DPI)
         return base64.b64encode(file.getvalue()).decode()
 
     def save_html(self, path: str | os.PathLike[str]) -> Path:
@@ -111,9 +111,7 @@ class View(anywidget.AnyWidget):
         from IPython.display import display
 
         widget, _ = self._repr_mimebundle_() or ({}, {})
-        still = STILL.format(
-            key=self.still, title=html.escape(self.title), png=self.drawn("png", dpi=DPI)
-        )
+        still = STILL.format(key=self.still, title=html.escape(self.title), png=self.drawn())
         display(
             {**widget, "text/html": ""}, raw=True
         )  # a page without a kernel shows nothing of it

@@ -126,7 +126,28 @@ def test_the_map_of_each_network_names_the_cheapest_at_every_ranks_and_size(topo
         for place in range(0, len(SIZES), 9):
             on = {"ranks": ranks, "nbytes": SIZES[place], "topology": topology, **LINK}
             took = {name: prediction(name, **on) for name in ALGORITHMS}
-            assert took[ALGORITHMS[row[place]]] == pytest.approx(min(took.values()), rel=1e-9)
+            assert took[ALGORITHMS[row[place]]] <= min(took.values()) * (1 + NEAR)
+
+
+@pytest.mark.parametrize("link", [{}, {"alpha": 0.0}, {"beta": 0.0}, {"topology": "racks"}])
+@pytest.mark.parametrize("ranks", [2, 4, 7])
+def test_sentence_table_and_map_call_the_same_algorithm_the_cheapest(link, ranks):
+    explorer = CollectiveExplorer(ranks=ranks, **link)
+    told, maps = state(explorer), json.loads(explorer.maps)["of"]
+    row = maps[explorer.topology][ranks - 2]
+    sizes = SIZES if explorer.topology == "switch" else COARSE
+    marked = node.run(
+        "collectives/state.js",
+        "const [data, places] = v; return places.map((place) => {"
+        "  const now = Object.fromEntries("
+        "    data.algorithms.map((name) => [name, [data.curves[name][place]]]));"
+        "  return data.algorithms.filter((name) => m.isCheapest({ ...data, now }, name)); });",
+        told,
+        [SIZES.index(size) for size in sizes],
+    )
+    for size, names in zip(sizes, marked, strict=True):
+        named = next(name for start, name in reversed(told["cheapest"]) if start <= size)
+        assert named in names and named == ALGORITHMS[row[SIZES.index(size)]]
 
 
 @pytest.mark.parametrize("topology", [name for name in TOPOLOGIES if name != "switch"])
@@ -265,9 +286,9 @@ def test_the_lines_of_other_ranks_are_told_ahead_not_yet_fine(topology):
         ({"ranks": 1}, "ranks=1 has to be a whole number from 2 to 16"),
         ({"ranks": 4.5}, "ranks=4.5 has to be a whole number"),
         ({"nbytes": 0}, "nbytes=0 has to be a whole number from 100 to "),
-        ({"alpha": "abc"}, "alpha='abc' has to be a number of seconds from 0 to 1"),
-        ({"beta": -1e-9}, "beta=-1e-09 has to be a number of seconds"),
-        ({"gamma": float("nan")}, "gamma=nan has to be a number of seconds"),
+        ({"alpha": "abc"}, "alpha='abc' has to be a number, from 0 to 1 s"),
+        ({"beta": -1e-9}, "beta=-1e-09 has to be a number, from 0 to 1 s"),
+        ({"gamma": float("nan")}, "gamma=nan has to be a number, from 0 to 1 s"),
         ({"alpha": 0, "beta": 0}, "alpha and beta are both 0"),
     ],
 )
@@ -296,14 +317,6 @@ def test_a_value_set_right_again_is_answered_and_the_complaint_goes():
         before = state(explorer)
         explorer.alpha = LINK["alpha"]
         assert before["error"] and state(explorer)["error"] == ""
-
-
-def test_a_complaint_about_the_link_names_the_unit_that_its_box_takes():
-    explorer = CollectiveExplorer()
-    explorer.alpha = -3e-6
-    assert "number of seconds from 0 to 1 (typed in µs" in state(explorer)["error"]
-    explorer.alpha, explorer.beta = LINK["alpha"], 2.0
-    assert "(typed in ns a byte)" in state(explorer)["error"]
 
 
 def test_what_goes_wrong_in_a_run_is_told_in_one_sentence():

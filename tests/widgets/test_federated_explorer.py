@@ -349,6 +349,13 @@ def test_recorded_runs_are_shown_and_named_as_such_until_there_is_another():
     assert [one["recorded"] for one in told["runs"]] == [False] and told["current"] == 0
     assert explorer.picture().texts[0].get_text() == "Test digits read"
     assert len(json.loads(explorer.kept()["recordings"])) == 1
+    kernel.ask(explorer, "change", values={"examples": True})  # the recorded ones come back
+    told = state(explorer)
+    assert [one["recorded"] for one in told["runs"]] == [False] + [True] * len(CONTROLS)
+    assert len({(one["color"], one["dash"]) for one in told["runs"]}) == len(told["runs"])
+    assert told["current"] == 0 and len(json.loads(explorer.kept()["recordings"])) == 10
+    kernel.ask(explorer, "change", values={"examples": False})
+    assert len(state(explorer)["runs"]) == 1
 
 
 # -- what is drawn ---------------------------------------------------------------------------------

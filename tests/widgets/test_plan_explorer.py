@@ -297,6 +297,7 @@ def test_a_slider_is_answered_at_once_and_loads_no_torch():
     assert len(took) == 4 and max(map(float, took.values())) < 0.05, took
 
 
+OPACITY = "shown => getComputedStyle(shown).opacity"
 HEAD = """box => {
     box.scrollTop = box.scrollHeight;
     const { left, top } = box.getBoundingClientRect();
@@ -386,10 +387,12 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
 
     shown.enter("devices, in all", "many")
     page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
-    assert "devices='many'" in shown.root.locator(".dlv-trouble").inner_text()
+    assert "devices = “many” has" in shown.root.locator(".dlv-trouble").inner_text()
+    assert float(shown.root.locator(".dlv-planmap").evaluate(OPACITY)) < 0.5, "it is of 64 devices"
     assert shown.height() <= 640
     shown.enter("devices, in all", "8")
     page.wait_for_function(SETTLED)
+    assert shown.root.locator(".dlv-planmap").evaluate(OPACITY) == "1"
     assert shown.control("run it on real ranks").is_disabled()
     small = PlanExplorer(devices=4, batch=2, plan=SMALL)
     for name in small.controls:

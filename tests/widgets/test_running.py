@@ -9,7 +9,16 @@ import time
 import pytest
 from kernel import ask
 
-from dlviz.widgets import CollectiveExplorer, ScheduleExplorer, collectives
+from dlviz.widgets import (
+    CollectiveExplorer,
+    ConsistencyExplorer,
+    FederatedExplorer,
+    MeshExplorer,
+    PlanExplorer,
+    ScheduleExplorer,
+    TensorExplorer,
+    collectives,
+)
 from dlviz.widgets.running import doing_words
 
 SOON = 20.0  # s: on a busy machine
@@ -102,6 +111,35 @@ def test_a_control_that_changes_ends_the_run_of_what_was_chosen(work):
     work.may_end.set()
     explorer.run()
     assert ran(explorer)["algorithm"] == "tree"
+
+
+@pytest.mark.parametrize(
+    ("Explorer", "other", "same"),
+    [
+        (CollectiveExplorer, {"topology": "tree"}, {}),
+        (ConsistencyExplorer, {"workers": 3}, {"backups": 1}),  # no method's but another one's
+        (FederatedExplorer, {"epochs": 1}, {"attack": "sign_flip"}),  # nobody attacks
+        (MeshExplorer, {"slower": 2}, {}),
+        (PlanExplorer, {"memory": 1_000_000}, {"memory": 3_900_000}),  # another is best
+        (ScheduleExplorer, {"microbatches": 4}, {"beside": "gpipe"}),
+        (TensorExplorer, {"batch": 128}, {}),
+    ],
+)
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_run_ends_at_a_change_of_what_it_depends_on_and_of_that_alone(
+    monkeypatch, Explorer, other, same, refused
+):
+    work = Work()
+    explorer = Explorer()
+    monkeypatch.setattr(explorer, "work", lambda: lambda tell: work(tell, algorithm=""))
+    ask(explorer, "run")
+    until(lambda: work.running)
+    ask(explorer, "change", values=same)
+    assert explorer.doing, same
+    ask(explorer, "change", values=dict.fromkeys(other, "none") if refused else other)
+    assert ran(explorer) == {"stopped": "The run was stopped: a control was changed."}
+    assert explorer.doing == "" and explorer.measured is None
+    until(lambda: not work.running)
 
 
 def test_runs_of_two_widgets_take_turns_and_one_that_waits_can_be_stopped(work):

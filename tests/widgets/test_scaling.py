@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from pathlib import Path
 
-import kernel
 import pytest
 from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
@@ -55,32 +52,6 @@ def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, sa
     assert told(explorer)["error"] == ""
     with pytest.raises(ValueError, match=says):
         ScalingExplorer(**{name: value})
-
-
-def test_the_picture_of_what_is_chosen_is_saved_as_svg_or_pdf():
-    explorer = ScalingExplorer()
-    files = {form: kernel.ask(explorer, "save", form=form)["file"] for form in ("svg", "pdf")}
-    assert b"<svg" in base64.b64decode(files["svg"])
-    assert base64.b64decode(files["pdf"]).startswith(b"%PDF")
-    explorer.overlap = 1.0
-    assert kernel.ask(explorer, "save", form="svg")["file"] != files["svg"]
-    assert "'exe' is no form of a picture" in kernel.ask(explorer, "save", form="exe")["error"]
-
-
-def test_the_buttons_hand_the_picture_to_the_reader_and_a_page_without_a_kernel_has_none(
-    browser, tmp_path
-):
-    page, faults = open_page(browser, ScalingExplorer(), "scaling/index")
-    for form, begins in (("SVG", b"<?xml"), ("PDF", b"%PDF")):
-        with page.expect_download() as saving:
-            page.locator(".dlv").first.get_by_role("button", name=f"{form} file").click()
-        assert saving.value.suggested_filename == f"explorer-of-scaling.{form.lower()}"
-        assert Path(saving.value.path()).read_bytes().startswith(begins)
-    assert not faults
-    page.close()
-    with saved_pages(browser, tmp_path, ExplorerPage, drawn) as show:
-        saved = show(ScalingExplorer())
-        assert saved.root.get_by_role("button", name="file").count() == 0
 
 
 def test_the_chart_holds_a_speed_up_below_one_and_all_its_labels(browser):

@@ -476,7 +476,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
 
     shown.enter("outputs, outputs", "wide")
     page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
-    assert "outputs='wide' (C_out)" in shown.root.locator(".dlv-trouble").inner_text()
+    assert "C_out = “wide” has" in shown.root.locator(".dlv-trouble").inner_text()
     assert shown.height() <= 640
     shown.enter("outputs, outputs", "4096")
     shown.slide("C_in", 23)
@@ -490,7 +490,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         shown.enter(name, text)
     page.wait_for_function(SETTLED)
     shown.root.press("m")
-    assert "not run yet" in shown.root.locator("[aria-label=messages]").inner_text()
+    assert "not run" in shown.root.locator("[aria-label=messages]").inner_text()
     shown.root.press("r")
     page.wait_for_function("() => document.querySelector('.dlv-ran')")
     measured = shown.root.locator(".dlv-ran td").all_inner_texts()

@@ -943,15 +943,17 @@ def svg_of(trace, **view):
         "const list = drawList(scene, scene.clocks[v[1].clock], v[1]);"
         "const { title, look: { font, kinds } } = scene;"
         "const styles = stylesOf(scene.span.kinds.of, scene.shades, kinds, colors);"
-        "const look = { colors, styles, title, font, left: v[1].left };"
-        "return [m.toSvg(scene, list, v[1], look), list];"
+        "const chosen = { ...v[1], row: -1, axis: AXIS };"
+        "const painting = { width: 860, height: 430, paint: (context) => paint(context, scene,"
+        "  list, v[1], { colors, styles, font, fills: fillsOf(context, styles) }, chosen) };"
+        "return [m.savedRows(painting, title, colors, font), list];"
     )
     also = {
         "readScene": "timeline/state.js",
         "drawList": "shared/gantt/geometry.js",
-        "stylesOf": "shared/gantt/paint.js",
+        **dict.fromkeys(("AXIS", "fillsOf", "paint", "stylesOf"), "shared/gantt/paint.js"),
     }
-    return node.run("shared/gantt/svg.js", code, made, view, also=also)
+    return node.run("timeline/svg.js", code, made, view, also=also)
 
 
 @pytest.mark.parametrize("made", ["data parallel", "pipeline", "deadlock", "lossy", "evil", "on"])
@@ -977,7 +979,7 @@ def test_the_saved_svg_holds_every_bar_and_label_as_vectors_and_text(made):
     paths = [one for one in root.iter(f"{name}path") if one.get("stroke") == palette.VERMILION]
     assert len(paths) == len(list_["cycle"]) + len(list_["lost"])
     for one, path in zip(list_["lost"], paths[len(list_["cycle"]) :], strict=True):
-        assert path.get("d").startswith(f"M{one['x']} {one['top']}V{one['bottom']}M")
+        assert path.get("d").startswith(f"M{one['x']} {one['top']}L{one['x']} {one['bottom']}M")
     assert {one["text"] for one in list_["notes"]} <= {*words}
     assert {*words} >= ({"<h>", "b"} if made == "on" else set())
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")

@@ -28,7 +28,7 @@ import { placeOf } from "../shared/arrays.js";
  * @property {number} nbytes
  * @property {number} measured seconds
  * @property {number} predicted
- * @property {number} gap
+ * @property {string} late why it was late, or ""
  * @property {string[]} [notes]
  */
 
@@ -86,6 +86,16 @@ export function foresee(data, controls, ahead) {
   own.controls = { ...data.controls, algorithm, nbytes, ...(lines ? { ranks } : {}) };
   if (lines || nbytes !== data.controls.nbytes) own.now = prices(own, placeOf(own.sizes, nbytes));
   return own;
+}
+
+/**
+ * Whether an algorithm may be called the cheapest at the chosen size: it costs the least, or next to nothing more.
+ * @param {Pick<Prices, "now" | "near">} data
+ * @param {string} name
+ * @returns {boolean}
+ */
+export function isCheapest({ now, near }, name) {
+  return now[name][0] <= (1 + near) * Math.min(...Object.values(now).map(([took]) => took));
 }
 
 /**

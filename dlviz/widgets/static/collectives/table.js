@@ -1,13 +1,14 @@
 // The prices of all algorithms at the chosen size, in numbers and in words.
 import { h, s, write } from "../shared/dom.js";
 import { bytes, digits, seconds } from "../shared/numbers.js";
+import { isCheapest } from "./state.js";
 import { styleOf } from "./styles.js";
-import { cheapestWords, rate } from "./words.js";
+import { CHEAPEST, cheapestWords, rate } from "./words.js";
 
 /** @import { Collectives, Data } from "./state.js" */
 
-const HEADS = ["algorithm", "predicted", "× the cheapest", "measured", "algorithm bandwidth", "bus bandwidth"];
-const MARKS = ["broad band: the cheapest", "◇ another one takes over", "✕ measured"];
+const HEADS = ["algorithm", "predicted", "× the least", "measured", "algorithm bandwidth", "bus bandwidth"];
+const MARKS = ["broad band: the least", "◇ another one takes over", "✕ measured"];
 
 /**
  * The sentence, the table and what the marks of the charts mean, to be put below the charts.
@@ -19,7 +20,8 @@ export function pricesTable({ shown, choose }) {
   const cheapest = h("p", { class: "dlv-cheapest" });
   const box = h("div", { class: "dlv-scroll" });
   const aboutRun = h("p");
-  const marks = h("div", { class: "dlv-chartmarks" }, MARKS.map((line) => h("p", {}, line)), aboutRun);
+  const marks = h("div", { class: "dlv-chartmarks" },
+    [...MARKS, `◆ ${CHEAPEST(now.data)}`].map((line) => h("p", {}, line)), aboutRun);
   shown.paints(["data"], () => {
     write(cheapest, cheapestWords(now.data));
     write(aboutRun, (now.data.run?.notes ?? []).join(" "));
@@ -39,8 +41,8 @@ function tableOf(data, choose) {
     return h("tr", { "aria-selected": String(name === controls.algorithm) },
       h("th", { scope: "row" }, sample(data, name), " ",
         h("button", { type: "button", class: "dlv-link", onclick: () => choose(name) }, names[name])),
-      [seconds(took), `${digits(took / best)}${took === best ? " ◆" : ""}`, measured, rate(algorithmic), rate(bus)]
-        .map(cell));
+      [seconds(took), `${digits(took / best)}${isCheapest(data, name) ? " ◆" : ""}`, measured, rate(algorithmic),
+        rate(bus)].map(cell));
   };
   return h("table", { class: "dlv-prices" },
     h("caption", {}, `${bytes(controls.nbytes)} on ${controls.ranks} ranks`),

@@ -1,18 +1,27 @@
 // What is said of prices and runs.
-import { bytes, digits, seconds } from "../shared/numbers.js";
+import { besideWords, bytes, digits, seconds } from "../shared/numbers.js";
+import { outcome } from "../shared/running.js";
 
 /** @import { Now } from "../shared/explorer.js" */
 /** @import { Data } from "./state.js" */
+
+/**
+ * Who is called the cheapest.
+ * @param {Pick<Data, "near">} data
+ * @returns {string}
+ */
+export const CHEAPEST = ({ near }) => `cheapest (within ${100 * near} %)`;
 
 /**
  * Which algorithm is the cheapest from which size on.
  * @param {Data} data
  * @returns {string}
  */
-export function cheapestWords({ cheapest, names, near }) {
+export function cheapestWords(data) {
+  const { cheapest, names } = data;
   const [[, first], ...later] = cheapest;
   const turns = later.map(([from, name]) => `then ${names[name]} from ${bytes(Math.round(from))}`);
-  return `Cheapest (within ${100 * near} %): ${[names[first], ...turns].join(", ")}.`;
+  return `The ${CHEAPEST(data)}: ${[names[first], ...turns].join(", ")}.`;
 }
 
 /**
@@ -23,11 +32,9 @@ export function cheapestWords({ cheapest, names, near }) {
 export function ranWords({ data, controls, live }) {
   const { run, limits, names } = data;
   if (!run) return live && controls.ranks > limits.run ? `At most ${limits.run} ranks can be run here.` : "";
-  if (run.error) return `The run failed: ${run.error}`;
-  if (run.stopped) return run.stopped;
-  const gap = `${run.gap < 0 ? "−" : "+"}${Math.abs(100 * run.gap).toFixed(1)} %`;
-  const took = `measured ${seconds(run.measured)}, predicted ${seconds(run.predicted)} (${gap})`;
-  return `${names[run.algorithm]} of ${bytes(run.nbytes)}: ${took}.`;
+  return outcome(run, () => [
+    `${names[run.algorithm]} of ${bytes(run.nbytes)}: measured ${besideWords(run.measured, run.predicted, seconds)}.`,
+  ]);
 }
 
 /**

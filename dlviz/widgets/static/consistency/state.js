@@ -33,7 +33,7 @@ import { column } from "../shared/arrays.js";
  * @property {number} last
  */
 
-/** @typedef {{ side: any, told: string[], error?: string, stopped?: string }} Run */
+/** @typedef {{ side: any, late?: string, told: string[], error?: string, stopped?: string }} Run */
 
 /** @typedef {[option: string, says: string, values: (number | string)[]]} Knob */
 

@@ -1,5 +1,6 @@
 // A run of a method in words: a bar, a moment, what was measured, a choice of controls.
-import { digits, seconds } from "../shared/numbers.js";
+import { besideWords, digits, seconds } from "../shared/numbers.js";
+import { outcome } from "../shared/running.js";
 import { nameOf, served } from "./state.js";
 
 /** @import { Doing } from "./geometry.js" */
@@ -60,16 +61,16 @@ export function percent(value) {
  * @returns {string}
  */
 export function answerWords({ predicted, run }) {
-  const { rate, staleness, workers } = predicted;
   const measured = run?.side;
-  /** @type {(own: Side) => string} */
-  const waiting = (own) => percent(own.workers.reduce((sum, worker) => sum + worker.waiting, 0) / workers.length);
-  const beside = (/** @type {(own: Side) => string} */ of) => (measured ? ` (measured ${of(measured)})` : "");
-  const age = (/** @type {Side} */ own) => digits(own.staleness ?? 0);
+  /** @type {(own: Side) => number} */
+  const waiting = ({ workers }) => workers.reduce((sum, worker) => sum + worker.waiting, 0) / workers.length;
+  /** @type {(of: (own: Side) => number, said: (value: number) => string) => string} */
+  const figure = (of, said) =>
+    (measured ? `measured ${besideWords(of(measured), of(predicted), said)}` : said(of(predicted)));
   return [
-    `${digits(rate)} gradients/s${beside((own) => digits(own.rate))}`,
-    ...(staleness == null ? [] : [`mean staleness ${digits(staleness)}${beside(age)}`]),
-    `workers wait ${waiting(predicted)}${beside(waiting)}`,
+    `gradients/s: ${figure(({ rate }) => rate, digits)}`,
+    ...(predicted.staleness == null ? [] : [`mean staleness: ${figure(({ staleness }) => staleness ?? 0, digits)}`]),
+    `workers wait: ${figure(waiting, percent)}`,
   ].join("; ");
 }
 
@@ -79,9 +80,7 @@ export function answerWords({ predicted, run }) {
  * @returns {string}
  */
 export function ranWords({ data: { run } }) {
-  if (!run) return "";
-  if (run.error) return `The run failed: ${run.error}`;
-  return run.stopped ?? run.told.join(" ");
+  return run ? outcome(run, () => run.told) : "";
 }
 
 /**

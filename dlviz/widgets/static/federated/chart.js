@@ -10,8 +10,8 @@ import { axisWords, chartWords, pointLines } from "./words.js";
 /** @import { Across, Federated, Data } from "./state.js" */
 
 const NONE = {
-  rounds: "Accuracy is only ever measured: run it.", nbytes: "Accuracy is only ever measured: run it.",
-  seconds: "Accuracy is only ever measured: run it.", epsilon: "Only runs with noise (trust: σ, S) have an ε.",
+  rounds: "Accuracy is only ever measured: it needs a run.", nbytes: "Accuracy is only ever measured: it needs a run.",
+  seconds: "Accuracy is only ever measured: it needs a run.", epsilon: "Only runs with noise (trust: σ, S) have an ε.",
 };
 
 /**

@@ -56,15 +56,15 @@ function heads(data, { limit, width }, saw) {
   const run = currentOf(data);
   const { deadline, rounds } = data.controls;
   const text = (x, words) => s("text", { x, y: HEAD / 2, class: "dlv-start" }, words);
-  const sees = run?.summed ? "the server sees residues" : "the server sees updates";
+  const sees = run ? `the server sees ${run.summed ? "residues" : "updates"}` : "what the server sees: needs a run";
   return [
-    ...(saw ? [text(COLUMNS.cells, run ? sees : "what the server sees: run it")] : data.predicted.table[0].map((_, i) =>
+    ...(saw ? [text(COLUMNS.cells, sees)] : data.predicted.table[0].map((_, i) =>
       s("text", { x: COLUMNS.cells + 20 * i + 10, y: HEAD / 2, class: "dlv-small" }, i))),
     text(0, "client"), text(COLUMNS.bars, "seconds, modelled"),
     ...(saw ? [] : [s("text", { x: COLUMNS.cells - 2, y: HEAD / 2, class: "dlv-left" }, "label")]),
     ...(limit < 0 ? [] : [s("path", { class: "dlv-limit", d: `M${limit} ${HEAD - 3}V${HEAD + 143}` },
       s("title", {}, `deadline: ${digits(deadline)} s`))]),
-    text(COLUMNS.rounds, run ? `rounds 1 to ${rounds}` : `rounds 1 to ${rounds}: run it to see who takes part`),
+    text(COLUMNS.rounds, run ? `rounds 1 to ${rounds}` : `rounds 1 to ${rounds}: a run shows who takes part`),
     s("path", { class: "dlv-grounds", d: `M${COLUMNS.rounds} ${HEAD}H${width}V${HEAD + 140}H${COLUMNS.rounds}Z` }),
   ];
 }
@@ -83,8 +83,7 @@ function drawn({ predicted, hues }, { cells, bars, words, y, tall }, saw) {
     ...shades, ...numbers,
     ...bars.map((own) => s("rect", { ...boxOf(own), fill: own.late ? hues.late : hues.seconds })),
     ...(words ? bars.map((own) => s("text", {
-      x: own.x + (own.inside ? 0 : own.width) + 4, y: middle(own.client),
-      class: `dlv-start dlv-small ${own.inside ? "dlv-onbar" : "dlv-besidebar"}`,
+      x: own.x + own.width + 4, y: middle(own.client), class: "dlv-start dlv-small dlv-besidebar",
     }, took[own.client] ? `${seconds(took[own.client])}${own.late ? " late" : ""}` : "no digits")) : []),
     ...(words ? predicted.table.map((_, client) => s("text", { x: 0, y: middle(client), class: "dlv-start" },
       [client, ...kind(client)].join(" "))) : []),

@@ -2,6 +2,7 @@
 import { select, slider } from "../shared/controls.js";
 import { h } from "../shared/dom.js";
 import { digits } from "../shared/numbers.js";
+import { toggle } from "../shared/stage.js";
 
 /** @import { Child } from "../shared/dom.js" */
 /** @import { Federated, Tab } from "./state.js" */
@@ -36,8 +37,20 @@ export function controls(own) {
   return [
     [choice(own, "clients", "clients", clients.map((many) => [many, String(many)]))],
     [choice(own, "rounds", "rounds", rounds.map((many) => [many, String(many)]))],
-    [own.bar.start],
+    [own.bar.start, examples(own)],
   ];
+}
+
+/** A button that draws the recorded runs too, or the reader's alone. */
+function examples({ shown, ask }) {
+  const box = toggle("recorded runs", "show the recorded runs", true, (on) => ask({ examples: on }));
+  shown.paints(["data", "live"], () => {
+    const { data, live } = shown.now;
+    box.hidden = !live;
+    box.disabled = data.examples && data.runs.every(({ recorded }) => recorded); // there are no others
+    box.setAttribute("aria-pressed", String(data.examples));
+  });
+  return box;
 }
 
 /**

@@ -29,15 +29,14 @@ import { along } from "./state.js";
  * @property {boolean} words whether a row has room for words
  * @property {(client: number) => number} y
  * @property {(Box & { client: number, column: number, value: number, share: number })[]} cells
- * @property {(Box & { client: number, late: boolean, inside: boolean })[]} bars its words stand behind it, or
- *   inside where there is no room
+ * @property {(Box & { client: number, late: boolean })[]} bars
  * @property {number} limit where the deadline is, -1 without one
  * @property {(Box & { client: number, round: number, fate: number })[]} marks
  * @property {number} step pixels of a round
  */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [42, 14, 6, 20]; // pixels around the chart
-const [NAMES, CELLS, GAP, BARS] = [80, 200, 16, 128]; // pixels of the columns
+const [NAMES, CELLS, GAP, BARS] = [80, 200, 16, 146]; // pixels of the columns
 export const HEAD = 16; // pixels above the rows, and below them
 const WORDS = 62; // pixels beside a bar
 const REACH = 24; // pixels from a point
@@ -131,12 +130,11 @@ export function rowsOf(predicted, run, { saw, parts, deadline, rounds, width }) 
   }));
   const last = Math.max(...seconds, deadline ?? 0) || 1;
   const step = (width - COLUMNS.rounds) / rounds;
-  const bar = (took) => (took / last) * BARS;
+  const bar = (took) => (took / last) * (BARS - WORDS);
   return {
     width, tall, y, cells, step, height: 2 * HEAD + ROOM, words: tall >= LEAST,
     bars: seconds.map((took, client) => ({
-      client, late: late.includes(client), inside: bar(took) > BARS - WORDS,
-      x: COLUMNS.bars, y: y(client), width: bar(took), height: tall - gap,
+      client, late: late.includes(client), x: COLUMNS.bars, y: y(client), width: bar(took), height: tall - gap,
     })),
     limit: deadline == null ? -1 : COLUMNS.bars + bar(deadline),
     marks: (run?.fates ?? []).flatMap((row, client) => row.flatMap((fate, round) => (fate < 0 ? [] : [{

@@ -27,8 +27,8 @@
 /**
  * @typedef {Answer & { knobs: Record<string, any[]>, attacks: [string, string][], methods: [string, string][],
  *   fates: [fate: string, says: string, hue: string][], hues: Record<string, string>, parts: number,
- *   predicted: Predicted, runs: Run[], current: number, run: { error?: string, stopped?: string } | null, ran: number
- *   }} Data
+ *   predicted: Predicted, examples: boolean, runs: Run[], current: number,
+ *   run: { error?: string, stopped?: string } | null, ran: number }} Data
  */
 
 /** @typedef {{ part: Tab, across: Across }} More */

@@ -18,7 +18,7 @@ export function runsTable(own) {
   own.shown.paints(["data", "live"], () => {
     const { runs, current } = now.data;
     box.hidden = !runs.length;
-    const heads = [runs[0]?.recorded ? "recorded run" : "run", ...HEADS];
+    const heads = [runs.every(({ recorded }) => recorded) ? "recorded run" : "run", ...HEADS];
     box.replaceChildren(h("table", {},
       h("thead", {}, h("tr", {}, heads.map((text, i) => h("th", { scope: "col", class: i && "dlv-amount" }, text)))),
       h("tbody", {}, runs.map((run, i) => rowOf(own, run, i, i === current)))));
@@ -34,7 +34,8 @@ function rowOf(own, run, place, current) {
     s("path", { class: "dlv-cost", d: "M1 5H25", stroke: run.color, "stroke-dasharray": run.dash }));
   return h("tr", { "aria-selected": String(current) },
     h("th", { scope: "row" }, h("span", { class: "dlv-run" }, sample,
-      h("button", { type: "button", class: "dlv-link", onclick: () => showRun(own, place) }, run.name))),
+      h("button", { type: "button", class: "dlv-link", onclick: () => showRun(own, place) },
+        run.recorded && !own.shown.now.data.runs[0].recorded ? `${run.name} (recorded)` : run.name))),
     [percent(run.accuracy[last]), bytes(run.nbytes[last]), seconds(run.seconds[last]),
       run.epsilon.length ? manyWords(run.epsilon[last]) : "–"].map(cell));
 }

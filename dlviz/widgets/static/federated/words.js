@@ -1,5 +1,6 @@
 // A run, a round and a client in words.
-import { bytes, digits, seconds } from "../shared/numbers.js";
+import { besideWords, bytes, digits, seconds } from "../shared/numbers.js";
+import { outcome } from "../shared/running.js";
 import { currentOf } from "./state.js";
 
 /** @import { Across, Run, Data } from "./state.js" */
@@ -90,9 +91,15 @@ function sawWords(run, client) {
  * @returns {string}
  */
 export function ranWords({ data }) {
-  if (data.run?.error) return `The run failed: ${data.run.error}`;
+  if (data.run) return outcome(data.run, () => []);
   const run = currentOf(data);
-  return data.run?.stopped ?? [run?.recorded ? "A recorded run." : "", ...run?.notes ?? []].join(" ").trim();
+  if (!run) return "";
+  const { predicted: { nbytes, lasts }, controls: { rounds } } = data;
+  const [sent, took] = [run.nbytes, run.seconds].map((each) => each[each.length - 1]);
+  return [
+    run.recorded ? "A recorded run." : "", ...run.notes,
+    `All rounds: ${besideWords(sent, rounds * nbytes, bytes)}; modelled ${besideWords(took, rounds * lasts, seconds)}.`,
+  ].filter(Boolean).join(" ");
 }
 
 /**
@@ -103,6 +110,6 @@ export function ranWords({ data }) {
 export function chartWords({ runs }) {
   if (!runs.length) return "Test digits read after each round: nothing was run yet.";
   const all = runs.map(({ name, accuracy }) => `${name}: ${percent(accuracy[accuracy.length - 1])}`);
-  const whose = runs[0].recorded ? " of recorded runs" : "";
+  const whose = runs.every(({ recorded }) => recorded) ? " of recorded runs" : "";
   return `Test digits read after the last round${whose}. ${all.join("; ")}.`;
 }

@@ -20,13 +20,13 @@
  *   total: number[] }} Placement
  */
 
-/** @typedef {{ sent: Bytes, between: Bytes, total: number, notes: string[] }} Run */
+/** @typedef {{ sent: Bytes, between: Bytes, total: number, late: string, notes: string[] }} Run */
 
 /**
  * @typedef {Answer & { controls: Controls, axes: [Axis, string][],
  *   limits: { lengths: number[], nodes: number[], slower: number[] }, owners: Style[],
  *   hues: Record<Axis, string>, placements: Record<string, Placement>,
- *   run: (Partial<Run> & { error?: string, stopped?: string }) | null, runs: { controls: Controls, run: Run }[] }} Data
+ *   run: { error?: string, stopped?: string } | null, runs: { controls: Controls, run: Run }[] }} Data
  */
 
 /** @typedef {Explorer<Data, { axis: Axis }>} Mesh `axis` is the one whose groups are shown */

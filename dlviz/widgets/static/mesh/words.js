@@ -1,5 +1,6 @@
 // What is said of placements and runs.
-import { bytes, digits, seconds } from "../shared/numbers.js";
+import { besideWords, bytes, digits, seconds } from "../shared/numbers.js";
+import { outcome } from "../shared/running.js";
 import { chosen, placeIn, traffic } from "./state.js";
 
 /** @import { Now } from "../shared/explorer.js" */
@@ -11,14 +12,13 @@ import { chosen, placeIn, traffic } from "./state.js";
  * @returns {string}
  */
 export function answerWords(data) {
-  const { placement, at, run } = chosen(data);
+  const { placement, at } = chosen(data);
   const total = placement.total[at];
   const least = Math.min(...Object.values(data.placements).map((one) => one.total[at]));
   const slow = data.axes.map(([axis]) => traffic(placement, axis).between).reduce((all, one) => all + one, 0);
   const best = total <= least * 1.005 ? "No placement is faster." : `The fastest placement takes ${seconds(least)}.`;
-  const measured = run ? ` (measured ${seconds(run.total)})` : "";
   const carried = data.controls.nodes > 1 ? `; the slow links carry ${bytes(slow)}` : "";
-  return `A step takes ${seconds(total)}${measured}${carried}. ${best}`;
+  return `A step takes ${seconds(total)}${carried}. ${best}`;
 }
 
 /**
@@ -76,8 +76,10 @@ export function placeWords({ order }, axis) {
  * @returns {string}
  */
 export function ranWords({ data }) {
-  if (data.run?.error) return `The run failed: ${data.run.error}`;
-  return data.run?.stopped ?? chosen(data).run?.notes.join(" ") ?? "";
+  const { placement, at, run } = chosen(data);
+  if (data.run) return outcome(data.run, () => []);
+  if (!run) return "";
+  return outcome(run, () => [`A step took ${besideWords(run.total, placement.total[at], seconds)}.`, ...run.notes]);
 }
 
 /**

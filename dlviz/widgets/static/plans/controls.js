@@ -20,6 +20,7 @@ const ROOM = 1.25; // beyond the least and the most that a plan needs, as a rati
  */
 export function controls(own) {
   const { models, chips, links, counts, batches } = own.shown.now.data;
+  own.called.node = { label: "a node" };
   const named = (/** @type {string[]} */ names) => names.map((name) => /** @type {[string, string]} */ ([name, name]));
   const part = (name, names) => [h("label", { class: "dlv-machine" }, `${name} `, select(own, name, named(names)))];
   return [

@@ -39,7 +39,7 @@
 /**
  * What a run came to, as the plans say it.
  * @typedef {{ seconds: number, memory: number, bubble: number, exposed: Record<string, number>,
- *   notes: string[] }} Run
+ *   late: string, notes: string[] }} Run
  */
 
 /**

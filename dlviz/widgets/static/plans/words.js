@@ -1,5 +1,6 @@
 // What is said of plans, and of a run.
-import { bytes, digits, seconds } from "../shared/numbers.js";
+import { besideWords, bytes, digits, seconds } from "../shared/numbers.js";
+import { outcome } from "../shared/running.js";
 import { bestOf, chosenOf, leastOf, limitOf, meshOf, runOf } from "./state.js";
 
 /** @import { Now } from "../shared/explorer.js" */
@@ -130,9 +131,19 @@ export function mapWords(data, controls, chosen) {
  * @returns {string}
  */
 export function ranWords({ data, controls, live }) {
-  const { run } = data;
-  if (run) return run.error ? `The run failed: ${run.error}` : run.stopped ?? "";
-  return runOf(data, chosenOf(data, controls))?.notes.join(" ") ?? (live ? data.long : "");
+  if (data.run) return outcome(data.run, () => []);
+  const chosen = chosenOf(data, controls);
+  const run = runOf(data, chosen);
+  if (!run) return live ? data.long : "";
+  const { seconds: took, memory, bubble } = data.plans;
+  const limit = limitOf(data, controls);
+  const judged = (run.memory > limit) === (memory[chosen] > limit) ? ""
+    : `By what was measured it ${run.memory > limit ? "fails" : "fits"}.`;
+  return outcome(run, () => [
+    `Measured ${besideWords(run.seconds, took[chosen], seconds)}; ${besideWords(run.memory, memory[chosen], bytes)}; `
+      + `bubble ratio ${besideWords(run.bubble, bubble[chosen], digits)}.`,
+    judged, ...run.notes,
+  ]);
 }
 
 /**

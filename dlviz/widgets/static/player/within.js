@@ -12,6 +12,7 @@ export function within(model, state) {
   const listeners = new Set();
   /** @type {Model} */
   const own = {
+    page: model.page,
     get: (name) => (name === "state" ? state : model.get(name)),
     set: (name, value) => model.set(name, value),
     save_changes: () => model.save_changes(),

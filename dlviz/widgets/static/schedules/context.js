@@ -1,5 +1,6 @@
 // What the parts of the explorer of schedules know of each other. Types alone.
 
+/** @import { Called } from "../shared/explorer.js" */
 /** @import { Gantt } from "../shared/gantt/index.js" */
 /** @import { Selection } from "../shared/selection.js" */
 /** @import { Stage } from "../shared/stage.js" */
@@ -65,6 +66,7 @@
  * @property {(name: string, value?: unknown) => boolean} can
  * @property {(values: Record<string, unknown>) => void} ask
  * @property {Choosing} choosing
+ * @property {Record<string, Called>} called
  * @property {HTMLElement} trouble
  * @property {() => () => void} begin
  * @property {{ start: HTMLElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void }} bar

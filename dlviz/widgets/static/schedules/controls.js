@@ -62,7 +62,8 @@ function selectOf({ shown, choose }, name, label, first) {
 }
 
 /** A slider, and the box in which its number can be typed. */
-function sliderOf({ shown, choose }, name, label) {
+function sliderOf({ shown, choose, called }, name, label) {
+  called[name] = { label };
   const slide = h("input", {
     type: "range", min: 1, max: shown.now.data.limits[name], step: 1, class: "dlv-slide", name, "aria-label": name,
     oninput: () => choose({ [name]: Number(slide.value) }),
@@ -79,7 +80,8 @@ function sliderOf({ shown, choose }, name, label) {
   return { label: h("label", {}, `${label} `, slide), inputs: [slide, box] };
 }
 
-function fieldOf({ shown, choose }, name, letter, data) {
+function fieldOf({ shown, choose, called }, name, letter, data) {
+  called[name] = { label: letter };
   const input = h("input", {
     type: "text", inputmode: "decimal", class: `dlv-short${name in EMPTY ? " dlv-worded" : ""}`,
     name, "aria-label": `${name}: ${data}`, title: data, placeholder: EMPTY[name] ?? null,

@@ -40,7 +40,9 @@ function render({ model, el }) {
   const about = h("p", { class: "dlv-about" });
   own.frame.body.append(...(levels ? [levels.box] : rows), own.trouble, boardBox, ...(levels ? [levels.solved] : []),
     own.bar.line, about, ...plots(own, boardShown), ...answers(own, boardShown, toggles));
-  shown.paints(["data"], () => write(own.trouble, shown.now.data.refused ? "" : shown.now.data.error));
+  shown.paints(["data"], () => {
+    if (shown.now.data.refused) write(own.trouble, "");
+  });
   shown.paints(["sides", "away", "data"], () => write(about, aboutWords(own, boardShown())));
   return begin(own);
 }
@@ -219,7 +221,7 @@ function runnable({ data, sides }) {
 }
 
 function ranWords({ live, data, sides }) {
-  return runWords(data, live && sides[0].ranks > data.limits.run ? data.limits.run : 0);
+  return runWords(data.run, sides[0], live && sides[0].ranks > data.limits.run ? data.limits.run : 0);
 }
 
 function aboutWords({ shown: { now } }, boardShown) {

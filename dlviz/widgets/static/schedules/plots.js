@@ -1,5 +1,6 @@
 // The sides as rows of bars under each other, on one axis.
 import { h, write } from "../shared/dom.js";
+import { asTyped } from "../shared/explorer.js";
 import { gantt } from "../shared/gantt/index.js";
 import { stylesOf } from "../shared/gantt/paint.js";
 import { drawnOf, KINDS, NAMES } from "./state.js";
@@ -88,7 +89,7 @@ function plotOf(own, place) {
     picture, element: h("div", { class: "dlv-side" }, heading, trouble, picture.plot),
     draw(side, below) {
       write(heading, side.error ? side.title : sideWords(side));
-      write(trouble, side.error ?? "");
+      write(trouble, asTyped(side.error ?? "", own.called));
       picture.plot.hidden = Boolean(side.error);
       if (side.error) return;
       drawn = drawnOf(side, now.sides.length, place === 0 ? ranOf(now) : null);

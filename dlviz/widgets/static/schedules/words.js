@@ -1,14 +1,15 @@
 // A schedule in words: an action, a gap and what it waits for, a side, a run; for hover, panels and listeners.
 import { DOES } from "../board/words.js";
-import { digits, seconds } from "../shared/numbers.js";
+import { besideWords, digits, seconds } from "../shared/numbers.js";
+import { outcome } from "../shared/running.js";
 import { arrival, awaited, nameOf } from "./geometry.js";
 
 /** @import { Hole, Measured, Side } from "./state.js" */
 
 /**
  * What a run came to.
- * @typedef {Measured & { error?: string, stopped?: string, told: string[], seconds: number, ratio: number,
- *   fraction: number, inside: number, peak: number }} Run
+ * @typedef {Measured & { error?: string, stopped?: string, late?: string, told: string[], seconds: number,
+ *   ratio: number, fraction: number, inside: number, peak: number }} Run
  */
 
 export const RATIO = "bubble ratio: idle / busy";
@@ -100,17 +101,18 @@ function ratioWords(/** @type {Side} */ { ratio, formula }) {
 }
 
 /**
- * What a run came to, or why there is none.
- * @param {{ run: Run | null }} state
+ * What a run of a side came to, or why there is none.
+ * @param {Run | null} run
+ * @param {Side} side
  * @param {number} most ranks, where they are too many to run
  * @returns {string}
  */
-export function runWords({ run }, most) {
+export function runWords(run, side, most) {
   if (most) return `At most ${most} ranks can be run here.`;
-  if (!run) return "";
-  if (run.error) return `The run failed: ${run.error}`;
-  if (run.stopped) return run.stopped;
-  return run.told.slice(0, 2).join(" ");
+  return run ? outcome(run, () => [
+    `Measured ${besideWords(run.seconds, side.makespan, seconds)}; `
+      + `bubble ratio ${besideWords(run.ratio, side.ratio, digits)}.`,
+  ]) : "";
 }
 
 /**
@@ -119,5 +121,5 @@ export function runWords({ run }, most) {
  * @returns {string}
  */
 export function runDetails({ run }) {
-  return run?.told?.slice(2).join(" ") ?? "";
+  return run?.told?.join(" ") ?? "";
 }

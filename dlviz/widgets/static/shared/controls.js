@@ -12,7 +12,8 @@ import { typed } from "./numbers.js";
  * @param {string} [label]
  * @returns {HTMLSelectElement}
  */
-export function select({ shown, choose, can }, name, options, label = name) {
+export function select({ shown, choose, can, called }, name, options, label = name) {
+  called[name] ??= { label };
   const box = h("select", {
     name, "aria-label": label, onchange: () => choose({ [name]: options[box.selectedIndex][0] }),
   }, options.map(([value, words]) => h("option", { value: String(value) }, words)));
@@ -70,7 +71,8 @@ export function recordedRuns({ shown }, { runs, now, words, can, chosen, class: 
  * @param {(value: any) => string} look.short
  * @returns {{ input: HTMLInputElement, group: HTMLElement[] }}
  */
-export function slider({ shown, choose, can }, name, { label, place, value, says, short, ...look }) {
+export function slider({ shown, choose, can, called }, name, { label, place, value, says, short, ...look }) {
+  called[name] = { label };
   const input = h("input", {
     type: "range", step: 1, name, "aria-label": label, ...look,
     oninput: () => choose({ [name]: value(Number(input.value)) }),
@@ -93,7 +95,8 @@ export function slider({ shown, choose, can }, name, { label, place, value, says
  * @param {{ letter: string, unit: string, per: number }} look
  * @returns {HTMLLabelElement}
  */
-export function field({ shown, choose, can }, name, { letter, unit, per }) {
+export function field({ shown, choose, can, called }, name, { letter, unit, per }) {
+  called[name] = { label: called[name]?.label ?? letter, unit, per };
   const box = h("input", {
     type: "text", inputmode: "decimal", class: "dlv-short dlv-price", name, "aria-label": `${name}, ${unit}`,
     onchange: () => {

@@ -17,6 +17,7 @@
 // What answers a control waits for `data`, unless `foresee` knows already what the kernel will say.
 import { h, write } from "./dom.js";
 import { save } from "./file.js";
+import { pictureOf, print } from "./picture.js";
 import { asking } from "./rpc.js";
 import { runBar } from "./running.js";
 import { button, stage } from "./stage.js";
@@ -71,12 +72,18 @@ import { state } from "./state.js";
  */
 
 /**
+ * What a control is called; `per` of `unit` make one of the kernel's.
+ * @typedef {{ label: string, unit?: string, per?: number }} Called
+ */
+
+/**
  * @template {Answer} T
  * @template {object} [More={}]
  * @typedef {object} Explorer
  * @property {Model} model
  * @property {State<Now<T> & More>} shown
  * @property {Stage} frame
+ * @property {Record<string, Called>} called the controls as the reader knows them
  * @property {HTMLElement} trouble the line that says what is wrong with the controls
  * @property {ReturnType<typeof runBar>} bar
  * @property {HTMLElement[]} files the buttons that save the picture, in the toolbar unless they are put elsewhere
@@ -87,8 +94,8 @@ import { state } from "./state.js";
  * @property {() => () => void} begin paints all parts; gives what ends the explorer
  */
 
-const FILES = { svg: "image/svg+xml", pdf: "application/pdf" };
-const RUN = "r"; // the key of what a saved page cannot do
+const UNPRINTED = "This page may not print: save the picture as SVG, which other programs make a PDF of.";
+const RUN = "r"; // the key that runs, which a saved page cannot do
 const PAUSE = 250; // ms without a change until the kernel is asked for what takes longer
 
 /**
@@ -133,7 +140,7 @@ export function explorer(model, el, plan) {
 
   /** @type {any} */
   const own = ({
-    model, shown, trouble, bar,
+    model, shown, trouble, bar, called: {},
     can: (name, value) => now.live || (alone ? alone.can(name, value) : !live && plan.free.includes(name)),
     choose: (changes) => choose(own, queue, plan, changes, alone),
     ask: (values) => ask(own, queue, values),
@@ -142,29 +149,58 @@ export function explorer(model, el, plan) {
   });
   own.frame = stage(el, {
     name: plan.name, look: first.look, model, title: first.title, lines: live ? [] : [plan.saved],
-    details: first.details, keys: plan.keys(own).filter(([shown]) => live || shown !== RUN),
+    details: first.details, keys: plan.keys(own).filter(([key]) => live || key !== RUN),
     clear: plan.clear, onColors: (colors) => shown.set({ colors }),
   });
-  own.files = savers(own, queue, plan.name);
+  own.files = savers(own, plan.name);
   own.frame.controls(own.files);
-  shown.paints(["data"], () => write(trouble, now.data.error));
+  shown.paints(["data"], () => write(trouble, asTyped(now.data.error, own.called)));
+  shown.paints(["data", "controls"], () => {
+    own.frame.body.dataset.stale = String(isStale(now));
+  });
   shown.paints(["data", "controls", "live"], bar.draw);
   return own;
 }
 
-/** The buttons that save the picture that the kernel draws for paper. */
-function savers({ shown, frame }, queue, name) {
-  const all = Object.entries(FILES).map(([form, type]) =>
-    button(form.toUpperCase(), `save the picture as ${form === "svg" ? "an SVG" : "a PDF"} file`, () =>
-      queue.latest("save", { form }, ({ file, error }) => {
-        if (error) return frame.say(error);
-        const bytes = Uint8Array.from(atob(file), (letter) => letter.charCodeAt(0));
-        save(bytes, `${name.replaceAll(" ", "-")}.${form}`, type);
-      })));
-  shown.paints(["live"], () => {
-    for (const one of all) one.hidden = !shown.now.live;
+/**
+ * Whether what is shown is of other controls than those that the reader sees, which were refused.
+ * @param {Pick<Now<Answer>, "data" | "controls">} now
+ * @returns {boolean}
+ */
+export function isStale({ data, controls }) {
+  const other = Object.keys(controls).some((name) => controls[name] !== data.controls[name]);
+  return Boolean(data.error) && other;
+}
+
+const GIVEN = /\b(\w+)=('[^']*'|"[^"]*"|[^\s,:;()]*[^\s,:;().])(?: \(([^)]*)\))?/g;
+
+/**
+ * A kernel's sentence with its controls called as the reader knows them, and values as they are typed.
+ * @param {string} sentence
+ * @param {Record<string, Called>} called
+ * @returns {string}
+ */
+export function asTyped(sentence, called) {
+  return sentence.replace(GIVEN, (all, name, value, inBrackets) => {
+    if (!(name in called)) return all;
+    const { label, unit = "", per = 1 } = called[name];
+    const [, text = value] = value.match(/^["'](.*)["']$/) ?? [];
+    const number = Number(text || NaN);
+    const typed = Number.isFinite(number) ? [Number((number * per).toPrecision(6)), unit].filter(Boolean).join(" ")
+      : text === value ? text : text && `“${text}”`;
+    const more = inBrackets == null || inBrackets === label ? "" : ` (${inBrackets})`;
+    return `${label} = ${typed || "nothing"}${more}`;
   });
-  return all;
+}
+
+/** The buttons that save what is shown. */
+function savers({ frame, trouble }, name) {
+  const file = name.replaceAll(" ", "-");
+  return [
+    button("SVG", "save the picture as an SVG file", () => save(pictureOf(frame.root).text, `${file}.svg`)),
+    button("PDF", "print the picture, or save it as a PDF file", () =>
+      print(pictureOf(frame.root), file, () => write(trouble, UNPRINTED))),
+  ];
 }
 
 function read(model) {
@@ -199,7 +235,7 @@ function begin(own, queue, { foresee }) {
     const controls = { ...data.controls, ...(data.error ? typedIn(model, data) : {}), ...queue.pending() };
     shown.set({ controls, data: foresee(data, controls, now.ahead) });
     own.answered();
-    if (data.error) frame.say(data.error);
+    if (data.error) frame.say(asTyped(data.error, own.called));
   }
 
   own.answered = () => {

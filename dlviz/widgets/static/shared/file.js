@@ -40,13 +40,12 @@ export function svgFile(width, height, ...children) {
 }
 
 /**
- * Hands a text, or bytes, to the reader as a file.
- * @param {string | Uint8Array<ArrayBuffer>} text
+ * Hands a picture to the reader as a file.
+ * @param {string} text SVG
  * @param {string} name
- * @param {string} [type]
  */
-export function save(text, name, type = "image/svg+xml") {
-  const address = URL.createObjectURL(new Blob([text], { type }));
+export function save(text, name) {
+  const address = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
   const link = document.createElement("a");
   Object.assign(link, { href: address, download: name });
   link.click();

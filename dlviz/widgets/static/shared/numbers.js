@@ -29,6 +29,21 @@ export function seconds(value) {
 }
 
 /**
+ * What was measured, what was predicted, and how far apart they are: 2.28 MB, predicted 3.44 MB (−33.7 %).
+ * @param {number} measured
+ * @param {number} predicted
+ * @param {(value: number) => string} said
+ * @returns {string}
+ */
+export function besideWords(measured, predicted, said) {
+  if (said(measured) === said(predicted)) return `${said(measured)}, as predicted`;
+  const gap = 100 * (measured / predicted - 1);
+  const told = `${said(measured)}, predicted ${said(predicted)}`;
+  if (said(predicted) === said(0) || !Number.isFinite(gap)) return told;
+  return `${told} (${gap < 0 ? "−" : "+"}${Math.abs(gap).toFixed(1)} %)`;
+}
+
+/**
  * A moment on an axis, to the nanosecond in ms and µs.
  * @param {number} value seconds
  * @param {Unit} unit

@@ -30,6 +30,32 @@ function contextOf(canvas) {
   return context;
 }
 
+/** @typedef {{ width: number, height: number, paint: (context: CanvasRenderingContext2D) => void }} Painting */
+
+/** @type {WeakMap<Element, Painting>} */
+const paintings = new WeakMap();
+
+/**
+ * Paints a canvas of so many pixels; for a file the same is painted again.
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} width
+ * @param {number} height
+ * @param {Painting["paint"]} paint
+ */
+export function painted(canvas, width, height, paint) {
+  paintings.set(canvas, { width, height, paint });
+  paint(sized(canvas, width, height));
+}
+
+/**
+ * How a canvas was painted last.
+ * @param {Element} canvas
+ * @returns {Painting | undefined}
+ */
+export function paintingOf(canvas) {
+  return paintings.get(canvas);
+}
+
 const TILE = 7; // pixels between two lines of a pattern
 /** @type {Record<string, number[][]>} */
 const LINES = {
@@ -48,6 +74,7 @@ const LINES = {
  */
 export function fill(context, style) {
   if (!style.pattern) return style.color;
+  if ("tile" in context) return /** @type {any} */ (context).tile(style); // of vector.js
   const ratio = globalThis.devicePixelRatio || 1;
   const tile = document.createElement("canvas");
   tile.width = tile.height = Math.round(TILE * ratio);
@@ -99,11 +126,12 @@ export function tile({ color, pattern, line }, id, make = s) {
 export function swatch(style) {
   const canvas = document.createElement("canvas");
   canvas.setAttribute("aria-hidden", "true");
-  const context = sized(canvas, 14, 12);
-  context.fillStyle = fill(context, style);
-  context.fillRect(0, 0, 14, 12);
-  context.strokeStyle = style.edge;
-  context.strokeRect(0.5, 0.5, 13, 11);
+  painted(canvas, 14, 12, (context) => {
+    context.fillStyle = fill(context, style);
+    context.fillRect(0, 0, 14, 12);
+    context.strokeStyle = style.edge;
+    context.strokeRect(0.5, 0.5, 13, 11);
+  });
   return canvas;
 }
 

@@ -6,6 +6,17 @@ import { button } from "./stage.js";
 /** @import { Model } from "./theme.js" */
 
 /**
+ * What became of a run: why it came to nothing, or its figures, and what made it late.
+ * @param {{ error?: string, stopped?: string, late?: string }} run
+ * @param {() => string[]} figures in sentences
+ * @returns {string}
+ */
+export function outcome({ error, stopped, late }, figures) {
+  if (error) return `The run failed: ${error}`;
+  return stopped ?? [...figures(), late].filter(Boolean).join(" ");
+}
+
+/**
  * The button and the line. `draw` is to be called whenever what `queue`, `ready` or `idleWords` give may have changed.
  * @param {Model} model
  * @param {Pick<Queue, "running" | "run" | "stop">} queue

@@ -1,4 +1,4 @@
-// The look: the colours of the page around, or the reader's own choice of light or dark.
+// The look: the colours of the page around, on a saved page those of the system, or the reader's own choice.
 import { h } from "./dom.js";
 
 /**
@@ -38,12 +38,13 @@ const AROUND = {
 };
 /** @type {Record<string, string>} */
 const DARK = { dark: "dark", light: "light" }; // what Colab writes on its <html>
+const SYSTEM = "(prefers-color-scheme: dark)";
 
 /**
  * Keeps root's colours right.
  * @param {HTMLElement} root
  * @param {Look} look
- * @param {Model} model its `theme` is "auto" (as the page), "light" or "dark"
+ * @param {Model} model its `theme` is "auto" (as the page, a saved page as the system), "light" or "dark"
  * @param {(colors: Colors) => void} changed is called with the colours, at once and at each change
  * @returns {{ button: HTMLButtonElement, stop: () => void }} the button that goes to the next theme
  */
@@ -54,6 +55,7 @@ export function themed(root, look, model, changed) {
   root.append(probe);
   const button = h("button", { type: "button", class: "dlv-theme", onclick: turn });
   const inView = new IntersectionObserver((seen) => seen.some(({ isIntersecting }) => isIntersecting) && lookAgain());
+  const system = model.page ? matchMedia(SYSTEM) : null;
   let shown = "";
 
   function turn() {
@@ -69,10 +71,10 @@ export function themed(root, look, model, changed) {
       return;
     }
     const chosen = model.get("theme");
-    const around = chosen === "auto" ? colorsAround(probe) : null;
+    const around = chosen === "auto" ? colorsAround(probe, system?.matches) : null;
     const name = around?.name ?? chosen;
     const colors = { ...look.marks, ...look.themes[name], ...around?.colors, name };
-    button.textContent = `theme: ${chosen === "auto" ? "page" : chosen}`;
+    button.textContent = `theme: ${chosen === "auto" ? (system ? "system" : "page") : chosen}`;
     button.setAttribute("aria-label", `${button.textContent}; press for ${NEXT[chosen]}`);
     if (JSON.stringify(colors) === shown) return;
     shown = JSON.stringify(colors);
@@ -91,6 +93,7 @@ export function themed(root, look, model, changed) {
   shownAgain.observe(root);
   for (const event of ["focusin", "pointerenter"]) root.addEventListener(event, lookAgain);
   model.on("change:theme", lookAgain);
+  system?.addEventListener("change", lookAgain);
   lookAgain();
   return {
     button,
@@ -99,6 +102,7 @@ export function themed(root, look, model, changed) {
       shownAgain.disconnect();
       inView.disconnect();
       model.off("change:theme", lookAgain);
+      system?.removeEventListener("change", lookAgain);
     },
   };
 }
@@ -106,14 +110,15 @@ export function themed(root, look, model, changed) {
 /**
  * What the page around paints: its paper and ink, and whether that is a light or a dark theme.
  * @param {HTMLElement} probe
+ * @param {boolean} [dark] whether it is dark where it says nothing of itself
  * @returns {{ name: string, colors?: { paper: string, ink: string } }}
  */
-function colorsAround(probe) {
+function colorsAround(probe, dark) {
   const style = getComputedStyle(probe);
   const [paper, ink] = [style.backgroundColor, style.color];
   const own = luminance(paper);
   if (own == null || luminance(ink) == null) {
-    return { name: DARK[document.documentElement.getAttribute("theme") ?? ""] ?? "light" };
+    return { name: DARK[document.documentElement.getAttribute("theme") ?? ""] ?? (dark ? "dark" : "light") };
   }
   return { name: own < 0.5 ? "dark" : "light", colors: { paper, ink } };
 }

@@ -5,7 +5,7 @@ import { within } from "../player/within.js";
 
 /** @import { Tensor } from "./state.js" */
 
-const NONE = "These sizes were not run yet: press Run it, and the messages of a step appear here.";
+const NONE = "These sizes were not run: after a run the messages of a step appear here.";
 const LAST = "The messages of the last step of the run, as its ranks sent them.";
 
 /**

@@ -39,7 +39,7 @@ import { clamp } from "../shared/arrays.js";
 /**
  * What a run came to; `first` is the row of the first message of each way, -1 where there is none.
  * @typedef {{ error?: string, stopped?: string, ways: number[], bytes: number, first: number[], seconds: number,
- *   notes: string[] }} Run
+ *   late: string, notes: string[] }} Run
  */
 
 /**

@@ -1,5 +1,6 @@
 // What is said of blocks, prices and runs.
-import { bytes } from "../shared/numbers.js";
+import { besideWords, bytes, seconds } from "../shared/numbers.js";
+import { outcome } from "../shared/running.js";
 import { titleOf } from "./state.js";
 
 /** @import { Now } from "../shared/explorer.js" */
@@ -82,10 +83,12 @@ export function rankWords({ matrices, drawn }, rank) {
  * @param {Now<Data>} now
  * @returns {string}
  */
-export function ranWords({ data: { run, long }, live }) {
+export function ranWords({ data: { run, long, prices, controls }, live }) {
   if (!run) return live ? long : "";
-  if (run.error) return `The run failed: ${run.error}`;
-  return run.stopped ?? run.notes.join(" ");
+  return outcome(run, () => {
+    const took = prices.find(({ form }) => form === controls.form)?.seconds ?? NaN;
+    return [`A step took ${besideWords(run.seconds, took, seconds)}.`, ...run.notes];
+  });
 }
 
 /**

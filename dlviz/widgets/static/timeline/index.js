@@ -5,7 +5,7 @@ import { save } from "../shared/file.js";
 import { gantt } from "../shared/gantt/index.js";
 import { stylesOf } from "../shared/gantt/paint.js";
 import { arranged } from "../shared/gantt/rows.js";
-import { toSvg } from "../shared/gantt/svg.js";
+import { paintingOf } from "../shared/paint.js";
 import { stage } from "../shared/stage.js";
 import { state } from "../shared/state.js";
 import { viewport } from "../shared/viewport.js";
@@ -22,6 +22,7 @@ import { search } from "./search.js";
 import { selecting } from "./selecting.js";
 import { readScene } from "./state.js";
 import { stepChart } from "./steps.js";
+import { savedRows } from "./svg.js";
 import { linesOf } from "./words.js";
 
 /** @import { KeyRow } from "../shared/stage.js" */
@@ -245,13 +246,10 @@ function clear(own) {
   return true;
 }
 
-function saveSvg({ shown: { now }, picture, look, scene, frame }) {
-  const place = picture.place();
-  if (!place) return;
-  const list = picture.drawn();
-  if (!list) return;
-  const title = { ...look, title: scene.title, left: place.left };
-  save(toSvg(now.scene, { ...list, hovered: null }, { ...now, ...place }, title), "timeline.svg");
+function saveSvg({ picture, look, scene, frame }) {
+  const painting = paintingOf(picture.canvas);
+  if (!painting) return;
+  save(savedRows(painting, scene.title, look.colors, look.font), "timeline.svg");
   frame.say("timeline.svg is saved");
 }
 

@@ -1,6 +1,7 @@
 // A picture of rows of bars that is pointed at, clicked, dragged over and zoomed.
 import { clamp } from "../arrays.js";
 import { h } from "../dom.js";
+import { painted } from "../paint.js";
 import { tooltip } from "../tooltip.js";
 import { drawList } from "./geometry.js";
 import { hit } from "./hit.js";
@@ -97,13 +98,15 @@ export function gantt(plan) {
     const picture = plan.picture();
     const where = measured(picture);
     if (!where) return null;
-    const { rows, times, look, chosen, under } = picture;
+    const { rows, times, look, chosen } = picture;
     const view = { ...picture.view, ...where };
-    const context = canvas.getContext("2d");
-    if (context) fills ??= fillsOf(context, look.styles);
-    list = drawList(rows, times, view);
-    const axis = under ? 2 : AXIS;
-    if (fills) paint(canvas, rows, list, view, { ...look, fills }, { ...chosen, left: where.left, axis });
+    const drawn = list = drawList(rows, times, view);
+    const { left } = where;
+    const on = canvas.getContext("2d");
+    painted(canvas, left + view.width, view.height + above, (context) => {
+      const own = context === on ? fills ??= fillsOf(context, look.styles) : fillsOf(context, look.styles);
+      paint(context, rows, drawn, view, { ...look, fills: own }, { ...chosen, left, axis: above - rows.above });
+    });
     return list;
   }
 

@@ -1,5 +1,5 @@
 // Paints rows of bars, their axis and, as a small picture, all of them.
-import { arrow, boldPath, crossedLine, fill, sized } from "../paint.js";
+import { arrow, boldPath, crossedLine, fill, painted } from "../paint.js";
 import { overview, WAITED } from "./columns.js";
 
 /** @import { Colors, Look as Given, Style } from "../theme.js" */
@@ -69,18 +69,17 @@ export function fillsOf(context, { shades, idle, waiting, gaps }) {
 }
 
 /**
- * Paints a draw list on a canvas.
- * @param {HTMLCanvasElement} canvas
+ * Paints a draw list.
+ * @param {CanvasRenderingContext2D} context
  * @param {Rows} rows
  * @param {DrawList} list
  * @param {View} view
  * @param {Look} look
  * @param {Chosen} chosen
  */
-export function paint(canvas, rows, list, view, look, chosen) {
+export function paint(context, rows, list, view, look, chosen) {
   const { left, axis: upper } = chosen;
   const top = upper + rows.above;
-  const context = sized(canvas, left + view.width, view.height + top);
   const { colors } = look;
   context.fillStyle = colors.paper;
   context.fillRect(0, 0, left + view.width, view.height + top);
@@ -309,8 +308,11 @@ function outline(context, box, colors, width) {
  * @param {number} height pixels
  * @param {Pick<Look, "colors" | "styles">} look
  */
-export function paintWhole(canvas, rows, times, width, height, { colors, styles }) {
-  const context = sized(canvas, width, height);
+export function paintWhole(canvas, rows, times, width, height, look) {
+  painted(canvas, width, height, (context) => whole(context, rows, times, width, height, look));
+}
+
+function whole(context, rows, times, width, height, { colors, styles }) {
   context.fillStyle = colors.cell;
   context.fillRect(0, 0, width, height);
   const line = height / Math.max(rows.shown.length, 1);
