@@ -123,7 +123,7 @@ class MeshSize:
 
 
 @dataclass(frozen=True)
-class Share:
+class MeshShare:
     """What a rank is given: its part of the weights, and tokens and targets in each step."""
 
     weights: State
@@ -143,12 +143,12 @@ class Given:
         batches = [widths.batch(generator, size.dp) for _ in range(STEPS)]
         return cls(widths.whole(generator), batches)
 
-    def dealt(self, size: MeshSize) -> Dealt[Share]:
+    def dealt(self, size: MeshSize) -> Dealt[MeshShare]:
         """To each rank of the mesh its share."""
         places = [size.place(rank) for rank in range(size.ranks)]
         return Dealt(
             [
-                Share(
+                MeshShare(
                     part_of(self.weights, size.pp, at["pp"], size.tp, at["tp"]),
                     [(x[at["dp"]].clone(), y[at["dp"]].clone()) for x, y in self.batches],
                 )
@@ -363,7 +363,7 @@ def stepped(
     program: Program,
     axes: dict[str, int],
     widths: Widths,
-    dealt: Dealt[Share],
+    dealt: Dealt[MeshShare],
     first: int = 0,
 ) -> MeshLeft:
     """What each rank does with the step."""

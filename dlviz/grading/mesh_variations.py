@@ -24,7 +24,7 @@ f, g = partial(joint.f, dim=TP), partial(joint.g, dim=TP)
 
 
 @dataclass(frozen=True)
-class Variation:
+class StepVariation:
     """`block` makes y of x and of a rank's share of the block's output; `handed` what the next
     stage gets, of what this one got and what it made."""
 
@@ -50,53 +50,53 @@ NOT_F = (
     "What stands between y and the block?"
 )
 VARIATIONS = (
-    Variation(
+    StepVariation(
         "y goes into the sum over tp too, and is in it once for each rank of tp. What is a share, "
         "and what is whole on every rank already?",
         lambda x, share: g(x + share(f(x))),
     ),
-    Variation(
+    StepVariation(
         "y is whole on every rank, and so is the gradient that comes back past the block: f adds "
         "this one over tp too. To which of the two ways that y goes does f belong?",
         _round,
     ),
-    Variation(
+    StepVariation(
         "the block's output takes the place of y. Which formula of part 1 says what becomes of x?",
         lambda x, share: g(share(f(x))),
     ),
-    Variation(NOT_F, lambda x, share: x + g(share(x))),
-    Variation(
+    StepVariation(NOT_F, lambda x, share: x + g(share(x))),
+    StepVariation(
         "the shares of y are not added over tp: each rank goes on with its own. What makes them "
         "whole?",
         lambda x, share: x + share(f(x)),
     ),
-    Variation(
+    StepVariation(
         "neither forwards nor backwards is anything added over tp: which two functions do that?",
         lambda x, share: x + share(x),
     ),
-    Variation(
+    StepVariation(
         "f and g have changed places: in front of a block x is whole, and behind it are shares. "
         "Which of the two adds in forward?",
         lambda x, share: x + f(share(g(x))),
     ),
-    Variation(
+    StepVariation(
         "f and g work along dp, where the rows are other ones. Along which axis do the ranks have "
         "columns of one block?",
         lambda x, share: x + joint.g(share(joint.f(x, DP)), DP),
     ),
-    Variation(
+    StepVariation(
         "the stage in front goes back from something that is no gradient: activations arrive in "
         "its place. What of x is to be sent back?",
         handed=lambda x, y: _gradient_is(y, y.detach()),
     ),
-    Variation(
+    StepVariation(
         "the next stage gets what this one has begun with, and not what its blocks made of it.",
         handed=lambda x, y: y + (x - y).detach(),
     ),
 )
 
 
-def varied(tried: Meshed) -> Variation | None:
+def varied(tried: Meshed) -> StepVariation | None:
     """The variation that all ranks' gradients in the first step are those of, if there is one."""
     for variation in VARIATIONS:
         left = taken(tried, variation)[1]
@@ -109,7 +109,7 @@ def varied(tried: Meshed) -> Variation | None:
     return None
 
 
-def taken(tried: Meshed, variation: Variation) -> tuple[Tensor, list[State]]:
+def taken(tried: Meshed, variation: StepVariation) -> tuple[Tensor, list[State]]:
     """The first step: the loss on each rank, (D, T), its mean over the replicas taken, and the
     gradients of every rank of the mesh."""
     size, weights = tried.size, tried.given.weights

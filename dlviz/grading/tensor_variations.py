@@ -35,22 +35,22 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Variation:
+class MLPVariation:
     why: str
     output: Callable[[Parts, Tensor], Tensor]  # y without the bias, of x
 
 
 BEHIND = "What comes back from there is each rank's own, of other columns: nothing is to be added."
 VARIATIONS = (
-    Variation(
+    MLPVariation(
         f"f stands behind up. {BEHIND} Which tensor goes to the columns of all ranks?",
         lambda own, x: g(own.share(gelu(f(own.widened(x))))),
     ),
-    Variation(
+    MLPVariation(
         f"f stands behind GELU. {BEHIND} Which tensor goes to the columns of all ranks?",
         lambda own, x: g(own.share(f(gelu(own.widened(x))))),
     ),
-    Variation(
+    MLPVariation(
         "in backward the sum is made behind down, where the gradient is that of y and the same on "
         "all ranks, and none in front of up. Does f stand there, or do f and g do each other's "
         "backward?",
@@ -61,7 +61,7 @@ VARIATIONS = (
 
 def varied(
     x: Tensor, gradient: Tensor, parts: Sequence[State], seen: Sequence[State]
-) -> Variation | None:
+) -> MLPVariation | None:
     """The variation that the gradients `seen` on all ranks are those of, if there is one."""
     for variation in VARIATIONS:
         for own, wanted in zip(seen, taken(variation, x, gradient, parts), strict=True):
@@ -75,7 +75,9 @@ def varied(
     return None
 
 
-def taken(variation: Variation, x: Tensor, gradient: Tensor, parts: Sequence[State]) -> list[State]:
+def taken(
+    variation: MLPVariation, x: Tensor, gradient: Tensor, parts: Sequence[State]
+) -> list[State]:
     """The gradients of every rank, of its part and of x."""
     names = ("up.weight", "up.bias", "down.weight", "down.bias")
     leaves = [torch.stack([part[name] for part in parts]).requires_grad_() for name in names]
