@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dlviz.analysis.columns import COMPUTE, of_kinds, seconds_open, times_of, union
+from dlviz.counts import check_counts
 from dlviz.trace import Trace
 
 CHUNKED = ("interleaved", "looped_bfs", "interleaved_zb")  # schedules of any number of chunks
@@ -116,6 +117,7 @@ def bubble_formula(
 
     Source: the papers named in dlviz/schedules, each beside its schedule.
     """
+    check_counts(ranks=ranks, microbatches=microbatches)
     p, m = ranks, microbatches
     F, I, W = forward, backward_input, backward_weight  # noqa: E741
     visit, alike = F + I + W, max(F, I, W) - min(F, I, W) <= _ALIKE * F
@@ -151,6 +153,7 @@ def bubble_ratio_formula(
     The seconds of `bubble_formula` over the work of a rank, m visits to each of its v `chunks`. The
     costs are those of one visit; inference has no backward, whatever a backward costs.
     """
+    check_counts(ranks=ranks, microbatches=microbatches, chunks=chunks)
     costs = forward, backward_input, backward_weight
     if schedule == "inference":
         costs = forward, 0.0, 0.0

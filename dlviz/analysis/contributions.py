@@ -27,6 +27,8 @@ from functools import cache
 
 import numpy as np
 
+from dlviz.counts import check_counts
+
 MAX_RANKS = 13
 UNKNOWN = -1
 FACTORS = 7
@@ -148,3 +150,4 @@ def _check(ranks: int) -> None:
             f"ranks={ranks}: the contributions of at most {MAX_RANKS} ranks fit into one number. "
             f"Use 1 to {MAX_RANKS} ranks."
         )
+    check_counts(ranks=ranks)

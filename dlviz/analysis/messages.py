@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlviz.analysis.columns import COMPUTE, of_kinds
+from dlviz.counts import check_amounts, check_counts
 from dlviz.trace import Trace
 
 
@@ -45,6 +46,7 @@ def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
 
     Source: nccl-tests, doc/PERFORMANCE.md ("algorithm bandwidth").
     """
+    check_amounts(nbytes=nbytes)
     return nbytes / seconds
 
 
@@ -56,6 +58,7 @@ def bus_bandwidth(collective: str, ranks: int, nbytes: float, seconds: float) ->
     `nbytes` is the whole tensor: what an all_gather gathers, what a reduce_scatter reduces. Raises
     ValueError for another collective. Source: nccl-tests, doc/PERFORMANCE.md ("bus bandwidth").
     """
+    check_counts(ranks=ranks)
     share = (ranks - 1) / ranks
     factors = {
         "all_reduce": 2 * share,

@@ -28,6 +28,7 @@ import torch
 
 from dlviz.cluster.comm import Comm
 from dlviz.cluster.parent.launch import launch
+from dlviz.counts import check_counts
 
 if TYPE_CHECKING:
     from dlviz.machine import Machine
@@ -64,6 +65,7 @@ def measure_link(machine: Machine | None = None, repeats: int = 25) -> LinkCost:
     """The link between two ranks that are started for it, by the wall clock or, with a `machine` of
     two ranks or more, by its own, the slowest where it has several. `repeats` round trips of each
     size from 8 bytes to 1 MiB."""
+    check_counts(repeats=repeats)
     ranks = 2 if machine is None else machine.topology.ranks
     return launch(measure, ranks=ranks, machine=machine, args=(FINE, repeats)).results[0]
 

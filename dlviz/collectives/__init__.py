@@ -16,6 +16,7 @@ from dlviz.collectives import (
     ring,
     tree,
 )
+from dlviz.counts import check_counts
 
 ALGORITHMS = {
     "ring": ring.all_reduce,
@@ -61,6 +62,7 @@ def trials(comm: Comm, algorithm: str, nbytes: int, repeats: int = 1) -> None:
     """All-reduce a tensor of `nbytes` bytes, float32, `repeats` times; each time is a step, which
     all ranks begin together. A worker for `launch`: `metrics.step_seconds` tells how long it took.
     """
+    check_counts(nbytes=nbytes, repeats=repeats)
     tensor = torch.ones(nbytes // 4)
     for step in range(repeats):
         comm.barrier()

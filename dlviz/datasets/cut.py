@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import torch
 
+from dlviz.counts import check_counts
+
 
 def shard(tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
     """Rank `rank`'s part of the N rows of `tensor`: rows rank*N//size to (rank+1)*N//size, a view.
@@ -18,6 +20,7 @@ def shard(tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
     lengths differ by one, and with N < size some are empty.
     Raises ValueError where there is no such rank.
     """
+    check_counts(size=size)
     if not 0 <= rank < size:
         raise ValueError(
             f"rank={rank} has no shard among size={size}: ranks count from 0 to size-1."
@@ -53,6 +56,8 @@ def batches(
         raise ValueError(f"batch={batch} holds no image: use a batch of at least 1.")
     if steps is not None and steps < 0:
         raise ValueError(f"steps={steps} cannot be taken: use 0 or more, or None for one pass.")
+    check_counts(0, steps=steps)
+    check_counts(batch=batch)
     if len(images) != len(labels) or len(labels) == 0:
         raise ValueError(
             f"{len(images)} images and {len(labels)} labels make no batches: "

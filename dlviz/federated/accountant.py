@@ -16,6 +16,8 @@ from functools import cache, lru_cache
 
 import numpy as np
 
+from dlviz.counts import check_counts
+
 Array = np.ndarray
 
 # Other orders give another fourth digit of epsilon; it is a bound with any of them.
@@ -135,6 +137,8 @@ def _check(noise: float, rate: float, steps: int, delta: float, clients: int | N
         raise ValueError(f"sample_rate={rate!r} is no probability: use 0 to 1.")
     if not (steps >= 0 and steps == int(steps)):
         raise ValueError(f"steps={steps!r} is no number of rounds: use a whole number, 0 or more.")
+    check_counts(clients=clients)
+    check_counts(0, steps=steps)
     if not 0 < delta < 1:
         raise ValueError(f"delta={delta!r} is no probability between 0 and 1: use 1e-5, say.")
     if clients is not None and delta >= 1 / clients:

@@ -32,6 +32,8 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from dlviz.counts import check_counts
+
 Tensor = torch.Tensor
 
 
@@ -123,6 +125,7 @@ def match(
 
     Cost: `starts` x `steps` times `epochs` forwards, backwards, and backwards of backwards.
     """
+    check_counts(epochs=epochs, steps=steps, starts=starts)
     if not len(labels(unflatten(model, update)[-1])):
         raise ValueError(
             "the update raises no output's bias, so that no label can be read: give received - "

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_counts
 from dlviz.federated.selection import draws_of, generator
 from dlviz.federated.weights import Layout
 
@@ -48,6 +49,7 @@ class LocalTraining:
             raise ValueError(
                 f"batch={self.batch!r} holds no example: use 1 or more, or None for the whole data."
             )
+        check_counts(epochs=self.epochs, batch=self.batch)
         for name in ("lr", "proximal"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}={getattr(self, name)!r} has to be a number from 0 up.")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dlviz.counts import check_counts
 from dlviz.federated.client import Clients, Found
 from dlviz.federated.messages import ANSWER, LEDGER, Answer, home
 from dlviz.federated.record import Open
@@ -49,6 +50,10 @@ class Secure:
     threshold: int | None
     clip: float
     bits: int = 32
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what is no count."""
+        check_counts(threshold=self.threshold, bits=self.bits)
 
     def check(
         self,

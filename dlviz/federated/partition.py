@@ -19,6 +19,7 @@ import warnings
 
 import torch
 
+from dlviz.counts import check_counts
 from dlviz.federated.sizes import dirichlet_sizes
 
 Tensor = torch.Tensor
@@ -53,6 +54,7 @@ def by_label(labels: Tensor, clients: int, per_client: int = 2, seed: int = 0) -
             f"per_client={per_client!r} labels a client cannot be had of {len(names)} labels: use "
             f"1 to {len(names)}."
         )
+    check_counts(per_client=per_client)
     generator, shards = _generator(seed), clients * per_client
     order = torch.randperm(len(labels), generator=generator)
     if shards < len(names):
@@ -101,6 +103,7 @@ def resample(images: Tensor, labels: Tensor, examples: int, seed: int = 0) -> tu
     the data serve: all there are, then copies drawn at random, each shifted by a pixel to one of
     eight sides, black moving in. It warns how many are copies: they are no new digits.
     """
+    check_counts(examples=examples)
     copies = examples - len(labels)
     if copies <= 0:
         return images[:examples], labels[:examples]
@@ -136,6 +139,7 @@ def check(labels: Tensor, clients: int) -> None:
     """Raise ValueError where there is no client, or not an example for each."""
     if not (isinstance(clients, int) and clients >= 1):
         raise ValueError(f"clients={clients!r} is no number of clients: use 1 or more.")
+    check_counts(clients=clients)
     if clients > len(labels):
         raise ValueError(
             f"{len(labels)} examples are too few for clients={clients}, one for each at least: "

@@ -31,6 +31,7 @@ from functools import partial
 
 import torch
 
+from dlviz.counts import check_counts
 from dlviz.federated.accountant import epsilon
 
 __all__ = ["Private", "central", "clip", "local", "poisson"]
@@ -91,6 +92,7 @@ def poisson(clients: int, sample_rate: float, generator: torch.Generator) -> Ten
 
     Returns their numbers in order, (selected,) of int64; there may be none.
     """
+    check_counts(0, clients=clients)
     return (torch.rand(clients, generator=generator) < sample_rate).nonzero().flatten()
 
 
@@ -116,6 +118,7 @@ def central(
     `weights` are not looked at: a client with much data would move the sum by more than `bound`.
     Call it in a round to which nobody came as well: no noise would say that nobody did.
     """
+    check_counts(clients=clients)
     total = clip(updates, bound).sum(0)
     total += noise_multiplier * bound * _normal(total, generator)
     return total / (sample_rate * clients)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_counts
 from dlviz.federated.aggregation import Combine, ServerRule, ServerUpdate, weighted_mean
 from dlviz.federated.arrivals import Arrivals, ModelledClock
 from dlviz.federated.client import Clients, Outgoing, take_part
@@ -161,6 +162,7 @@ def check(
         )
     if not (isinstance(rounds, int) and rounds >= 1):
         raise ValueError(f"rounds={rounds!r} train nothing: use 1 or more.")
+    check_counts(rounds=rounds)
     if not clients:
         raise ValueError("clients=[] has nobody to train: give inputs and labels of one or more.")
     if available is not None and len(available) != len(clients):

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlviz.counts import check_counts
+
 
 def dirichlet_sizes(counts: Sequence[int], clients: int, alpha: float, seed: int = 0) -> np.ndarray:
     """(labels, clients) of int64, a row for each of `counts`, the examples that there are of a
     label, which it adds up to. Raises ValueError where `alpha` is not above 0."""
+    check_counts(clients=clients)
     if not (isinstance(alpha, int | float) and 0 < alpha < float("inf")):
         raise ValueError(f"alpha={alpha!r} is no concentration of shares: use a number above 0.")
     drawn = np.random.default_rng(seed)

@@ -27,6 +27,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dlviz.counts import check_amounts, check_counts
+
 PICOSECONDS = 1e12  # in a second
 USUAL = 1e6  # bytes of a message by which links are compared
 
@@ -48,6 +50,7 @@ class Link:
         require("Link", "bandwidth", self.bandwidth, zero=False, infinite=True)
 
     def seconds(self, nbytes: float) -> float:
+        check_amounts(nbytes=nbytes)
         return self.latency + nbytes / self.bandwidth
 
 
@@ -280,13 +283,8 @@ def _ratio(one: float, other: float) -> float | None:
 
 def count(whose: str, name: str, value: Any) -> int:
     """`value` as an int of at least 1. Raises ValueError in `whose` name."""
-    try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"{whose}: {name}={value!r} has to be a whole number, 1 or more.")
-    return number
+    check_counts(1, f"{whose}: ", **{name: value})
+    return operator.index(value)
 
 
 def require(whose: str, name: str, value: Any, zero: bool, infinite: bool) -> None:

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from dlviz.counts import check_counts
 from dlviz.datasets.sentences import END, IGNORED, PADDING
 from dlviz.models.seeding import seed_layers
 
@@ -37,6 +38,7 @@ def LSTM(
     vocabulary: how many tokens there are, a padding counted. A text longer than `window` is
     refused with a ValueError. The weights are those of float32, cast to `dtype`.
     """
+    check_counts(vocabulary=vocabulary, width=width, window=window)
     network = nn.Sequential(
         _Tokens(vocabulary, width, window),  # (B, n, width)
         _Recurrent(width, width, batch_first=True),  # (B, n, width)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from dlviz.counts import check_counts
 from dlviz.datasets import batches
 
 
@@ -27,6 +28,7 @@ def train(
     data: inputs (N, ...) and targets (N, ...), drawn by `dlviz.datasets.batches` with `seed`.
     loss(outputs, targets) is the mean over the batch.
     """
+    check_counts(0, steps=steps)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     losses = []
     for inputs, targets in batches(*data, batch=batch, seed=seed, steps=steps):
@@ -71,6 +73,7 @@ def largest_curvature(
     A direction is multiplied by the Hessian (the gradient of gradient · direction) and brought back
     to length 1, `rounds` times. Weights, gradients and torch's random generator stay as they were.
     """
+    check_counts(rounds=rounds)
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     value = loss(model(data[0]), data[1])
     gradients = torch.autograd.grad(value, weights, create_graph=True)

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from dlviz.counts import check_counts
 from dlviz.models.dropout import WHOLE, Dropout
 from dlviz.models.seeding import seed_layers
 
@@ -53,6 +54,7 @@ class Transformer(nn.Module):
         seed: int = 0,
     ):
         super().__init__()
+        check_counts(layers=layers, hidden=hidden, vocabulary=vocabulary, sequence=sequence)
         self.layers, self.hidden, self.heads = layers, hidden, heads
         self.kv_heads = heads if kv_heads is None else kv_heads
         self.vocabulary, self.sequence, self.dropout, self.seed = (
@@ -220,6 +222,7 @@ def check_heads(hidden: int, heads: int, kv_heads: int) -> None:
             f"kv_heads={kv_heads} cannot serve heads={heads}: each head of keys and values is for "
             f"as many heads of queries. Use kv_heads={_divisors(heads)}."
         )
+    check_counts(heads=heads, kv_heads=kv_heads)
 
 
 def _divisors(number: int) -> str:

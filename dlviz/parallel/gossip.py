@@ -25,6 +25,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_counts
 from dlviz.parallel.replicas import flat_by_dtype, spread
 from dlviz.parallel.shards import (
     Batches,
@@ -42,6 +43,7 @@ from dlviz.parallel.update_rules import Rule
 
 def check_topology(ranks: int, topology: str) -> None:
     """Raise ValueError where so many ranks have no neighbours by it."""
+    check_counts(ranks=ranks)
     if topology not in ("ring", "matching"):
         raise ValueError(f"topology={topology!r} is not known: use 'ring' or 'matching'.")
     if topology == "matching" and ranks % 2:
@@ -63,6 +65,7 @@ def contraction(ranks: int, topology: str) -> float:
 
 def neighbours(rank: int, ranks: int, topology: str, number: int) -> tuple[int, ...]:
     """With whom `rank` averages in round `number`. All ranks draw the same matching from it."""
+    check_counts(ranks=ranks)
     if ranks == 1:
         return ()
     if topology == "ring":

@@ -40,6 +40,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_counts
 from dlviz.parallel.replicas import flat_by_dtype
 from dlviz.parallel.shards import (
     Batches,
@@ -199,6 +200,7 @@ def increments(comm: Comm, times: int, *, lock: bool = False, pins: bool = False
 
     With `pins` each rank keeps to one core.
     """
+    check_counts(0, times=times)
     number = comm.shared(torch.zeros(1, dtype=torch.int64))
     own = torch.zeros_like(number.tensor)
     with pinned(comm.rank) if pins else nullcontext():

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_counts
 from dlviz.parallel.replicas import flat_by_dtype, spread
 from dlviz.parallel.shards import (
     Batches,
@@ -78,6 +79,7 @@ def train(
     """
     if not (isinstance(every, int) and every >= 1):
         raise ValueError(f"every={every!r} is no number of steps between two averages: use 1 up.")
+    check_counts(every=every)
     reduce = all_reduce_called(all_reduce)
     moves, parameters = begin(comm, model, rule, lr)
     steps, examples = 0, 0.0  # since the last average: of this rank

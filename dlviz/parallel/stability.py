@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlviz.counts import check_counts
+
 FORMS = ("round_robin", "synchronous", "asynchronous")
 
 
@@ -16,6 +18,7 @@ def spectral_radius(workers: int, eta: float, alpha: float, form: str) -> float:
     """Of one round on a loss of curvature 1, ΔW = W: by how much the farthest of workers and centre
     grows from round to round, in the end. The asynchronous form is taken at equal speeds, where the
     workers come in turn."""
+    check_counts(workers=workers)
     check_form(form)
     steps = [[each] for each in range(workers)]  # whose W moves, one after the other
     if form == "synchronous":
@@ -33,6 +36,7 @@ def spectral_radius(workers: int, eta: float, alpha: float, form: str) -> float:
 
 def stable_alpha(workers: int, eta: float, form: str) -> float:
     """The alpha below which `spectral_radius` is below 1, found by halving; 0 where none is."""
+    check_counts(workers=workers)
     low, high = 0.0, 2.0
     for _ in range(50):
         middle = (low + high) / 2

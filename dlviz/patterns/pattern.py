@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from dlviz.counts import check_counts
+
 
 class Transfer(NamedTuple):
     """In `step`, rank `src` sends `count` elements from `offset` on to rank `dst`, which puts them
@@ -28,6 +30,7 @@ class Transfer(NamedTuple):
 
 def elements_sent(transfers: Iterable[Transfer], ranks: int) -> list[int]:
     """How many elements each of `ranks` ranks sends."""
+    check_counts(ranks=ranks)
     sent = [0] * ranks
     for transfer in transfers:
         sent[transfer.src] += transfer.count

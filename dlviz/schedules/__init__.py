@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dlviz.counts import check_counts
 from dlviz.schedules import (
     dualpipev,
     gpipe,
@@ -106,10 +107,5 @@ def _no_collection() -> Iterator[None]:
 
 
 def _size(schedule: str, name: str, value: Any) -> int:
-    try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"{schedule}: {name}={value!r} has to be a whole number, 1 or more.")
-    return number
+    check_counts(1, f"{schedule}: ", **{name: value})
+    return operator.index(value)

@@ -17,6 +17,8 @@ MLSys 2023, equations 1, 2 and 4, whose items are these.
 
 from __future__ import annotations
 
+from dlviz.counts import check_counts
+
 RECOMPUTE = ("none", "selective", "full")
 
 # layer: sbh values, as²b values, bytes of masks in sbh and in as²b; whole without sequence
@@ -77,7 +79,7 @@ def activation_bytes(
         raise ValueError(
             f"recompute={recompute!r} is not known: use {', '.join(map(repr, RECOMPUTE))}."
         )
-    _check(layers=layers)
+    _check(layers=layers, tensor=tensor)
     size = (sequence, batch, hidden, heads, tensor, sequence_parallel, itemsize)
     if recompute == "full":
         _check(sequence=sequence, batch=batch, hidden=hidden, ranks=tensor, itemsize=itemsize)
@@ -95,3 +97,4 @@ def _check(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name}={size!r} keeps nothing: use 1 or more.")
+    check_counts(**sizes)

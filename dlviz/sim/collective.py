@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dlviz.counts import check_counts
 from dlviz.machine import Link, Machine
 from dlviz.machine.topology import moment
 from dlviz.patterns import (
@@ -86,6 +87,8 @@ def collective(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> Tra
         raise ValueError(
             f"ranks={ranks!r} do not fit on a machine of {machine.ranks}: use 1 to {machine.ranks}."
         )
+    check_counts(0, nbytes=nbytes)
+    check_counts(ranks=ranks)
     table = transfers(algorithm, ranks, nbytes, machine)
     messages = Messages(table, ranks, machine)
     messages.play()

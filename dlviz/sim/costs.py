@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from dlviz.counts import check_amounts, check_counts
 from dlviz.machine import Topology
 
 Cost = Callable[[int, float, float, float, float], float]
@@ -127,6 +128,7 @@ def collective_seconds(
     """
     if ranks < 1:
         raise ValueError(f"ranks={ranks!r} cannot hold a collective: use 1 or more.")
+    check_counts(ranks=ranks)
     if algorithm == "hierarchical":
         _check(nbytes=nbytes, gamma=gamma)
         return _hierarchical(ranks, nbytes, alpha, gamma)
@@ -180,3 +182,4 @@ def _check(**costs: float) -> None:
     for name, value in costs.items():
         if not value >= 0 or math.isinf(value):
             raise ValueError(f"{name}={value!r} is no cost: it must be finite and not negative.")
+    check_amounts(**costs)

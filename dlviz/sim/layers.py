@@ -19,6 +19,8 @@ Source: CMU 15-418/618, lecture "Model & Pipeline Parallelism"; Shoeybi et al., 
 
 from __future__ import annotations
 
+from dlviz.counts import check_counts
+
 FORMS = ("data", "partition_output", "reduce_output")
 
 
@@ -51,3 +53,4 @@ def _check(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name}={size!r} makes no layer: use 1 or more.")
+    check_counts(**sizes)

@@ -45,6 +45,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from dlviz.counts import check_counts
+
 Grid = tuple[int, int, int]
 FORMS = ("split m", "split k", "split n", "2D", "best")
 
@@ -164,3 +166,4 @@ def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name}={size!r} makes no product of matrices: use 1 or more.")
+    check_counts(**sizes)

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlviz.counts import check_counts
 from dlviz.machine import Machine
 from dlviz.sim.axes import axes_of
 from dlviz.sim.collective import transfers
@@ -80,6 +81,8 @@ def mesh_step(
     Raises ValueError where the axes are not all the ranks, and for fewer layers than stages, a
     vocabulary that tp or a batch that dp and the microbatches do not divide.
     """
+    check_counts(layers=layers, hidden=hidden, vocabulary=vocabulary, sequence=sequence)
+    check_counts(batch=batch, microbatches=microbatches)
     dp, pp = axes["dp"], axes["pp"]
     _check(axes, machine, layers, vocabulary, batch, microbatches)
     shape = TransformerShape(layers, hidden, 1, vocabulary, sequence)

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dlviz.counts import check_amounts, check_counts
 from dlviz.machine.topology import count, require
 from dlviz.sim.costs import collective_seconds
 
@@ -121,6 +122,7 @@ def scaling_curves(
     ranks do not share, and activations, which shrink with its shard. ValueError for values that
     cannot be.
     """
+    check_counts(buckets=buckets)
     require("scaling_curves", "activations", activations, zero=True, infinite=False)
     curves = {}
     for scaling in SCALINGS:
@@ -170,6 +172,7 @@ def _parts(
     if not compute > 0:
         raise ValueError(f"compute={compute!r} s is no time of a step: use more than 0.")
     count("data parallelism", "buckets", buckets)
+    check_amounts(nbytes=nbytes)
     grown = ranks if scaling == "model_weak" else 1
     t = collective_seconds(algorithm, ranks, grown * nbytes / buckets, alpha, beta)
     return (compute / ranks if scaling == "strong" else compute), t

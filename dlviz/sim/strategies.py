@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dlviz.counts import check_counts
 from dlviz.machine import Machine
 from dlviz.sim.data_parallel import Layer
 from dlviz.sim.programs import (
@@ -86,6 +87,7 @@ def strategy(
     Where a batch is shared by the workers, `layers` say what a worker's share of it takes.
     ValueError for another strategy, and on too few ranks.
     """
+    check_counts(batches=batches)
     if name not in PROGRAMS:
         raise ValueError(f"strategy={name!r} cannot be played: use one of {', '.join(PROGRAMS)}.")
     if name in SERVED and machine.ranks < 2:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_counts
 from dlviz.parallel.mean_of import Loss, Weight
 from dlviz.parallel.pipeline.run import train_step
 from dlviz.parallel.pipeline.shapes import Shapes
@@ -34,6 +35,7 @@ def train(
     every rank, `losses` (before each step's updates) and, of the parameters of this rank's stages,
     `gradients` (of the first step) and `parameters` (after the last).
     """
+    check_counts(steps=steps)
     on = zip(stages, schedule.stage_rank, strict=True)
     parameters = [p for stage, rank in on if rank == comm.rank for p in stage.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=lr)

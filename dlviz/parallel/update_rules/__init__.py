@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from dlviz.counts import check_counts
 from dlviz.parallel.update_rules.printed import (
     AdaGradAsPrinted,
     AdamAsPrinted,
@@ -91,6 +92,7 @@ def descend(
 ) -> Tensor:
     """Where `rule` leads from `start`: the points (steps + 1, dims) of float64 at which it took the
     gradient of `surface(x, y, ...)`, the start first."""
+    check_counts(0, steps=steps)
     point = torch.tensor(start, dtype=torch.float64, requires_grad=True)
     found = [point.detach().clone()]
     for _ in range(steps):

@@ -1,0 +1,41 @@
+"""Counts and amounts that a caller gives: what there cannot be is refused before any work begins.
+
+    check_counts(ranks=ranks, microbatches=microbatches)      1, 2, 3, ...
+    check_counts(0, steps=steps)                              0, 1, 2, ...
+    check_amounts(nbytes=nbytes)                              any number from 0 up
+
+None is what the caller has left out, and passes.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+
+def check_counts(least: int = 1, whose: str = "", /, **values: Any) -> None:
+    """Raise ValueError for a value that is no whole number, or below `least`."""
+    for name, value in values.items():
+        if value is not None and not _counts(value, least):
+            raise ValueError(
+                f"{whose}{name}={value!r} has to be a whole number, {least} or more."
+            )
+
+
+def check_amounts(whose: str = "", /, **values: Any) -> None:
+    """Raise ValueError for a value that is no finite number from 0 up."""
+    for name, value in values.items():
+        try:
+            amount = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            amount = math.nan
+        if value is not None and not 0 <= amount < math.inf:
+            raise ValueError(f"{whose}{name}={value!r} has to be a finite number, 0 or more.")
+
+
+def _counts(value: Any, least: int) -> bool:
+    try:
+        return not isinstance(value, bool) and operator.index(value) >= least
+    except TypeError:
+        return False
