@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dlviz.counts import check_amounts
+from dlviz.counts import check_amounts, check_counts
 from dlviz.machine.topology import count, require
 from dlviz.sim.costs import collective_seconds
 
@@ -122,6 +122,7 @@ def scaling_curves(
     ranks do not share, and activations, which shrink with its shard. ValueError for values that
     cannot be.
     """
+    check_counts(buckets=buckets)
     require("scaling_curves", "activations", activations, zero=True, infinite=False)
     curves = {}
     for scaling in SCALINGS:
