@@ -42,13 +42,13 @@ class RunError(Exception):
         """What a notebook shows: the message, which names the line that matters, broken at spaces:
         Jupyter breaks words."""
         lines = f"{type(self).__name__}: {self}".splitlines()
-        keep = {"break_long_words": False, "break_on_hyphens": False}
         return [
             textwrap.fill(
                 line,
                 COLUMNS,
                 subsequent_indent=" " * (len(line) - len(line.lstrip())) + "    ",
-                **keep,
+                break_long_words=False,
+                break_on_hyphens=False,
             )
             for line in lines
         ]
