@@ -135,7 +135,6 @@ PANELS = {
     "Timeline": {
         "show a table of the spans in view (T)": ".dlv-wide",
         "show, hide, pin and move rows": ".dlv-rowlist",
-        "list the marks; N marks a moment": ".dlv-marklist",
     },
     "ScheduleExplorer": {
         "show a table of all actions (t)": ".dlv-opened",

@@ -213,6 +213,26 @@ def test_a_point_of_the_map_lies_in_the_region_of_who_sends_least(form):
         assert regions == [min(sums, key=sums.__getitem__)]
 
 
+LABELS = """
+return v[1].flatMap(([batch, outputs]) => [206, 300].map((width) => {
+  const map = m.mapOf(v[0], width, 176);
+  return m.labelsOf(map, (form) => form.replace("_", " "), [map.x(batch), map.y(outputs)]);
+}));
+"""
+
+
+@pytest.mark.parametrize("inputs", [4, 64, 512, 2048])
+def test_no_name_on_the_map_covers_another_wherever_the_lines_are(inputs):
+    told = state(TensorExplorer("partition_output", **{**LAYER, "inputs": inputs}))
+    sizes = [(1, 1), (64, 2048), (512, 64), (4096, 4096)]
+    for labels in node.run("tensor/geometry.js", LABELS, told, sizes):
+        assert len(labels) >= 3
+        for i, one in enumerate(labels):
+            for other in labels[i + 1 :]:
+                apart = one["right"] <= other["left"] or other["right"] <= one["left"]
+                assert apart or one["bottom"] <= other["top"] or other["bottom"] <= one["top"]
+
+
 FORMULAS = {  # of the lecture, for sizes that are not whole
     "data": lambda batch, inputs, outputs: (2 * inputs * outputs,),
     "partition_output": lambda batch, inputs, outputs: (batch * inputs, batch * inputs),

@@ -79,7 +79,8 @@ export function beside({ left }, marks, said = String) {
 const HIGH = 12; // pixels of a line of words
 
 /**
- * Gives words places where none covers another: of each the first of its places that is free, else its first.
+ * Gives words places where none covers another: of each the first of its places that is free. What has
+ * no room is left out.
  * @template {{ width: number, places: number[][] }} Words
  * @param {Words[]} all of each its width, and the middles of where it may be, the best first
  * @param {Box} box that they stay in
@@ -92,13 +93,14 @@ export function apart(all, box, taken = []) {
   const free = (own) => own.left >= box.left && own.right <= box.right && own.top >= box.top
     && own.bottom <= box.bottom && boxes.every((one) =>
       own.right <= one.left || own.left >= one.right || own.bottom <= one.top || own.top >= one.bottom);
-  return all.map((words) => {
+  return all.flatMap((words) => {
     const half = words.width / 2;
     const places = words.places.map(([x, y]) =>
       ({ x, y, left: x - half, right: x + half, top: y - HIGH / 2, bottom: y + HIGH / 2 }));
-    const place = places.find(free) ?? places[0];
+    const place = places.find(free);
+    if (!place) return [];
     boxes.push(place);
-    return { ...words, ...place };
+    return [{ ...words, ...place }];
   });
 }
 
