@@ -71,10 +71,10 @@ class Host:
             text=True,
             env={**os.environ, "NAMES": NAMES},
         )
-        assert self._holder.stdout is not None and self._holder.stderr is not None
+        assert self._holder.stdout is not None
         if self._holder.stdout.readline() != "ready\n":
-            self._holder.wait()
-            raise OSError(self._holder.stderr.read().strip() or "a namespace could not be made")
+            said = self._holder.communicate()[1].strip()
+            raise OSError(said or "a namespace could not be made")
         children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children")
         self.first = int(children.read_text())
 

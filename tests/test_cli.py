@@ -28,6 +28,7 @@ from dlviz.models import MLP, accuracy, train
 from dlviz.parallel import STRATEGIES, ddp, update_rules
 
 RUN = ["run", "ddp", "--ranks", "2", "--steps", "3"]
+LONG = 300 * "x"  # no file can be called so
 
 
 @pytest.fixture
@@ -299,9 +300,9 @@ def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(ca
         ("run ddp --out none/t.json", "none/t.json cannot be written: there is no folder none."),
         ("show", "the following arguments are required: TRACE"),
         ("show none.json", "none.json cannot be read: No such file or directory."),
-        ("run ddp --out /proc/t.json", "/proc/t.json cannot be written (No such file or"),
-        ("run federated --out /proc/t.json", "/proc/t.json cannot be written (No such file or"),
-        ("show none.json --out /proc/page.html", "/proc/page.html cannot be written (No such file"),
+        (f"run ddp --out {LONG}.json", ".json cannot be written (File name too long): choose"),
+        (f"run federated --out {LONG}.json", ".json cannot be written (File name too long): "),
+        (f"show none.json --out {LONG}.html", ".html cannot be written (File name too long): "),
         ("show .", ". cannot be read: Is a directory."),
         ("doctor now", "unrecognized arguments: now"),
     ],

@@ -57,7 +57,7 @@ def check_target(path: Path, endings: tuple[str, ...]) -> None:
         raise Unusable(f"--out {path} has the wrong ending: use {' or '.join(endings)}.")
     if not path.parent.is_dir():
         raise Unusable(f"{path} cannot be written: there is no folder {path.parent}.")
-    new = not path.exists()
+    new = not os.path.exists(path)
     try:
         with open(path, "ab"):
             pass

@@ -288,7 +288,7 @@ SCRIPT = """
         return queue.get()
 
     print("once")
-    points = dlviz.launch(worker, 2).results
+    points = dlviz.launch(worker, 2, timeout=300).results  # it loads torch once more
     print([point.x for point in points], all(isinstance(point, Point) for point in points))
 """
 CELL = """
