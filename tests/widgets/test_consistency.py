@@ -20,7 +20,6 @@ def state(explorer):
     return json.loads(explorer.state)
 
 
-
 @pytest.mark.parametrize(
     ("method", "names"),
     [("async_server", {"server", "worker 1", "worker 4"}), ("gossip", {"worker 0", "worker 3"})],
