@@ -47,15 +47,11 @@ def forms_of(trace: Trace) -> list[tuple[str, ...]]:
     return [forms[key] for key in keys]
 
 
-def abbreviated(trace: Trace, drawn: np.ndarray) -> list[str]:
-    """What the letters in bars stand for, in a line; none where no bar may bear any."""
-    names = dict.fromkeys(trace.spans.name[drawn].tolist())
-    words = [f"{SHORT[name]} {name.replace('_', '-')}" for name in names if _is_letters(name)]
-    return [", ".join(dict.fromkeys(words)) + "."] if words else []
-
-
-def _is_letters(name: str) -> bool:
-    return SHORT.get(name, "").isupper() and len(name) > 1
+def short_forms(trace: Trace) -> list[str]:
+    """What the letters stand for that bars of collectives may say: "AG all-gather"."""
+    there = {SHORT[name]: name for name in np.unique(trace.spans.name).tolist() if name in SHORT}
+    letters = sorted(short for short in there if short.isupper() and len(short) > 1)
+    return [f"{short} {there[short].replace('_', '-')}" for short in letters]
 
 
 def complete(series: Iterable[Hashable], words: Sequence[str], fit: Iterable[bool]) -> list[str]:

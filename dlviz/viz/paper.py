@@ -81,7 +81,7 @@ def sheet(
     write(figure, MARGIN, below, cut(title, inner / 1.15, TITLE), TITLE, colors["ink"], "bold")
     for i, line in enumerate(wrapped):
         lower = below - 0.1 - (i + 0.5) * LINE * BODY / 72
-        write(figure, MARGIN, lower, line, BODY, colors["faint"])
+        write(figure, MARGIN, lower, cut(line, inner, BODY), BODY, colors["faint"])
     if entries:
         legend = figure.legend(
             [handle for _, handle in entries],

@@ -33,6 +33,7 @@ BYTES = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))  # decimal, as links and tensors
 FINEST = 1e-5  # of an axis: how finely moments on it are told
 LINE = 110  # characters of a subtitle's line
 MACHINE = 50  # characters that a machine's name may take of it
+WHOLE = 400  # the same on paper, where nothing can be pointed at for the rest
 HOW = 100  # characters of what became of a rank
 TIMES = {"wall": "wall-clock time", "device": "device time"}
 BORN = {"wall": "wall clock", "paced": "paced", "simulated": "simulated"}
@@ -146,12 +147,13 @@ def cells(offset: int, count: int) -> str:
     return f"cell {offset}" if count == 1 else f"cells {offset}–{offset + count - 1}"
 
 
-def provenance(trace: Any, clock: str) -> list[str]:
-    """What a figure says of its Trace in its subtitle: the clock and the machine in one short line,
-    and a line each where the run failed and on every rank that it lost. `details` has the rest."""
+def provenance(trace: Any, clock: str, most: int = MACHINE) -> list[str]:
+    """What a figure says of its Trace in its subtitle: the clock and the machine in one line, its
+    name `most` characters long, and a line each where the run failed and on every rank that it
+    lost. `details` has the rest."""
     meta = trace.meta
     born = meta.get("clock", "")
-    machine = textwrap.shorten(_ran_on(meta), MACHINE, placeholder=" …")
+    machine = textwrap.shorten(_ran_on(meta), most, placeholder=" …")
     parts = [BORN.get(born, "clock not stated"), machine, TIMES[clock] if born == "paced" else ""]
     lines = [" · ".join(filter(None, parts))]
     if meta.get("outcome") == "failed":

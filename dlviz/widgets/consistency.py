@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
+from dlviz.sim.strategies import SERVED
 from dlviz.trace import Trace
 from dlviz.widgets.methods import (
     KNOBS,
@@ -37,6 +38,8 @@ from dlviz.widgets.view import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+WIDER = 0.03  # of a figure's width: the names of workers, than those of ranks
 
 CONTROLS = ("method", "workers", "slow", "way", *OPTIONS)
 
@@ -109,7 +112,15 @@ class ConsistencyExplorer(Recording):
         from dlviz.viz.print import timeline
 
         theme = "dark" if self.theme == "dark" else "light"
-        return timeline(self._trace, theme=theme, title=self._title())
+        figure = timeline(self._trace, theme=theme, title=self._title())
+        axes, server = figure.axes[0], "rank 0" if self._now["method"] in SERVED else ""
+        names = [name.get_text() for name in axes.get_yticklabels()]
+        axes.set_yticklabels(
+            ["server" if name == server else name.replace("rank", "worker") for name in names]
+        )
+        left, bottom, width, height = axes.get_position().bounds
+        axes.set_position((left + WIDER, bottom, width - WIDER, height))
+        return figure
 
     def _title(self) -> str:
         workers = self._now["workers"]

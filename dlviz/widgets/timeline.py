@@ -31,7 +31,7 @@ from dlviz.viz.failure import stuck_waits
 from dlviz.viz.gantt import silent
 from dlviz.viz.hosts import message_words, names_of
 from dlviz.viz.idle import idle
-from dlviz.viz.labels import abbreviated, field_words, forms_of, never_ended
+from dlviz.viz.labels import field_words, forms_of, never_ended, short_forms
 from dlviz.viz.layout import Plan, laid_out
 from dlviz.viz.lost import losses
 from dlviz.viz.pipeline import critical_of
@@ -114,7 +114,6 @@ def _state(
     plan, drawn, arrows = seen.plan, seen.drawn, seen.arrows
     counted = (f"{line} Idle time and the numbers of a step count all." for line in seen.lines)
     lines = [*text.provenance(trace, clock), *counted, *seen.hosts]
-    lines += abbreviated(trace, seen.drawn)
     order, slots = _slots(plan, drawn)
     place = np.full(len(spans) + 1, -1)
     place[order] = np.arange(len(order))
@@ -145,6 +144,7 @@ def _state(
         ],
         "count": len(order),
         "total": len(seen.spans),
+        "short": short_forms(trace),
         "chunks": chunks,
         "shades": _shades(spans.kind[order], chunks),
         "holders": HOLDERS,

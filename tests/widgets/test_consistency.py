@@ -20,6 +20,16 @@ def state(explorer):
     return json.loads(explorer.state)
 
 
+@pytest.mark.parametrize(
+    ("method", "names"),
+    [("async_server", {"server", "worker 1", "worker 4"}), ("gossip", {"worker 0", "worker 3"})],
+)
+def test_the_still_picture_calls_its_rows_what_the_widget_calls_them(method, names):
+    (axes,) = ConsistencyExplorer(method).picture().axes
+    shown = {name.get_text() for name in axes.get_yticklabels()}
+    assert shown >= names and not any("rank" in name for name in shown)
+
+
 def test_it_says_what_a_slow_worker_costs_and_how_old_gradients_are():
     """A gradient takes 60 ms, a message half a millisecond."""
     told = {method: state(ConsistencyExplorer(method))["predicted"] for method in METHODS}

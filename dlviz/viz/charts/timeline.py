@@ -35,7 +35,7 @@ from dlviz.viz.charts.figure import (
 from dlviz.viz.failure import StuckWait, stuck_waits
 from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
 from dlviz.viz.hosts import message_words, whereabouts
-from dlviz.viz.labels import abbreviated, complete, forms_of, hover, hovers_of
+from dlviz.viz.labels import complete, forms_of, hover, hovers_of, short_forms
 from dlviz.viz.layout import TALLEST, Plan
 from dlviz.viz.lost import Loss, losses
 from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
@@ -85,7 +85,7 @@ def timeline(
     bars = _bars(trace, plan, drawn, path)
     words = partial(_words, bars, plan) if messages is None else None
     arrows, omitted = arrows_of(trace, plan, seen.arrows).fitting(MOST, "draw a step", words)
-    lines += [*omitted, *abbreviated(trace, drawn)]
+    lines += [*omitted, *([", ".join(short_forms(trace)) + "."] if short_forms(trace) else [])]
     series: list[Any] = [*_bubbles(trace, plan, seen.spans), *bars]
     if path is not None:
         series += _outlines(path.among(drawn), plan, theme)

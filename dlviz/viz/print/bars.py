@@ -46,7 +46,7 @@ def breakdown(
     names = [f"rank {rank}" for rank in ranks]
     entries = [(part.label, Patch(**paper.look(part.style))) for part in parts]
     body = max(len(ranks), 2) * high
-    lines = text.provenance(trace, clock)
+    lines = text.provenance(trace, clock, text.WHOLE)
     heading = title or "Where the time went"
     figure, axes = paper.chart(heading, lines, entries, body, _sides(names), width, theme)
     axes.set_xlim(0, 1.02 * max(longest(parts) / size, 1e-9))

@@ -50,7 +50,7 @@ def matrices(
     entries = [(name, Patch(**paper.look(style))) for name, style in looks]
     entries += paper.marks(theme, np.ones(sum(len(one.messages) for one in moments), bool))
     panels = paper.Panels(columns, width, paper.beside(names), high, HEAD, GUTTER)
-    body, lines = panels.body(len(moments)), text.provenance(trace, "device")
+    body, lines = panels.body(len(moments)), text.provenance(trace, "device", text.WHOLE)
     figure, foot = paper.sheet(title, lines, entries, body, width, theme)
     ink, faint = (palette.colors(theme)[part] for part in ("ink", "faint"))
     for i, moment in enumerate(moments):

@@ -59,7 +59,7 @@ def messages(
     room = PANELS - paper.AXIS
     most = _columns(len(shown), ranks, width)
     columns = min(columns or most, len(shown))
-    lines = [*text.provenance(trace, "device"), *scene.caveats]
+    lines = [*text.provenance(trace, "device", text.WHOLE), *scene.caveats]
     if len(shown) < len(scene.frames):
         lines.append(f"The first {len(shown)} of {len(scene.frames)} pictures are shown.")
 

@@ -16,7 +16,7 @@ from dlviz.viz import palette, paper, text
 from dlviz.viz.arrows import ARROWS, arrows_of
 from dlviz.viz.failure import stuck_waits
 from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
-from dlviz.viz.labels import abbreviated, complete, forms_of
+from dlviz.viz.labels import complete, forms_of, short_forms
 from dlviz.viz.layout import Plan
 from dlviz.viz.lost import Loss, losses
 from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
@@ -69,13 +69,14 @@ def timeline(
         "draw a step, or some ranks, trace.only(rank=...)",
         partial(_words, labels) if messages is None else None,
     )
-    lines = [*text.provenance(trace, clock), *seen.lines, *seen.hosts]
-    lines += [*(path.lines if path else []), *omitted, *abbreviated(trace, drawn)]
+    lines = [*text.provenance(trace, clock, text.WHOLE), *seen.lines, *seen.hosts]
+    lines += [*(path.lines if path else []), *omitted]
     boxes, entries = _bars(plan, bars, width)
     idle, bubble = _bubbles(trace, plan, seen.spans, 72 * width)
     edges, marks = _critical(path.among(drawn), plan, theme) if path else ([], [])
     cycle, stuck = _cycle(trace, plan)
     ends, lost = _lost(losses(trace, plan, step), plan)
+    entries += [(letters, Patch(visible=False)) for letters in short_forms(trace)]
     entries += [*bubble, *marks, *paper.marks(theme, arrows.got), *stuck, *lost]
 
     sized = place.body + paper.AXIS, width, theme

@@ -114,6 +114,7 @@ export function legend(own) {
   const waiting = h("span", { class: "dlv-gaps" }, wait, " waiting");
   const element = h("div", { class: "dlv-legend", role: "group", "aria-label": "kinds shown" },
     entries.map((entry) => entry.element), others, waiting,
+    scene.short.map((letters) => h("span", { class: "dlv-gaps" }, letters)),
     scene.total > scene.count ? h("span", { class: "dlv-gaps" }, gaps, " not drawn") : null,
     [scene, scene.beside].some((one) => one?.clocks.some((own) => own.lost.length))
       ? h("span", { class: "dlv-gaps" }, lost, " rank lost") : null);

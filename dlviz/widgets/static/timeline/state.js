@@ -34,6 +34,7 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
  * @property {Group[]} rankGroups
  * @property {Memory[]} memory
  * @property {number} total spans, drawn or not
+ * @property {string[]} short letters that bars may say, and what they stand for
  * @property {boolean} critical whether the critical path is shown at first
  * @property {number} messageCount
  * @property {Map<number, number>} rowOf the place of a row of the Trace
