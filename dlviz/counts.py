@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -24,14 +25,18 @@ def check_counts(least: int = 1, whose: str = "", /, **values: Any) -> None:
 
 
 def check_amounts(whose: str = "", /, **values: Any) -> None:
-    """Raise ValueError for a value that is no finite number from 0 up."""
+    """Raise ValueError for a value that is no finite number from 0 up, or holds one that is not."""
     for name, value in values.items():
-        try:
-            amount = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            amount = math.nan
-        if value is not None and not 0 <= amount < math.inf:
+        several = isinstance(value, Iterable) and not isinstance(value, str)
+        if value is not None and not all(map(_is_amount, value if several else [value])):
             raise ValueError(f"{whose}{name}={value!r} has to be a finite number, 0 or more.")
+
+
+def _is_amount(value: Any) -> bool:
+    try:
+        return not isinstance(value, bool) and 0 <= float(value) < math.inf
+    except (TypeError, ValueError):
+        return False
 
 
 def _counts(value: Any, least: int) -> bool:

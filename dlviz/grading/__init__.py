@@ -9,7 +9,7 @@ from dlviz.grading.handin import report, total
 from dlviz.grading.predict import Prediction, calibration, predict
 
 if TYPE_CHECKING:
-    from dlviz.grading.progress_table import Progress
+    from dlviz.grading.progress_table import LabProgress
 
 __all__ = ["Prediction", "calibration", "class_report", "predict", "progress", "report", "total"]
 
@@ -21,7 +21,7 @@ def class_report(folder: str) -> str:
     return class_report(folder)
 
 
-def progress(folder: str = ".") -> Progress:
+def progress(folder: str = ".") -> LabProgress:
     """How far somebody is in the labs and assignments of a folder (progress_table.py)."""
     from dlviz.grading.progress_table import progress
 

@@ -27,7 +27,7 @@ NAME = "predictions.json"
 
 
 @dataclass(frozen=True)
-class Progress:
+class LabProgress:
     """One row a lab or assignment, what it comes to, and the files that could not be read."""
 
     table: pd.DataFrame
@@ -42,7 +42,7 @@ class Progress:
         return self.table.to_html() + "".join(lines)
 
 
-def progress(folder: str | Path = ".") -> Progress:
+def progress(folder: str | Path = ".") -> LabProgress:
     """What the notebooks in `folder` and below keep: for each lab and assignment how many questions
     it asks, how many were predicted and how many results seen, by which factor the predictions were
     typically off, second attempts, and the points of its checks. Raises ValueError where there is
@@ -71,7 +71,7 @@ def progress(folder: str | Path = ".") -> Progress:
     table = pd.DataFrame.from_dict(rows, orient="index")
     seen, asked = table["results seen"].sum(), table["questions"].sum()
     got = sum(record["points"] for each in points.values() for record in each.values())
-    return Progress(table, f"{seen} of {asked} results seen, {got:g} points.", unread)
+    return LabProgress(table, f"{seen} of {asked} results seen, {got:g} points.", unread)
 
 
 def _row(asked: int, made: list[Prediction]) -> dict[str, object]:

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import html
 import uuid
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from dlviz.grading.predict import Prediction
+from collections.abc import Callable
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 # Where no kernel answers, Jupyter would say "model not found" in place of the button.
@@ -24,16 +21,19 @@ font-family: var(--jp-code-font-family, monospace)">{text}</div>
 </style>"""
 
 
-def show(prediction: Prediction) -> None:
-    """Display the sentence, and below it the button that opens the result without a prediction."""
+def show(
+    text: Callable[[], str], open: Callable[[], None], when_opened: Callable[[Callable], None]
+) -> None:
+    """Display the text, which `open` changes, and below it the button that opens the result without
+    a prediction; `when_opened` takes what is to be called when it is open."""
     import ipywidgets
     from IPython.display import display
 
     key = uuid.uuid4().hex
 
     def content() -> dict[str, str]:
-        text = repr(prediction)
-        return {"text/plain": text, "text/html": SENTENCE.format(key=key, text=html.escape(text))}
+        page = SENTENCE.format(key=key, text=html.escape(text()))
+        return {"text/plain": text(), "text/html": page}
 
     button = ipywidgets.Button(
         description="show the result without a prediction", layout={"width": "auto"}
@@ -45,7 +45,7 @@ def show(prediction: Prediction) -> None:
         button.layout.display = "none"
         sentence.update(content(), raw=True)
 
-    button.on_click(lambda _: prediction.open())
-    prediction.shown_by.append(opened)
+    button.on_click(lambda _: open())
+    when_opened(opened)
     view = (button._repr_mimebundle_() or {})[VIEW]
     display({VIEW: view, "text/html": ""}, raw=True)  # a page without a kernel shows nothing of it
