@@ -38,9 +38,10 @@ NEVER_ENDS = (
     "nothing is stuck, and yet there is no end: which loop around that line goes on for ever, or "
     "what takes so long there?"
 )
+NOT_WRITTEN = "this function is still to be written, in place of its raise."
 HINTS = {  # by what stands in the message
     "NameError": "which cell defines that name? Run it before this one (Run, Run All Above).",
-    "NotImplementedError": "this function is still to be written, in place of its raise.",
+    "NotImplementedError": NOT_WRITTEN,
     "has no tensor": "the first argument is one torch tensor (no list, no array, no number), the "
     "second is the rank.",
     "'Comm' object has no attribute": "the table above the function lists the calls that there "

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dlviz.grading import judge
-from dlviz.grading.alone import TimeUp
+from dlviz.grading.alone import NOT_WRITTEN, TimeUp
 from dlviz.grading.feedback import CheckFailed, wrapped
 from dlviz.grading.handin import Points, note_check
 
@@ -90,6 +90,8 @@ class Report:
             )
         part = f": right {listed([*self.passed])}" if self.points else ""
         told = [f"Not yet, {worth}{part}.", str(self.failure)]
+        if self.failure is not None and self.failure.hint == NOT_WRITTEN:  # nothing was tried
+            told = [f"Not yet, {worth}{part}: {self.failure.seen}; {NOT_WRITTEN}"]
         return "\n".join([line for text in told for line in wrapped(text)] + notes)
 
 

@@ -74,7 +74,6 @@ def test_a_failed_check_comes_back_in_its_words():
         test_plain_data_comes_back_as_it_was,
         torch.nn.Linear(1, 1),
     ],
-    ids=repr,
 )
 def test_anything_else_is_refused_before_any_of_it_runs(value):
     with pytest.raises(TypeError, match=r"plain data: .* neither a number nor a string"):
