@@ -41,7 +41,7 @@ from dlviz.parallel.shards import (
     update,
     weigh,
 )
-from dlviz.parallel.trained import Trained
+from dlviz.parallel.trained import TrainedParameters
 from dlviz.parallel.update_rules import Rule, as_rule
 
 BUCKET_BYTES = 25 * 2**20  # as torch's
@@ -84,7 +84,7 @@ class DDP(nn.Module):
         self.weight = weight
         self._lane = comm.lane("comm")  # of its own: backward goes on while a bucket is summed
         self._spans = LayerSpans(comm, model)
-        self._trained = Trained(
+        self._trained = TrainedParameters(
             model, lambda gradient: self._begin_backward(), self._gradient_ready
         )
         self._local = Accumulation()  # this rank's gradients, until they are averaged

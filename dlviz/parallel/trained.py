@@ -23,7 +23,7 @@ from dlviz.parallel.replicas import check_same_trained
 from dlviz.parallel.shards import trained
 
 
-class Trained:
+class TrainedParameters:
     """The `parameters` of `model` that are trained, as the ranks have agreed. Each that is ever
     trained is one of the `hooked`: backward calls `before` with its gradient before `.grad` is
     written, and `after` with the parameter when it is."""
