@@ -53,7 +53,7 @@ def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
     sums = np.array([ways[way] for way in WAYS])  # (ways, ranks)
     each = sums.sum(axis=0)
     took = float(np.median(step_seconds(trace, "wall")))
-    told = [f"The median of {STEPS} steps; the loss of the last is {loss:.6g}."]
+    told = [f"The median of {STEPS} steps; last loss {loss:.6g}."]
     if each.max() > each.min():
         told.append(
             f"The chunks of the ring are not of one size: ranks sent {each.min():,.0f} to "

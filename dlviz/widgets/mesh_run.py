@@ -153,7 +153,7 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
     """What a run comes to: bytes that each rank sent in a step, and seconds."""
     last = axes(trace, step=STEPS - 1)
     none = [0] * trace.meta["ranks"]
-    told = [f"The median of {STEPS} steps, from end to end; the last loss is {losses[-1]:.4g}."]
+    told = [f"The median of {STEPS} steps; last loss {losses[-1]:.4g}."]
     return {
         "sent": {axis: last[axis].sent.tolist() if axis in last else none for axis in AXES},
         "between": {axis: last[axis].between.tolist() if axis in last else none for axis in AXES},

@@ -39,10 +39,7 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
     """What a run comes to, as its plan says it, and what there is to say of it."""
     took = seconds_between_ends(trace, "wall")
     exposed = {name: axis.exposed_in_a_step(STEPS) for name, axis in axes(trace).items()}
-    told = [
-        f"The median from one step's end to the next, of {STEPS} steps, by the wall clock; the "
-        f"losses fall from {losses[0]:.4g} to {losses[-1]:.4g}."
-    ]
+    told = [f"The median of {STEPS} steps; losses {losses[0]:.3g} to {losses[-1]:.3g}."]
     late = trace.meta["lateness"]["worst"]
     return {
         "seconds": took,

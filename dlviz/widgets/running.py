@@ -211,8 +211,8 @@ def late_words(late: float, bound: float, ranks: int, factor: float = 1.0) -> st
     cause = "other programs slowed it: run it again"
     if ranks > cores:
         many = f"{cores} core{'s' * (cores > 1)}"
-        cause = f"its {ranks} ranks share {many}: run it again, or choose fewer ranks"
-    return f"The run was up to {text.seconds(late / factor)} late, since {cause}."
+        cause = f"its {ranks} ranks share {many}: run it again, or fewer"
+    return f"The run was {text.seconds(late / factor)} late, since {cause}."
 
 
 def _hear_interrupts() -> None:

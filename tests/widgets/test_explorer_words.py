@@ -36,6 +36,7 @@ def state(explorer):
         ("alpha=1000.0 has to be less.", "α = 1000000000 µs a message has to be less."),
         ("alpha='abc' has to be a number.", "α = “abc” has to be a number."),
         ("node='' has to be a number.", "a node = nothing has to be a number."),
+        ("node=0 has to be more.", "a node = 0 has to be more."),
         ("slow_stage=-1 is no stage.", "slow stage = -1 is no stage."),
         (
             "outputs=30 (C_out) is odd. Use 2 ranks, or outputs=32.",
@@ -106,11 +107,10 @@ def test_lateness_is_laid_to_other_programs_only_where_each_rank_has_a_core(monk
     monkeypatch.setattr(running.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     assert running.late_words(0.01, 0.01, 8) == ""
     assert running.late_words(0.02, 0.01, 8) == (
-        "The run was up to 20 ms late, since its 8 ranks share 2 cores: run it again, or choose "
-        "fewer ranks."
+        "The run was 20 ms late, since its 8 ranks share 2 cores: run it again, or fewer."
     )
     assert running.late_words(0.02, 0.01, 2, factor=0.1) == (
-        "The run was up to 200 ms late, since other programs slowed it: run it again."
+        "The run was 200 ms late, since other programs slowed it: run it again."
     )
 
 

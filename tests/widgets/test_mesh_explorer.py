@@ -261,7 +261,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         "() => document.querySelector('.dlv-cheapest').textContent.includes('measured')",
         timeout=90_000,
     )
-    ran = state(explorer)["run"]
+    ran = state(explorer)["runs"][-1]["run"]
     told = explorer.told()["placements"][explorer.order]
     assert [ran["sent"], ran["between"]] == [told["sent"], told["between"]]
     last = axes(explorer.measured, step=STEPS - 1)

@@ -407,8 +407,8 @@ def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
     shown.enter("ranks, as a number", "2")
     settled(shown)
     trouble, before = shown.root.locator(".dlv-body > .dlv-trouble"), shown.picture()
-    for text, law in (("0", "ranks=0 has to be"), ("-3", "ranks=-3"), ("2.5", "ranks=2.5"),
-                      ("many", "ranks='many' has to be a whole number, 1 to 16.")):  # fmt: skip
+    for text, law in (("0", "ranks p = 0 has to be"), ("-3", "ranks p = -3"), ("2.5", "p = 2.5"),
+                      ("many", "ranks p = “many” has to be a whole number, 1 to 16.")):  # fmt: skip
         shown.enter("ranks, as a number", text)
         expect(trouble).to_contain_text(law, timeout=LONGEST)
         assert shown.picture() == before
@@ -442,7 +442,8 @@ def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_t
         "() => /Measured|failed/.test(document.querySelector('.dlv-result').textContent)"
     )
     result = shown.root.locator(".dlv-result").inner_text()
-    assert "gradients equal one process's" in result, result
+    assert re.match(r"Measured .*; bubble ratio .*predicted", result), result
+    assert "gradients equal one process's" in shown.details()
     assert shown.heading().startswith("GPipe (p = 2, m = 3)")
     assert "measured" in shown.root.locator(".dlv-numbers thead").inner_text()
     assert shown.root.locator(".dlv-bubble .dlv-measured").count() == 1

@@ -1,5 +1,5 @@
 // A run of a method in words: a bar, a moment, what was measured, a choice of controls.
-import { besideWords, digits, seconds } from "../shared/numbers.js";
+import { digits, gapWords, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
 import { nameOf, served } from "./state.js";
 
@@ -61,16 +61,16 @@ export function percent(value) {
  * @returns {string}
  */
 export function answerWords({ predicted, run }) {
+  const { rate, staleness, workers } = predicted;
   const measured = run?.side;
-  /** @type {(own: Side) => number} */
-  const waiting = ({ workers }) => workers.reduce((sum, worker) => sum + worker.waiting, 0) / workers.length;
-  /** @type {(of: (own: Side) => number, said: (value: number) => string) => string} */
-  const figure = (of, said) =>
-    (measured ? `measured ${besideWords(of(measured), of(predicted), said)}` : said(of(predicted)));
+  /** @type {(own: Side) => string} */
+  const waiting = (own) => percent(own.workers.reduce((sum, worker) => sum + worker.waiting, 0) / workers.length);
+  const beside = (/** @type {(own: Side) => string} */ of) => (measured ? ` (measured ${of(measured)})` : "");
+  const age = (/** @type {Side} */ own) => digits(own.staleness ?? 0);
   return [
-    `gradients/s: ${figure(({ rate }) => rate, digits)}`,
-    ...(predicted.staleness == null ? [] : [`mean staleness: ${figure(({ staleness }) => staleness ?? 0, digits)}`]),
-    `workers wait: ${figure(waiting, percent)}`,
+    `${digits(rate)} gradients/s${beside((own) => `${digits(own.rate)}, ${gapWords(own.rate, rate)}`)}`,
+    ...(staleness == null ? [] : [`staleness ${digits(staleness)}${beside(age)}`]),
+    `workers wait ${waiting(predicted)}${beside(waiting)}`,
   ].join("; ");
 }
 

@@ -1,5 +1,5 @@
 // What is said of placements and runs.
-import { besideWords, bytes, digits, seconds } from "../shared/numbers.js";
+import { bytes, digits, gapWords, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
 import { chosen, placeIn, traffic } from "./state.js";
 
@@ -12,13 +12,14 @@ import { chosen, placeIn, traffic } from "./state.js";
  * @returns {string}
  */
 export function answerWords(data) {
-  const { placement, at } = chosen(data);
+  const { placement, at, run } = chosen(data);
   const total = placement.total[at];
   const least = Math.min(...Object.values(data.placements).map((one) => one.total[at]));
   const slow = data.axes.map(([axis]) => traffic(placement, axis).between).reduce((all, one) => all + one, 0);
   const best = total <= least * 1.005 ? "No placement is faster." : `The fastest placement takes ${seconds(least)}.`;
   const carried = data.controls.nodes > 1 ? `; the slow links carry ${bytes(slow)}` : "";
-  return `A step takes ${seconds(total)}${carried}. ${best}`;
+  const measured = run ? ` (measured ${seconds(run.total)}, ${gapWords(run.total, total)})` : "";
+  return `A step takes ${seconds(total)}${measured}${carried}. ${best}`;
 }
 
 /**
@@ -76,10 +77,9 @@ export function placeWords({ order }, axis) {
  * @returns {string}
  */
 export function ranWords({ data }) {
-  const { placement, at, run } = chosen(data);
   if (data.run) return outcome(data.run, () => []);
-  if (!run) return "";
-  return outcome(run, () => [`A step took ${besideWords(run.total, placement.total[at], seconds)}.`, ...run.notes]);
+  const { run } = chosen(data);
+  return run ? outcome(run, () => run.notes) : "";
 }
 
 /**

@@ -96,7 +96,7 @@ export function slider({ shown, choose, can, called }, name, { label, place, val
  * @returns {HTMLLabelElement}
  */
 export function field({ shown, choose, can, called }, name, { letter, unit, per }) {
-  called[name] = { label: called[name]?.label ?? letter, unit, per };
+  called[name] = { label: called[name]?.label ?? letter, per, unit: per === 1 ? "" : unit };
   const box = h("input", {
     type: "text", inputmode: "decimal", class: "dlv-short dlv-price", name, "aria-label": `${name}, ${unit}`,
     onchange: () => {

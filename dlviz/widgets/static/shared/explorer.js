@@ -186,7 +186,7 @@ export function asTyped(sentence, called) {
     const { label, unit = "", per = 1 } = called[name];
     const [, text = value] = value.match(/^["'](.*)["']$/) ?? [];
     const number = Number(text || NaN);
-    const typed = Number.isFinite(number) ? [Number((number * per).toPrecision(6)), unit].filter(Boolean).join(" ")
+    const typed = Number.isFinite(number) ? `${Number((number * per).toPrecision(6))} ${unit}`.trim()
       : text === value ? text : text && `“${text}”`;
     const more = inBrackets == null || inBrackets === label ? "" : ` (${inBrackets})`;
     return `${label} = ${typed || "nothing"}${more}`;

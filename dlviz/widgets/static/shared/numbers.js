@@ -37,10 +37,20 @@ export function seconds(value) {
  */
 export function besideWords(measured, predicted, said) {
   if (said(measured) === said(predicted)) return `${said(measured)}, as predicted`;
-  const gap = 100 * (measured / predicted - 1);
   const told = `${said(measured)}, predicted ${said(predicted)}`;
-  if (said(predicted) === said(0) || !Number.isFinite(gap)) return told;
-  return `${told} (${gap < 0 ? "−" : "+"}${Math.abs(gap).toFixed(1)} %)`;
+  if (said(predicted) === said(0) || !Number.isFinite(predicted)) return told;
+  return `${told} (${gapWords(measured, predicted)})`;
+}
+
+/**
+ * How far what was measured is from what was predicted: −33.7 %.
+ * @param {number} measured
+ * @param {number} predicted
+ * @returns {string}
+ */
+export function gapWords(measured, predicted) {
+  const gap = 100 * (measured / predicted - 1);
+  return `${gap < 0 ? "−" : "+"}${Math.abs(gap).toFixed(1)} %`;
 }
 
 /**

@@ -32,6 +32,7 @@ export function runBar(model, queue, { ready, idleWords, changed }) {
   const passed = h("span", { "aria-hidden": "true" }); // a listener need not hear every second
   const bar = h("progress", { "aria-label": "how far the run is" });
   const line = h("p", { class: "dlv-result", role: "status" }, words, passed, bar);
+  start.hidden = Boolean(model.page); // a saved page never runs
   let since = 0;
   let ticking = 0;
 
