@@ -56,6 +56,22 @@ BROWSER_FLAGS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def judged_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks of tests/grading judge in this process, which has run none of a program; test_judge
+    starts the process that judges in a course."""
+    if request.path.parent.name != "grading":
+        return
+    from dlviz.grading import judge
+
+    def ask(check: tuple[str, str], programs: Any, sizes: Any) -> tuple[float, str, str]:
+        module, name = check
+        report = getattr(sys.modules[module], name).grade(*programs, sizes=sizes)
+        return report.points, str(report), ""
+
+    monkeypatch.setattr(judge, "ask", ask)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The LONGEST files come first. A test in a browser that fails is tried once more, and told of:
     three programs take turns on two cores there, any of which may be held up. No other test is: a

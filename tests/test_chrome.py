@@ -439,7 +439,7 @@ def deep(levels: int) -> str:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("", "it is not JSON"),
+        ("", "it is empty"),
         ("hello", "it is not JSON"),
         ("{'traceEvents': []}", "it is not JSON"),
         ("[]", "it has no 'dlviz' part, so dlviz did not write it"),

@@ -283,6 +283,8 @@ def _ratio(one: float, other: float) -> float | None:
 
 def count(whose: str, name: str, value: Any) -> int:
     """`value` as an int of at least 1. Raises ValueError in `whose` name."""
+    if value is None:  # which is no value that was left out
+        raise ValueError(f"{whose}: {name}=None has to be a whole number, 1 or more.")
     check_counts(1, f"{whose}: ", **{name: value})
     return operator.index(value)
 

@@ -293,7 +293,7 @@ WRONG = {  # functions, the checks that give less than all points, and what is s
     "not written": (
         (program.not_written, program.not_written),
         EVERYTHING,
-        {"sums": "rank 0 raised NotImplementedError.* Hint: .*still to be"},
+        {"sums": "rank 0 raised NotImplementedError.*still to be written, in place of its raise"},
     ),
     "a rank that ends its process": (
         (program.leaves, program.gather),

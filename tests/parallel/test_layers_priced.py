@@ -306,11 +306,11 @@ def test_shards_cost_by_their_examples_and_an_update_by_its_bytes():
 
 
 def simulated(machine, batch):
-    """The same step played by the simulator, a bucket for each layer, which bears two floats more:
-    whether its weight was used, and by how many examples."""
+    """The same step played by the simulator, a bucket for each layer, which bears three floats
+    more: whether its weight was used, whether others are trained now, and by how many examples."""
     flops = [2 * a * b * batch / 1e9 for a, b in SHAPES]
     layers = [
-        Layer(str(i), flops[i], flops[i] * (2 if i else 1), 4 * (a * b + 2))
+        Layer(str(i), flops[i], flops[i] * (2 if i else 1), 4 * (a * b + 3))
         for i, (a, b) in enumerate(SHAPES)
     ]
     return data_parallel(layers, machine, bucket_bytes=1, update=3 * 4 * WEIGHTS / 1e9)

@@ -150,7 +150,7 @@ def on_ranks(comm, case):
     for step, (tokens, targets) in enumerate(batches()[: case.steps]):
         model.zero_grad()
         logits = model(tokens)
-        loss = parallel_cross_entropy(comm, logits, targets, ignore_index=0)
+        loss = parallel_cross_entropy(comm, logits, targets)
         loss.backward()
         if case.sequence_parallel:
             add_partial_gradients(comm, model)
@@ -207,7 +207,7 @@ def one_step_each(comm):
     for step, (layers, cut) in enumerate(COUNTED):
         model = ParallelTransformer(comm, layers, H, HEADS, V, S, sequence_parallel=cut).double()
         with comm.span("phase", step=step):
-            parallel_cross_entropy(comm, model(tokens), targets, 0).backward()
+            parallel_cross_entropy(comm, model(tokens), targets).backward()
             if cut:
                 add_partial_gradients(comm, model)
 
