@@ -34,7 +34,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
         {"cluster", "collectives", "models", "schedules", "machine", "sim"},
         {"torch", "numpy"},
     ),
-    "federated": ({"cluster", "collectives"}, {"torch", "numpy", "cryptography"}),
+    "federated": ({"cluster", "collectives", "models"}, {"torch", "numpy", "cryptography"}),
     "models": ({"datasets"}, {"torch", "numpy"}),  # one layer, two packages
     "datasets": (set(), {"torch", "numpy"}),
     "viz": (

@@ -1,6 +1,7 @@
 """Phase 5: what the server makes of the updates that came back.
 
-    Δ = Σ n_k Δ_k / Σ n_k            over the clients that answered, n_k examples each
+    Δ = Σ n_k Δ_k / Σ n_k            over the clients that answered, n_k examples each,
+                                     or what else their losses are means of
     v ← β v + Δ                      server momentum (FedAvgM); β = 0: plain FedAvg
     w ← w + η v                      η is the server's rate
 

@@ -57,8 +57,10 @@ class Arrivals:
 class ModelledClock:
     """The server's time by `arrivals`, and the answers that would still be on their way."""
 
-    def __init__(self, arrivals: Arrivals, steps: Callable[[int], int]):
+    def __init__(self, arrivals: Arrivals, steps: Callable[[int], int], sizes: Sequence[int]):
+        arrivals.check(len(sizes))
         self.arrivals, self.steps = arrivals, steps  # steps of so many examples
+        self.sizes = sizes  # examples of each client
         self.now = 0.0
         self.coming: list[tuple[float, Answer, torch.Tensor]] = []
 
@@ -98,4 +100,4 @@ class ModelledClock:
 
     def _seconds(self, now: Open, answer: Answer, row: torch.Tensor) -> float:
         nbytes = now.weights.nbytes + row.nbytes
-        return self.arrivals.seconds(answer.client, self.steps(answer.examples), nbytes)
+        return self.arrivals.seconds(answer.client, self.steps(self.sizes[answer.client]), nbytes)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.federated.local import Data, LocalTraining, alone
+from dlviz.federated.local import Data, LocalTraining, alone, check_mean
 from dlviz.federated.messages import (
     ANSWER,
     INVITATION,
@@ -61,9 +61,13 @@ class Clients:
             k: (clients[k][0].to(comm.device), clients[k][1].to(comm.device)) for k in self.numbers
         }
         self.weights = {k: layout.read() for k in self.numbers}  # unasked training goes on from it
+        self.counts = {k: how.weigh(k, *data) for k, data in self.data.items()}  # n_k
+        if len(clients) > 1 or how.batch:  # otherwise there is one batch, and no part of it
+            check_mean(layout, how, self.data.values())
         some = [data for data in self.data.values() if len(data[1])]
         self._own: dict[int, tuple[Layout, LocalTraining]] = {}
-        self._stacks = len(some) > 1 and can_stack(copy.deepcopy(layout), some[0], how)
+        self._stacks = len(some) > 1 and how.weight is None
+        self._stacks = self._stacks and can_stack(copy.deepcopy(layout), some[0], how)
 
     def train(self, chosen: Sequence[int], number: int) -> Found:
         """Train the `chosen`."""
@@ -88,7 +92,8 @@ class Clients:
         return self._own[client]
 
     def examples(self, client: int) -> int:
-        return len(self.data[client][1])
+        """Those that there is something to learn from: none of padding alone."""
+        return len(self.data[client][1]) if self.counts[client] else 0
 
     def work(self, client: int) -> int:
         """The examples that a round of this client takes, each as often as there are epochs."""
@@ -105,7 +110,7 @@ class Clients:
         """Send the updates `found`, each followed by the word that it is there."""
         requests = []
         for k, (update, loss) in zip(chosen, found, strict=True):
-            answer = Answer(number, k, self.examples(k), self.work(k), loss)
+            answer = Answer(number, k, self.counts[k], self.work(k), loss)
             update = self.changed(update, k, number)
             row = (update.half() if self.fp16 else update).contiguous()
             requests.append(self.comm.isend(row, 0, UPDATE))

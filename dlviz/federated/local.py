@@ -2,11 +2,15 @@
 
     w ← w_t
     E times:  for each batch of B examples:  w ← w - η (∇ loss(w) + μ (w - w_t))
-    send  Δ = w - w_t
+    send  Δ = w - w_t, and n_k, what it counts: examples, or what else the loss is a mean of
+
+`weight` says what: the targets that an `ignore_index` leaves, say. Without it a `models.token_loss`
+counts its targets; and a loss that is no mean over rows on a rank's own clients is refused.
 
 μ ties a client to the weights it was sent (FedProx); 0 is FedAvg; with E = 1 and the whole data as
-one batch it is FedSGD. The order of the examples follows from (seed, round, client, epoch) alone.
-`alone` is the loop for one client; stacked.py trains those of one process at once.
+one batch it is FedSGD. A batch that weighs nothing, of padding alone, is left out. The order of the
+examples follows from (seed, round, client, epoch) alone. `alone` is the loop for one client;
+stacked.py trains those of one process at once.
 
 Source: McMahan et al. 2017, algorithm 1 (ClientUpdate); Li et al., "Federated Optimization in
 Heterogeneous Networks", MLSys 2020 (FedProx).
@@ -14,8 +18,9 @@ Heterogeneous Networks", MLSys 2020 (FedProx).
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -24,15 +29,16 @@ from dlviz.cluster import Comm
 from dlviz.counts import check_counts
 from dlviz.federated.selection import draws_of, generator
 from dlviz.federated.weights import Layout
+from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed
 
 Tensor = torch.Tensor
 Data = tuple[Tensor, Tensor]  # inputs (n_k, ...) and labels (n_k, ...)
-Loss = Callable[[Tensor, Tensor], Tensor]  # the mean over a batch
 
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How clients train. `batch=None`: the whole data of the client is one batch."""
+    """How clients train. `batch=None`: the whole data of the client is one batch.
+    `weight=None`: a loss is the mean over the rows of its batch."""
 
     epochs: int
     batch: int | None
@@ -40,6 +46,7 @@ class LocalTraining:
     loss: Loss
     proximal: float
     seed: int
+    weight: Weight | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for what trains nothing."""
@@ -53,6 +60,12 @@ class LocalTraining:
         for name in ("lr", "proximal"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}={getattr(self, name)!r} has to be a number from 0 up.")
+
+    def weigh(self, client: int, inputs: Tensor, labels: Tensor) -> float:
+        """What the loss of these rows of a client is the mean of."""
+        if self.weight is None or not len(labels):
+            return len(labels)
+        return weighed(f"a batch of client {client}", of_batch(self.weight)(inputs, labels))
 
     def steps(self, examples: int) -> int:
         """The updates that a client with so many examples makes in a round."""
@@ -78,14 +91,17 @@ def alone(
     client: int,
 ) -> tuple[Tensor, float]:
     """Round `number` of one `client`: its weights after it (parameters,), and the mean of its loss
-    over the examples that it saw."""
-    (inputs, labels), model, seen = data, layout.model, 0.0
+    over the examples, or target tokens, that it saw."""
+    (inputs, labels), model, seen, count = data, layout.model, 0.0, 0.0
     layout.write(start)
     anchor = [p.detach().clone() for p in layout.parameters]
     with draws_of(how.seed, "forward", number, client):  # a dropout's are this client's own too
         for epoch in range(how.epochs):
             order = how.order(number, client, epoch, len(labels))
             for rows in order.split(how.batch or len(labels)):
+                share = how.weigh(client, inputs[rows], labels[rows])
+                if not share:
+                    continue
                 with comm.compute("forward"):
                     value = how.loss(model(inputs[rows]), labels[rows])
                 with comm.compute("backward"):
@@ -94,5 +110,34 @@ def alone(
                     for p, w, g in zip(layout.parameters, anchor, gradients, strict=True):
                         if g is not None:
                             p -= how.lr * (how.proximal * (p - w) + g if how.proximal else g)
-                seen += value.item() * len(rows)
-    return layout.read(), seen / (how.epochs * len(labels))
+                seen, count = seen + value.item() * share, count + share
+    return layout.read(), seen / count
+
+
+PARTS = 16  # of a client's rows
+
+
+def check_mean(layout: Layout, how: LocalTraining, clients: Iterable[Data]) -> None:
+    """Raise ValueError where nothing says what the loss is the mean of, and on the data of these
+    `clients` it is not over rows."""
+    plain = how.loss is torch.nn.functional.cross_entropy  # a negative label may be an ignored one
+    data = [each for each in clients if len(each[1]) and not (plain and bool((each[1] >= 0).all()))]
+    if how.weight is not None or not data:
+        return
+    layout, how = copy.deepcopy((layout, how))  # a forward or a loss may leave something there
+    tried: dict[torch.Size, MeanOverRows] = {}
+    with draws_of(how.seed, "check"), torch.no_grad():
+        for inputs, labels in data:
+            for rows in torch.arange(len(labels)).tensor_split(min(PARTS, len(labels) // 2 or 1)):
+                outputs, given, alike = layout.model(inputs[rows]), labels[rows], labels.shape[1:]
+                if not isinstance(outputs, Tensor) or draws(how.loss, outputs, given):
+                    return
+                tried.setdefault(alike, MeanOverRows(how.loss))(outputs, given)
+    for each in tried.values():
+        each.check()
+
+
+def draws(loss: Loss, outputs: Tensor, labels: Tensor) -> bool:
+    """Whether two values of it on the same rows differ: then those on others say nothing."""
+    one, other = (loss(outputs.clone(), labels) for _ in range(2))
+    return not torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)

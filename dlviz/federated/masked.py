@@ -99,17 +99,17 @@ class Secure:
 
 
 class MaskedClients(Clients):
-    """A rank's clients, whose updates the server does not see. Raises ValueError where one has more
-    examples than may be summed."""
+    """A rank's clients, whose updates the server does not see. Raises ValueError where one weighs
+    more than may be summed."""
 
     def __init__(self, secure: Secure, *others: Any):
         super().__init__(*others)
         self.secure = secure
-        for k, (_, labels) in self.data.items():
-            if len(labels) > secure.clip:
+        for k, count in self.counts.items():
+            if count > secure.clip:
                 raise ValueError(
-                    f"client {k} has {len(labels)} examples, and clip={secure.clip:g} bounds how "
-                    f"much it counts: use clip={len(labels)} or more."
+                    f"client {k} weighs {count:g}, and clip={secure.clip:g} bounds how much it "
+                    f"counts: use clip={count:g} or more."
                 )
 
     def examples(self, client: int) -> int:
@@ -130,7 +130,7 @@ class MaskedClients(Clients):
         for k, update in updates.items():
             comm.recv(word, 0, PLACE)  # sent in this order
             if place := int(word[0]):
-                weight = update.new_tensor([super().examples(k)])
+                weight = update.new_tensor([self.counts[k]])
                 vectors[place] = torch.cat([weight * update, weight])
         if vectors:
             terms = self.secure.terms(update, int(word[1]))

@@ -23,12 +23,13 @@ PHASES = ("1 selection", "2 weights out", "3 local training", "4 updates back", 
 
 
 class Answer(NamedTuple):
-    """What goes with an update. `computed`: the examples that its training took, each time that it
-    took one; `loss` is their mean."""
+    """What goes with an update. `weight`: how many examples, or target tokens, its loss is the mean
+    of; `computed`: the examples that its training took, each time that it took one; `loss` is the
+    mean over these."""
 
     number: int  # of the round for which the client was asked
     client: int
-    examples: int
+    weight: float
     computed: int
     loss: float
 
@@ -37,8 +38,8 @@ class Answer(NamedTuple):
 
     @classmethod
     def unpacked(cls, word: torch.Tensor) -> Answer:
-        number, client, examples, computed, loss = word.tolist()
-        return cls(int(number), int(client), int(examples), int(computed), loss)
+        number, client, weight, computed, loss = word.tolist()
+        return cls(int(number), int(client), weight, int(computed), loss)
 
 
 def fault_of(answer: Answer, row: torch.Tensor, form: torch.Tensor) -> str:
@@ -50,7 +51,7 @@ def fault_of(answer: Answer, row: torch.Tensor, form: torch.Tensor) -> str:
         )
     if not row.isfinite().all():
         return "sent NaN or Inf"
-    return "" if answer.examples > 0 else f"says that it has {answer.examples} examples"
+    return "" if answer.weight > 0 else f"says that it weighs {answer.weight:g}"
 
 
 def home(client: int, ranks: int) -> int:

@@ -25,7 +25,7 @@ class Round(NamedTuple):
     taken: list[int]  # late in a round before; their updates came now, and count
     dropped: list[int]  # late in a round before; their updates came now and were thrown away
     nbytes: int  # of weights and updates
-    loss: float  # of the answers, mean over their examples; nan without one
+    loss: float  # of the answers, mean over their examples, or by `weight`; nan without one
     unchanged: str  # why the weights stayed as they were; "" where they have moved
     seconds: float  # from its begin to the new weights, by the run's clock
     modelled: bool  # whether `seconds`, and who was late, are a model's (arrivals.py)
@@ -67,8 +67,8 @@ class Open:
 
     def closed(self, unchanged: str, seconds: float, modelled: bool) -> Round:
         """The round's record."""
-        told = [(answer.loss, answer.examples) for _, (answer, _) in sorted(self.answers.items())]
-        losses, examples = torch.tensor(told, dtype=torch.float64).view(-1, 2).unbind(1)
+        told = [(answer.loss, answer.weight) for _, (answer, _) in sorted(self.answers.items())]
+        losses, weights = torch.tensor(told, dtype=torch.float64).view(-1, 2).unbind(1)
         return Round(
             number=self.number,
             selected=self.selected,
@@ -79,7 +79,7 @@ class Open:
             taken=sorted(self.taken),
             dropped=sorted(self.dropped),
             nbytes=self.nbytes,
-            loss=weighted_mean(losses, examples).item() if told else float("nan"),
+            loss=weighted_mean(losses, weights).item() if told else float("nan"),
             unchanged=unchanged,
             seconds=seconds,
             modelled=modelled,

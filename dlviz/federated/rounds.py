@@ -33,12 +33,13 @@ from dlviz.federated.aggregation import Combine, ServerRule, ServerUpdate, weigh
 from dlviz.federated.arrivals import Arrivals, ModelledClock
 from dlviz.federated.client import Clients, Outgoing, take_part
 from dlviz.federated.homecoming import send_home
-from dlviz.federated.local import Data, LocalTraining, Loss
+from dlviz.federated.local import Data, LocalTraining
 from dlviz.federated.privacy import Private
 from dlviz.federated.record import Round
 from dlviz.federated.selection import Selection, generator
 from dlviz.federated.server import Server
 from dlviz.federated.weights import Layout
+from dlviz.models.mean_of import Loss, Weight, weight_of
 
 if TYPE_CHECKING:
     from dlviz.federated.masked import Secure
@@ -57,6 +58,7 @@ def train(
     batch: int | None = None,
     lr: float = 0.1,
     loss: Loss = nn.functional.cross_entropy,
+    weight: Weight | None = None,
     seed: int = 0,
     proximal: float = 0.0,
     server_momentum: float = 0.0,
@@ -78,7 +80,8 @@ def train(
 ) -> dict[str, Any]:
     """Train `model` in so many `rounds`; every rank calls it, and uses its own clients' data alone.
 
-    clients: inputs (n_k, ...) and labels (n_k, ...) of each. loss(outputs, labels) is a mean.
+    clients: inputs (n_k, ...) and labels (n_k, ...) of each. loss(outputs, labels) is a mean over
+        rows, or over what weight(inputs, labels) says, target tokens for one (local.py).
     fraction, selection, available, spare: whom a round asks (selection.py).
     epochs, batch, lr, proximal: what a client does (local.py); batch=None is its whole data.
     server_momentum, server_lr, server_rule, combine: what the server makes of it (aggregation.py);
@@ -106,7 +109,7 @@ def train(
         given = {"combine": combine is not weighted_mean, "secure": secure, "spare": spare}
         private.check(selection, fraction, len(clients), given | {"late_weight": late_weight})
         combine = private.combine(fraction, len(clients), generator(seed, "noise"))
-    how = LocalTraining(epochs, batch, lr, loss, proximal, seed)
+    how = LocalTraining(epochs, batch, lr, loss, proximal, seed, weight or weight_of(loss))
     layout = Layout(model.to(comm.device))  # the model as one row (parameters,)
     update = ServerUpdate(combine, server_momentum, server_lr, server_rule, layout.trained)
     if secure is not None:
@@ -119,9 +122,7 @@ def train(
         return {"state": {}, "rounds": []}  # the trained model is the server's
     parts = comm, layout.read(), len(clients), select, update
     server = Server(*parts) if secure is None else secure.server(*parts)
-    if arrivals is not None:
-        arrivals.check(len(clients))
-    clock = None if arrivals is None else ModelledClock(arrivals, how.steps)
+    clock = None if arrivals is None else ModelledClock(arrivals, how.steps, server.ranks.sizes)
     server.expect(fp16, deadline, late_weight, clock)  # matches the SIZES of `take_part`
     records = serve(server, rounds, layout, evaluate, private)
     layout.write(server.weights)

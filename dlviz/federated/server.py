@@ -143,7 +143,7 @@ class Server:
         rows = [row.to(self.weights.dtype) for _, row in came]  # from fp16 to what is summed
         share = [1.0 if answer.number == now.number else self.late_weight for answer, _ in came]
         weights = torch.tensor(
-            [w * answer.examples for w, (answer, _) in zip(share, came, strict=True)],
+            [w * answer.weight for w, (answer, _) in zip(share, came, strict=True)],
             dtype=torch.float64,
         )
         # Under Poisson nobody may come, and noise that is left out then would say so.

@@ -21,12 +21,12 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.models.mean_of import in_step
 from dlviz.parallel.accumulation import Accumulation
 from dlviz.parallel.batch_norm import weigh_norms
 from dlviz.parallel.buckets import Bucket, cut
 from dlviz.parallel.hooks import at_end_of_backward, no_graph, tensors_in, writes_gradients
 from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.mean_of import in_step
 from dlviz.parallel.replicas import differing, start_alike, take
 from dlviz.parallel.shards import (
     Batches,

@@ -10,7 +10,6 @@ An average of the averages is another number wherever the weights differ.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -19,10 +18,10 @@ from torch import nn
 
 from dlviz import collectives
 from dlviz.cluster import Comm
+from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed
 from dlviz.parallel.batch_norm import weigh_norms
 from dlviz.parallel.hooks import tensors_in
 from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.mean_of import Loss, MeanOverRows, Weight, of_batch
 from dlviz.parallel.prices import update_seconds
 from dlviz.parallel.replicas import start_alike
 from dlviz.parallel.update_rules import Rule, as_rule
@@ -45,17 +44,6 @@ def rows(*inputs: Any, **keywords: Any) -> int:
 def weigh(comm: Comm, weight: Weight, *inputs: Any, **keywords: Any) -> float:
     """What this rank's loss is the mean of. Raises ValueError for less than nothing."""
     return weighed(f"the shard of rank {comm.rank}", weight(*inputs, **keywords))
-
-
-def weighed(what: str, share: float | torch.Tensor) -> float:
-    """`share` as a number. Raises ValueError where `what` weighs less than nothing."""
-    share = float(share)
-    if not (share >= 0 and math.isfinite(share)):
-        raise ValueError(
-            f"{what} weighs {share:g}: weight= has to give how many examples, or target tokens, "
-            "its loss is the mean of, 0 or more."
-        )
-    return share
 
 
 def no_mean() -> NoReturn:

@@ -277,5 +277,5 @@ def test_it_is_refused_on_every_rank_before_the_run():
 
     assert dlviz.launch(worker, 3).results == [["fp16", "late_weight", "combine"]] * 3
     options = {"rounds": 1, "secure": Secure(2, 20.0)}
-    with pytest.raises(dlviz.RankError, match="client . has .* examples, and clip=20 bounds how"):
+    with pytest.raises(dlviz.RankError, match="client . weighs .*, and clip=20 bounds how"):
         dlviz.launch(train, 3, args=(model(), dealt(2)), kwargs=options)

@@ -8,8 +8,8 @@ from torch.nn import functional
 
 import dlviz
 from dlviz import schedules
+from dlviz.models.mean_of import MeanOverRows
 from dlviz.parallel import data, hybrid
-from dlviz.parallel.mean_of import MeanOverRows
 from dlviz.parallel.pipeline import gpipe_by_hand, train_step
 
 CLASSES, TOKENS = 3, 4

@@ -24,11 +24,10 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.models.dropout import Dropout
-from dlviz.models.language import ignored_by
+from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed, weight_of
 from dlviz.parallel.hooks import Hook
 from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.mean_of import Loss, MeanOverRows, Weight, of_batch
-from dlviz.parallel.shards import no_mean, rows, weighed
+from dlviz.parallel.shards import no_mean, rows
 
 
 class Replica:
@@ -48,9 +47,8 @@ class Replica:
     ):
         inputs, targets = (part.to(axis.device) for part in batch)
         mine = torch.arange(len(inputs), device=axis.device).tensor_split(axis.size)[axis.rank]
-        self._weigh, by_rows = of_batch(weight), weight is rows and ignored_by(whole) is None
-        if weight is rows:
-            self._weigh = weight_of(whole)
+        of_loss = weight_of(whole) if weight is rows else None
+        self._weigh, by_rows = of_batch(of_loss or weight), weight is rows and of_loss is None
         if not weighed("the batch", self._weigh(inputs, targets)):
             no_mean()
         self._tried = MeanOverRows(loss) if by_rows else None
@@ -102,11 +100,3 @@ class DropoutPlaces:
         for drop in drops:
             drop.step = self._step
             drop.row = replica.first + action.microbatch * replica.rows
-
-
-def weight_of(loss: Loss) -> Weight:
-    """What the mean that is `loss` is over: target tokens, or rows."""
-    ignored = ignored_by(loss)
-    if ignored is None:
-        return rows
-    return lambda inputs, targets: (targets != ignored).sum()

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.mean_of import Loss, Weight
+from dlviz.models.mean_of import Loss, Weight
 from dlviz.parallel.pipeline.microbatches import Microbatches
 from dlviz.parallel.shards import rows
 

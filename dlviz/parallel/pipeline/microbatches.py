@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import torch
 
-from dlviz.parallel.mean_of import Loss, MeanOverRows, Weight, of_batch
-from dlviz.parallel.shards import no_mean, rows, weighed
+from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed
+from dlviz.parallel.shards import no_mean, rows
 
 
 class Microbatches:

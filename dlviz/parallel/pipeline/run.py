@@ -28,8 +28,8 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.cluster.warm import rehearsed
+from dlviz.models.mean_of import Loss, Weight
 from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.mean_of import Loss, Weight
 from dlviz.parallel.pipeline.actions import Math, at_once, by_layers
 from dlviz.parallel.pipeline.checks import check_output, checked, no_update, pieces_of
 from dlviz.parallel.pipeline.microbatches import Microbatches

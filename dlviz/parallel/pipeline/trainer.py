@@ -10,7 +10,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.counts import check_counts
-from dlviz.parallel.mean_of import Loss, Weight
+from dlviz.models.mean_of import Loss, Weight
 from dlviz.parallel.pipeline.run import train_step
 from dlviz.parallel.pipeline.shapes import Shapes
 from dlviz.parallel.shards import rows

@@ -9,11 +9,14 @@ tried on two parts at once: over rows, it is then the mean of the two.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any
 
 import torch
+
+from dlviz.models.language import ignored_by
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Weight = Callable[..., float | torch.Tensor]
@@ -28,6 +31,24 @@ def of_batch(weight: Weight) -> Callable[[Any, Any], float | torch.Tensor]:
     positional = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     needed = [p for p in parameters if p.kind in positional and p.default is Parameter.empty]
     return weight if len(needed) > 1 else lambda inputs, labels: weight(inputs)
+
+
+def weighed(what: str, share: float | torch.Tensor) -> float:
+    """`share` as a number. Raises ValueError where `what` weighs less than nothing."""
+    share = float(share)
+    if not (share >= 0 and math.isfinite(share)):
+        raise ValueError(
+            f"{what} weighs {share:g}: weight= has to give how many examples, or target tokens, "
+            "its loss is the mean of, 0 or more."
+        )
+    return share
+
+
+def weight_of(loss: Loss) -> Weight | None:
+    """What `loss` itself says that it is the mean of: the targets of a `token_loss`; None of
+    another."""
+    ignored = ignored_by(loss)
+    return None if ignored is None else lambda inputs, targets: (targets != ignored).sum()
 
 
 def in_step(weight: Weight) -> tuple[Weight, Weight]:
