@@ -23,7 +23,8 @@ def clients():
     for counts in COUNTS:
         x = torch.randn(len(counts), 5, generator=draw, dtype=torch.float64)
         y = torch.randint(0, CLASSES, (len(counts), TOKENS), generator=draw)
-        found.append((x, y.masked_fill(torch.arange(TOKENS) >= torch.tensor(counts)[:, None], -100)))
+        padding = torch.arange(TOKENS) >= torch.tensor(counts)[:, None]
+        found.append((x, y.masked_fill(padding, -100)))
     return found
 
 
