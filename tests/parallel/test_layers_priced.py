@@ -307,10 +307,11 @@ def test_shards_cost_by_their_examples_and_an_update_by_its_bytes():
 
 def simulated(machine, batch):
     """The same step played by the simulator, a bucket for each layer, which bears three floats
-    more: whether its weight was used, whether others are trained now, and by how many examples."""
+    more: whether its weight was used, whether others are trained now, and by how many examples; of
+    two halves one has one float more, and both take as long."""
     flops = [2 * a * b * batch / 1e9 for a, b in SHAPES]
     layers = [
-        Layer(str(i), flops[i], flops[i] * (2 if i else 1), 4 * (a * b + 3))
+        Layer(str(i), flops[i], flops[i] * (2 if i else 1), 4 * (a * b + 4))
         for i, (a, b) in enumerate(SHAPES)
     ]
     return data_parallel(layers, machine, bucket_bytes=1, update=3 * 4 * WEIGHTS / 1e9)
@@ -318,7 +319,7 @@ def simulated(machine, batch):
 
 @pytest.mark.parametrize("factors", [None, [1, 3], [Chance(0.4, 4, seed=3)] * 2])
 def test_a_paced_step_of_ddp_takes_what_the_simulator_says(factors):
-    """To the last operation, in device time; slow ranks too. (Each bucket halves evenly.)"""
+    """To the last operation, in device time; slow ranks too."""
     batch, ranks = 300, 2
     machine = classroom(ranks, step=None, link=Link(2e-3, 1e8), factors=factors)
     run = dlviz.launch(work, ranks=ranks, machine=machine, args=(batch, "ddp", 1, 0.0, False))

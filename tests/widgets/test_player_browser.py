@@ -296,7 +296,7 @@ def test_every_button_does_what_its_name_says_and_none_does_nothing(play, trace)
         "predict mode: say which chunk moves next": (lambda now: now["predicting"], "p"),
         "save this round as an SVG file": (lambda now: True, ""),
         "show tables in place of the pictures": (lambda now: now["tables"], "t"),
-        "theme: page; press for light": (lambda now: now["theme"] == "light", ""),
+        "theme: system; press for light": (lambda now: now["theme"] == "light", ""),
         "keys ?": (lambda now: now["help"], "Escape"),
     }
     buttons = player.at(".dlv-toolbar button")

@@ -101,7 +101,7 @@ def test_a_saved_page_follows_the_system_and_asks_for_nothing_that_takes_a_kerne
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made", EXPLORERS)
+@pytest.mark.parametrize("made", [name for name in EXPLORERS if name != "ScheduleLevels"])
 def test_an_explorer_saves_and_prints_what_its_page_shows(opened, made):
     page = opened(made)
     marks, words, canvases = page.locator(".dlv").first.evaluate(SEEN)

@@ -112,7 +112,7 @@ def test_every_control_changes_both_views_of_a_widget_by_the_kernels_numbers(bro
     shown.enter("compute, ms", "no time")
     page.wait_for_function("() => document.querySelector('.other .dlv-trouble').textContent")
     for trouble in page.locator(".dlv-trouble").all():
-        assert "compute='no time' is no number" in trouble.inner_text()
+        assert "compute = “no time” is no number" in trouble.inner_text()
     page.close()
     assert not faults
 

@@ -82,7 +82,9 @@ function detailsOf(own) {
   shown.paints(["chosen", "sides", "data"], () => {
     const { chosen, sides, data } = shown.now;
     frame.root.dataset.chosen = chosen.name || (chosen.hole >= 0 ? "idle" : "");
-    if (chosen.side < 0) return refill(details, [runDetails(data) || HINT], frame.root);
+    const ran = runDetails(data);
+    details.dataset.run = String(Boolean(ran)); // keeps its lines free, so that selecting moves nothing
+    if (chosen.side < 0) return refill(details, [ran || HINT], frame.root);
     const [title, ...lines] = own.choosing.lines();
     const side = sides[chosen.side];
     const to = chosen.span >= 0 ? causeOf(side, chosen.span) : causeOf(side, side.holes[chosen.hole].next, true);
