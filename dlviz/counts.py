@@ -19,15 +19,14 @@ def check_counts(least: int = 1, whose: str = "", /, **values: Any) -> None:
     """Raise ValueError for a value that is no whole number, or below `least`."""
     for name, value in values.items():
         if value is not None and not _counts(value, least):
-            raise ValueError(
-                f"{whose}{name}={value!r} has to be a whole number, {least} or more."
-            )
+            raise ValueError(f"{whose}{name}={value!r} has to be a whole number, {least} or more.")
 
 
 def check_amounts(whose: str = "", /, **values: Any) -> None:
     """Raise ValueError for a value that is no finite number from 0 up, or holds one that is not."""
     for name, value in values.items():
         several = isinstance(value, Iterable) and not isinstance(value, str)
+        several = several and getattr(value, "ndim", 1) > 0  # a tensor may be one number
         if value is not None and not all(map(_is_amount, value if several else [value])):
             raise ValueError(f"{whose}{name}={value!r} has to be a finite number, 0 or more.")
 

@@ -8,16 +8,20 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import dlviz
-from dlviz import collectives, datasets, metrics, models, schedules, sim
-from dlviz.analysis import contributions
-from dlviz.federated import accountant, inversion, partition, privacy, sizes
+from dlviz import collectives, datasets, metrics, models, schedules, sim, viz, widgets
+from dlviz.analysis import contributions, descent
+from dlviz.cluster import launch, measure_link
+from dlviz.federated import accountant, attacks, inversion, partition, privacy, robust, sizes
 from dlviz.federated.local import LocalTraining
 from dlviz.federated.masked import Secure
+from dlviz.federated.record import Round
+from dlviz.federated.secure import shares
 from dlviz.machine import Link, Topology, classroom
 from dlviz.models.train import largest_curvature
 from dlviz.parallel import (
@@ -28,6 +32,7 @@ from dlviz.parallel import (
     hybrid,
     local_sgd,
     pipeline,
+    tensor,
     update_rules,
 )
 from dlviz.patterns import elements_sent
@@ -37,7 +42,8 @@ PACKAGES = (
     "federated.sizes", "federated.accountant", "federated.inversion", "machine", "metrics",
     "models", "parallel", "parallel.data", "parallel.easgd", "parallel.gossip", "parallel.hybrid",
     "parallel.local_sgd", "parallel.pipeline", "parallel.update_rules", "patterns", "schedules",
-    "sim", "trace",
+    "sim", "trace", "analysis.contributions", "analysis.descent", "federated.attacks",
+    "federated.robust", "federated.secure", "parallel.hogwild", "parallel.tensor", "viz", "widgets",
 )  # fmt: skip
 COUNTS = {
     "ranks", "workers", "clients", "rounds", "microbatches", "steps", "nbytes", "stages", "chunks",
@@ -45,7 +51,8 @@ COUNTS = {
     "nodes", "ranks_per_node", "radix", "tensor", "itemsize", "servers", "backups", "every",
     "times", "repeats", "buckets", "bucket_bytes", "examples", "width", "window", "classes",
     "per_client", "starts", "dp", "pp", "tp", "inputs", "outputs", "kv_heads", "size", "count",
-    "m", "k", "n", "bits", "threshold",
+    "m", "k", "n", "bits", "threshold", "over", "max_spans", "max_frames", "attackers", "inner",
+    "widest", "node",
 }  # fmt: skip
 
 LINK, MACHINE = Link(1e-5, 1e9), classroom(4)
@@ -54,6 +61,15 @@ DRAW = torch.Generator().manual_seed(0)
 SHAPE = {"layers": 2, "hidden": 8, "heads": 2, "vocabulary": 16, "sequence": 8}
 NET = nn.Linear(2, 2)
 DATA = torch.ones(6, 2), torch.zeros(6, dtype=torch.int64)
+
+TRAINED = sim.strategy("gossip", [sim.Layer("one", 1.0, 1.0, 4)], batches=2, machine=MACHINE)
+CURVES = {"one": (TRAINED, [1.0, 0.5])}
+RING = sim.collective("ring", 4, 64, MACHINE)
+ROUND = Round(0, [0], [0], [], [], {}, [], [], 8, 1.0, "", 1.0, False)
+
+def on_time(comm):
+    """What takes no time."""
+
 
 # Of each function a call that is right, and the counts in it.
 CALLS: dict[Callable[..., Any], dict[str, Any]] = {
@@ -152,20 +168,73 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     },
 }  # fmt: skip
 
+CALLS |= {
+    attacks.flip_labels: {"labels": LABELS, "classes": 4},
+    **dict.fromkeys(
+        (robust.trimmed_mean, robust.krum, robust.multi_krum),
+        {"updates": torch.eye(5), "weights": torch.ones(5), "attackers": 1},
+    ),
+    shares.share: {"secret": 5, "n": 3, "k": 2},
+    schedules.needs: {"action": schedules.Action(0, "F", 0), "stages": 2},
+    gossip.check_topology: {"ranks": 4, "topology": "ring"},
+    launch: {"worker": on_time, "ranks": 1},
+    measure_link: {"repeats": 1},
+    models.MLP: {"widths": (2, 2)},
+    sim.data_parallel: {
+        "layers": [sim.Layer("one", 1.0, 1.0, 4)], "machine": MACHINE, "bucket_bytes": 8,
+    },
+    contributions.decode: {"array": np.zeros(4), "ranks": 4},
+    contributions.origins: {"array": np.zeros(4), "ranks": 4},
+    contributions.plain: {"array": np.zeros(4), "ranks": 4},
+    descent.running_mean: {"values": np.ones(4), "over": 2},
+    descent.to_target: {
+        "trace": TRAINED, "losses": [1.0, 0.5], "target": 0.8, "examples": 8, "over": 1,
+        "clock": "device",
+    },
+    viz.spectrum_table: {
+        "curves": CURVES, "target": 0.8, "examples": 8, "over": 1, "clock": "device",
+    },
+    viz.spectrum: {
+        "table": viz.spectrum_table(CURVES, target=0.8, examples=8, over=1, clock="device"),
+        "target": 0.8, "over": 1,
+    },
+    viz.losses: {"curves": CURVES, "over": 1, "clock": "device"},
+    viz.participation: {"rounds": [ROUND], "clients": 2},
+    viz.costs: {"nbytes": [8, 16], "seconds": {"ring": [1.0, 2.0]}, "ranks": 4},
+    viz.cost_map: {"price": lambda *shape: float(sum(shape[1:])), "widest": 4},
+    viz.timeline: {"trace": TRAINED, "max_spans": 3},
+    viz.messages: {"trace": RING, "max_frames": 2},
+    widgets.Timeline: {"trace": TRAINED, "max_spans": 3},
+    widgets.CollectiveExplorer: {"ranks": 4, "nbytes": 100},
+    widgets.MeshExplorer: {"dp": 2, "pp": 2, "tp": 2, "nodes": 2},
+    widgets.PlanExplorer: {"devices": 8, "batch": 16, "node": 4},
+    widgets.ScheduleExplorer: {
+        "schedule": "interleaved", "ranks": 2, "microbatches": 4, "chunks": 2,
+    },
+    widgets.TensorExplorer: {"ranks": 4, "batch": 8, "inputs": 16, "outputs": 16},
+}  # fmt: skip
+
 # Where a count may be 0, and where an amount need not be whole.
 ZERO = {
     (datasets.batches, "steps"), (models.train, "steps"), (update_rules.descend, "steps"),
     (accountant.epsilon, "steps"), (privacy.poisson, "clients"), (sim.collective, "nbytes"),
+    (robust.trimmed_mean, "attackers"), (robust.krum, "attackers"),
+    (robust.multi_krum, "attackers"), (descent.to_target, "examples"),
+    (viz.spectrum_table, "examples"),
 }  # fmt: skip
 AMOUNTS = {
     metrics.bus_bandwidth, metrics.algorithm_bandwidth, sim.collective_seconds,
-    sim.data_parallel_seconds, sim.scaling_curves, Link.seconds,
+    sim.data_parallel_seconds, sim.scaling_curves, Link.seconds, sim.data_parallel,
+    descent.to_target, viz.spectrum_table,
 }  # fmt: skip
 
 # What takes ranks, a Trace or another's sizes: refused where those are tested.
 ELSEWHERE = {
-    "DDP", "Layer", "Topology", "Wait", "average", "average_gradients", "check", "check_topology",
-    "data_parallel", "launch", "measure_link", "needs", "train", "trials",
+    "cluster.stuck.waits.Wait", "collectives.trials", "federated.partition.check",
+    "federated.rounds.train", "federated.secure.aggregate.secure_sum", "machine.topology.Topology",
+    "parallel.data.train", "parallel.ddp.DDP", "parallel.hogwild.increments",
+    "parallel.hybrid.trainer.train", "parallel.local_sgd.average", "parallel.local_sgd.train",
+    "parallel.naive.average_gradients", "parallel.pipeline.trainer.train",
 }  # fmt: skip
 
 
@@ -183,39 +252,87 @@ def public() -> Iterator[tuple[str, Callable[..., Any], list[str]]]:
             kinds = "int", "float", "int | None", "float | None"
             counts = [p.name for p in taken if p.name in COUNTS and p.annotation in kinds]
             if counts:
-                yield name, offered, counts
+                yield f"{offered.__module__}.{offered.__qualname__}"[6:], offered, counts
 
 
 def test_every_public_function_that_takes_a_count_is_tried_here_or_named():
-    for name, offered, counts in public():
-        called = CALLS.get(offered, {})
-        assert called or name in ELSEWHERE, f"{offered.__module__}.{name} takes {counts}"
+    offers = {name: (offered, counts) for name, offered, counts in public()}
+    tried = {name: offered in {**CALLS, **LAYERS} for name, (offered, _) in offers.items()}
+    found = {name for name in offers if not tried[name]}
+    assert found == ELSEWHERE, {name: offers[name][1] for name in found if name in offers}
 
 
-TRIED = [
-    (function, name, value)
-    for function, call in CALLS.items()
-    for name in sorted(call.keys() & COUNTS)
-    if isinstance(call[name], int)
-    for value in (0, -1, 1.5, True, math.nan)
-    if not (value == 0 and ((function, name) in ZERO or name == "nbytes"))
-    if not (value == 1.5 and name == "nbytes" and function in AMOUNTS)
-]
+def refused(function, name, value, call=None):
+    """Whether `function` says in one sentence that this is no count, or what it does instead."""
+    try:
+        function(**(call or CALLS[function]) | {name: value})
+    except ValueError as error:
+        said = str(error)
+        told = name in said and repr(value) in said and said.endswith(".") and "\n" not in said
+        return told or said
+    except Exception as error:
+        return repr(error)
+    return "is taken"
 
 
-@pytest.mark.parametrize(
-    ("function", "name", "value"), TRIED, ids=[f"{f.__qualname__}-{n}-{v}" for f, n, v in TRIED]
-)
-def test_what_is_no_count_is_refused_in_one_sentence(function, name, value):
-    with pytest.raises(ValueError) as error:
-        function(**CALLS[function] | {name: value})
-    said = str(error.value)
-    assert name in said and repr(value) in said and said.endswith(".") and "\n" not in said
+def tried(function):
+    """The counts of its call, each with what is none."""
+    for name in sorted(CALLS[function].keys() & COUNTS):
+        if isinstance(CALLS[function][name], int):
+            zero = (function, name) in ZERO or name in ("nbytes", "step")
+            values = (-1, True, math.nan) if zero else (0, -1, True, math.nan)
+            yield from ((name, value) for value in values)
+            if name not in ("nbytes", "bucket_bytes", "examples") or function not in AMOUNTS:
+                yield name, 1.5
+
+
+@pytest.mark.parametrize("function", CALLS, ids=lambda function: function.__qualname__)
+def test_what_is_no_count_is_refused_in_one_sentence(function):
+    found = {each: refused(function, *each) for each in tried(function)}
+    assert {each: said for each, said in found.items() if said is not True} == {}
 
 
 @pytest.mark.parametrize("function", CALLS, ids=lambda function: function.__qualname__)
 def test_the_same_call_without_nonsense_is_taken(function):
     function(**CALLS[function])
+
+
+# What a rank makes a layer of.
+LAYERS: dict[Callable[..., Any], dict[str, int]] = {
+    tensor.ColumnParallelLinear: {"inputs": 2, "outputs": 2},
+    tensor.RowParallelLinear: {"inputs": 2, "outputs": 2},
+    tensor.NaiveMLP: {"hidden": 2, "inner": 2},
+    tensor.ParallelMLP: {"hidden": 2, "inner": 2},
+    tensor.ParallelAttention: {"hidden": 4, "heads": 2, "kv_heads": 2},
+    tensor.VocabularyParallelEmbedding: {"vocabulary": 2, "hidden": 2},
+    tensor.ParallelTransformer: SHAPE | {"kv_heads": 2},
+}
+
+
+def layers_on_a_rank(comm):
+    """What they say of counts that are none."""
+    return {
+        (layer.__qualname__, name, value): refused(layer, name, value, {"comm": comm} | sizes)
+        for layer, sizes in LAYERS.items()
+        for name in sizes
+        for value in (0, -1, 1.5, True, math.nan)
+    }
+
+
+def test_layers_that_are_cut_refuse_them():
+    found = dlviz.launch(layers_on_a_rank, 1).results[0]
+    assert {each: said for each, said in found.items() if said is not True} == {}
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, True, math.nan])
+def test_a_step_that_is_none_is_refused(step):
+    """-1 is what a span of no step bears."""
+    for draw in (viz.timeline, viz.messages, widgets.Timeline, widgets.MessagePlayer):
+        with pytest.raises(ValueError, match=f"step={step!r} has to be a whole number, 0 or more"):
+            draw(RING, step=step)
+
+
+AMOUNTS_OF_A_RANK = "times", "bucket_bytes", "examples"  # 0 or 1.5 may do
 
 
 def on_a_rank(comm):
@@ -233,10 +350,11 @@ def on_a_rank(comm):
         "microbatches": lambda n: hybrid.train(comm, [net], batches, **mesh | {"microbatches": n}),
         "dp": lambda n: hybrid.train(comm, [net], batches, **mesh | {"dp": n}),
         "bucket_bytes": lambda n: data.train(comm, net, batches, bucket_bytes=n),
+        "examples": lambda n: data.average_gradients(comm, net, n),
     }
     said = {}
     for name, call in calls.items():
-        for value in (-1, math.nan) if name in ("times", "bucket_bytes") else (0, 1.5, True):
+        for value in (-1, math.nan) if name in AMOUNTS_OF_A_RANK else (0, 1.5, True):
             with pytest.raises(ValueError) as error:
                 call(value)
             said[name, value] = str(error.value)

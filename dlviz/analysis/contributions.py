@@ -78,6 +78,7 @@ def origins(array: np.ndarray, ranks: int) -> np.ndarray:
     place; -1 where there is none, where there are several, in types without marks, and in an array
     of more than 37 cells, which do not all have marks of their own.
     """
+    check_counts(ranks=ranks)
     array = np.asarray(array).reshape(-1)
     if array.dtype != np.float64 or len(array) > MARKED or not 1 <= ranks <= MAX_RANKS:
         return np.full(len(array), UNKNOWN)
@@ -99,6 +100,7 @@ def origins(array: np.ndarray, ranks: int) -> np.ndarray:
 
 def plain(array: np.ndarray, ranks: int) -> np.ndarray:
     """Contents as they are shown: without the fraction, where it is as small as marks are."""
+    check_counts(ranks=ranks)
     if array.dtype.kind != "f":
         return array
     _, marks, room = _code(ranks)

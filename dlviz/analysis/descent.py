@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dlviz.analysis.columns import times_of
+from dlviz.counts import check_amounts, check_counts
 from dlviz.trace import Table, Trace
 
 OVER = 16  # batches of a running mean
@@ -53,6 +54,7 @@ def running_mean(values: np.ndarray, over: int = OVER) -> np.ndarray:
     """The mean of each value and the over-1 before it; NaN where there are not as many."""
     if not (isinstance(over, int) and over >= 1):
         raise ValueError(f"over={over!r} is no number of batches to take a mean over: use 1 up.")
+    check_counts(over=over)
     mean = np.full(len(values), np.nan)
     if len(values) >= over:
         mean[over - 1 :] = np.lib.stride_tricks.sliding_window_view(values, over).mean(axis=1)
@@ -74,6 +76,7 @@ def to_target(
     batches left: where a slow worker ends alone, the rest of its run does not count. Raises
     ValueError as `descent`.
     """
+    check_amounts(examples=examples)
     table = descent(trace, losses, clock)
     sizes = np.broadcast_to(np.asarray(examples, dtype=np.float64), len(losses))[table.step]
     through = np.cumsum(sizes)

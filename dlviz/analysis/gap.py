@@ -14,6 +14,7 @@ import numpy as np
 from dlviz.analysis.clocks import clock_of, span_times
 from dlviz.analysis.columns import COMPUTE
 from dlviz.analysis.path import critical_path
+from dlviz.counts import check_counts
 from dlviz.trace import Table, Trace
 
 
@@ -97,6 +98,7 @@ def step_of(trace: Trace, step: int | None, clock: str, name: str) -> int | None
     ValueError."""
     known = np.unique(trace.only(kind=COMPUTE).spans.step)
     if step is not None:
+        check_counts(0, step=step)
         if step not in known.tolist():
             steps = ", ".join(map(str, known[known >= 0].tolist())) or "none"
             raise ValueError(f"step={step!r} has no action in {name}: it has {steps}.")

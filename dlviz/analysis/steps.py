@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlviz.analysis.columns import times_of
+from dlviz.counts import check_counts
 from dlviz.trace import Trace
 
 
@@ -61,6 +62,7 @@ def spans_in(trace: Trace, step: int | None) -> np.ndarray:
     """The rows of the spans of `step`, of all spans where it is None. ValueError if it has none."""
     if step is None:
         return np.arange(len(trace.spans))
+    check_counts(0, step=step)  # -1 is that of a span of none
     rows = np.flatnonzero(trace.spans.step == step)
     if not len(rows):
         known = trace.spans.step[trace.spans.step >= 0]
@@ -77,6 +79,7 @@ def messages_in(trace: Trace, step: int | None) -> np.ndarray:
     """
     if step is None:
         return np.arange(len(trace.messages))
+    check_counts(0, step=step)
     spans, of = trace.spans, trace.messages.step.copy()
     carriers = (spans.flow >= 0) & (spans.step >= 0)
     of[spans.flow[carriers]] = spans.step[carriers]

@@ -33,7 +33,7 @@ def trim(
     inputs: torch.Tensor, targets: torch.Tensor, ignore_index: int = -100
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A batch of padded text without the columns after the last in which a target (B, n) is not
-    `ignore_index`, views."""
+    `ignore_index`, by default torch's, views."""
     learnt = (targets != ignore_index).any(0).nonzero()
     longest = int(learnt.max()) + 1 if len(learnt) else 0
     return inputs[:, :longest], targets[:, :longest]

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import torch
 
+from dlviz.counts import check_counts
+
 Tensor = torch.Tensor
 
 
@@ -27,6 +29,7 @@ def flip_labels(labels: Tensor, classes: int) -> Tensor:
 
     Raises ValueError for a label that is none of 0 to classes - 1.
     """
+    check_counts(classes=classes)
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
         raise ValueError(
             f"the labels reach from {int(labels.min())} to {int(labels.max())}, outside 0 to "

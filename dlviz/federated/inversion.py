@@ -114,6 +114,7 @@ def match(
     (parameters,), received - sent, in the order of `model.parameters()`. The server itself asked
     for `epochs` steps of SGD at rate `lr` on the cross-entropy of the whole local batch, and n came
     as the client's weight. Of one epoch `lr` does not matter.
+    The pixels are taken to be 0 to 1, as those of `datasets.digits`.
     From noise, Adam moves the images against the signs of the slope of
 
         1 - cosine(their update, update) + variation * mean difference of neighbouring pixels

@@ -101,7 +101,7 @@ def dirichlet(labels: Tensor, clients: int, alpha: float, seed: int = 0) -> list
 def resample(images: Tensor, labels: Tensor, examples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """So many `examples` of (N, ..., height, width) images and (N,) labels, for more clients than
     the data serve: all there are, then copies drawn at random, each shifted by a pixel to one of
-    eight sides, black moving in. It warns how many are copies: they are no new digits.
+    eight sides, black (0) moving in. It warns how many are copies: they are no new digits.
     """
     check_counts(examples=examples)
     copies = examples - len(labels)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import torch
 
+from dlviz.counts import check_counts
 from dlviz.federated.privacy import clip
 
 Tensor = torch.Tensor
@@ -100,6 +101,7 @@ def _order(updates: Tensor, weights: Tensor, attackers: int, name: str) -> Tenso
 def _bears(name: str, clients: int, attackers: int, most: int, law: str) -> None:
     if attackers < 0:
         raise ValueError(f"attackers={attackers} is no number of clients: use 0 or more.")
+    check_counts(0, attackers=attackers)
     if attackers > most:
         can = f"bear {most} at most" if most >= 0 else "bear none, and are too few without any"
         raise ValueError(

@@ -93,5 +93,6 @@ def ignored_by(loss: Any) -> int | None:
 
 def target_tokens(inputs: torch.Tensor) -> int:
     """How many targets the inputs (B, n) of `datasets.sentences` have: every token has one but
-    <end> and the padding."""
+    its <end>, 2, and its padding, 0. Of another text count them yourself: in a `weight=` of
+    (inputs, targets), `(targets != -100).sum()`."""
     return int(((inputs != PADDING) & (inputs != END)).sum())

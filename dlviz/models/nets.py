@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from dlviz.counts import check_counts
 from dlviz.models.seeding import seed_layers
 
 
@@ -22,6 +23,8 @@ def MLP(
         raise ValueError(
             f"widths={tuple(widths)} makes no layer: give an input and an output width."
         )
+    for width in widths:
+        check_counts(width=width)
     layers: list[nn.Module] = [nn.Flatten()]  # (B, widths[0])
     for inputs, outputs in zip(widths, widths[1:], strict=False):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]

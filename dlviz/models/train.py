@@ -42,7 +42,8 @@ def train(
 
 @torch.no_grad()
 def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """The fraction of `images` (N, ...) whose largest logit is at its label, 0 to 1."""
+    """The fraction of `images` (N, ...) whose largest logit, of (N, classes), is at its label, 0 to
+    1. Every label counts: none is ignored."""
     return (model(images).argmax(1) == labels).double().mean().item()
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.counts import check_counts
+from dlviz.counts import check_amounts, check_counts
 from dlviz.parallel.replicas import flat_by_dtype, spread
 from dlviz.parallel.shards import (
     Batches,
@@ -49,6 +49,7 @@ def average(
     reduce: Callable[[Comm, torch.Tensor], None],
 ) -> None:
     """Replace the parameters by their mean over the ranks, each weighted by its `examples`."""
+    check_amounts(examples=examples)
     if comm.size == 1:
         return
     for alike, flat in flat_by_dtype([p.detach() for p in parameters]):

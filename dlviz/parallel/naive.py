@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_amounts
 from dlviz.parallel.hooks import dense
 from dlviz.parallel.shards import (
     Batches,
@@ -38,6 +39,7 @@ def average_gradients(
     `backward()`.
     Cost: for each parameter of n bytes what the all-reduce of n bytes costs, one after the other.
     """
+    check_amounts(examples=examples)
     reduce = all_reduce_called(all_reduce)
     parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     weight = 1 if examples is None else examples

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from dlviz.counts import check_counts
 from dlviz.schedules.action import KINDS, Action
 from dlviz.schedules.progress import Work, run
 
@@ -62,6 +63,7 @@ def needs(action: Action, stages: int) -> list[tuple[Action, ...]]:
     Each entry is one thing needed, by the actions any of which leaves it: 2B0 needs
     [(2F0,), (3B0, 3I0)].
     """
+    check_counts(stages=stages)
     stage, kind, microbatch, _ = action
     if kind == "W":
         return [(Action(stage, "I", microbatch),)]

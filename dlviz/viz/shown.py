@@ -10,6 +10,7 @@ import numpy as np
 from dlviz.analysis.clocks import message_times, span_times
 from dlviz.analysis.hosts import impossible
 from dlviz.analysis.steps import spans_in
+from dlviz.counts import check_counts
 from dlviz.viz.hosts import impossible_lines, message_lines
 from dlviz.viz.layout import Plan, laid_out
 
@@ -40,6 +41,7 @@ def shown(trace: Trace, clock: str, step: int | None, most: int, messages: bool 
     """What a timeline shows of `step` (of all where it is None): at most `most` spans, and the
     messages that spans of the step carry. Without what has no times by `clock`, and without the
     messages that came before they were sent by more than clocks of hosts are apart."""
+    check_counts(max_spans=most)
     start, end = span_times(trace, clock)
     drawn = spans_in(trace, step)
     arrows = np.arange(len(trace.messages) if messages else 0)

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from dlviz.counts import check_counts
+
 PRIME = 2**256 + 297  # the first one above 2^256: 32 bytes are one element of the field
 LONGEST = 32  # bytes of a secret
 
@@ -42,6 +44,7 @@ def share(secret: int | bytes, n: int, k: int, seed: int | None = None) -> list[
     """
     if not (isinstance(n, int) and isinstance(k, int) and 1 <= k <= n):
         raise ValueError(f"k={k!r} of n={n!r} shares cannot recover a secret: use 1 <= k <= n.")
+    check_counts(n=n, k=k)
     value, nbytes = _number(secret)
     source = random.SystemRandom() if seed is None else random.Random(seed)
     coefficients = [value, *(source.randrange(PRIME) for _ in range(k - 1))]

@@ -27,6 +27,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_counts
 from dlviz.models.dropout import Dropout
 from dlviz.models.transformer import Attend, check_heads, in_heads
 from dlviz.parallel.tensor.agree import check_divides, check_replicas
@@ -67,6 +68,7 @@ class ParallelAttention(nn.Module):
         sequence_parallel: bool = False,
     ):
         super().__init__()
+        check_counts(hidden=hidden, kv_heads=kv_heads)
         kv_heads = heads if kv_heads is None else kv_heads
         check_heads(hidden, heads, kv_heads)
         check_divides("heads", heads, comm.size, "heads")

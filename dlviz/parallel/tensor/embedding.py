@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_counts
 from dlviz.models.transformer import SmallEmbedding, check_tokens
 from dlviz.parallel.tensor.agree import check_divides, check_names, check_replicas, check_shape
 from dlviz.parallel.tensor.conjugate import f, g, gather_sequence, scatter_sequence
@@ -49,6 +50,7 @@ class VocabularyParallelEmbedding(nn.Module):
         sequence_parallel: bool = False,
     ):
         super().__init__()
+        check_counts(vocabulary=vocabulary, hidden=hidden)
         check_divides("vocabulary", vocabulary, comm.size, "tokens")
         self.comm, self.vocabulary = comm, vocabulary
         self.all_reduce, self.sequence_parallel = all_reduce, sequence_parallel

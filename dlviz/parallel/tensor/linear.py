@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_counts
 from dlviz.parallel.shards import all_reduce_called
 from dlviz.parallel.tensor.agree import check_divides, check_names, check_replicas, check_shape
 from dlviz.parallel.tensor.conjugate import (
@@ -56,6 +57,7 @@ class ShardedLinear(nn.Module):
         sequence_parallel: bool,
     ):
         super().__init__()
+        check_counts(inputs=inputs, outputs=outputs)
         all_reduce_called(all_reduce)  # raises for a name that there is not
         name, divided = ("inputs", inputs) if cut else ("outputs", outputs)
         check_divides(name, divided, comm.size, f"the weight's {'columns' if cut else 'rows'}")

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_counts
 from dlviz.parallel.tensor.agree import check_divides
 from dlviz.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear, State, load_layers
 
@@ -37,6 +38,7 @@ class NaiveMLP(nn.Module):
         self, comm: Comm, hidden: int, inner: int, activation: Activation = nn.functional.gelu
     ):
         super().__init__()
+        check_counts(hidden=hidden, inner=inner)
         self.activation = activation
         self.up = ColumnParallelLinear(comm, hidden, inner, gather=True)
         self.down = ColumnParallelLinear(comm, inner, hidden, gather=True)
@@ -72,6 +74,7 @@ class ParallelMLP(nn.Module):
         sequence_parallel: bool = False,
     ):
         super().__init__()
+        check_counts(hidden=hidden, inner=inner)
         check_divides("inner", inner, comm.size, "inner activations")
         if isinstance(activation, nn.Module) and any(True for _ in activation.parameters()):
             raise ValueError(

@@ -26,6 +26,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.cluster.warm import rehearsed
+from dlviz.counts import check_counts
 from dlviz.models import Transformer, seed_layers, token_loss
 from dlviz.models.dropout import WHOLE, Dropout
 from dlviz.models.transformer import SmallEmbedding, check_length
@@ -66,6 +67,7 @@ class ParallelTransformer(nn.Module):
         sequence_parallel: bool = False,
     ):
         super().__init__()
+        check_counts(layers=layers, hidden=hidden, sequence=sequence, kv_heads=kv_heads)
         how: Any = {"all_reduce": all_reduce, "sequence_parallel": sequence_parallel}
         self.comm, self.sequence, self.sequence_parallel = comm, sequence, sequence_parallel
         self.tokens = VocabularyParallelEmbedding(comm, vocabulary, hidden, **how)

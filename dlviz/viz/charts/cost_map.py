@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
+from dlviz.counts import check_counts
 from dlviz.viz import palette, text
 from dlviz.viz.charts.figure import Figure, lay_out
 from dlviz.viz.labels import hover
@@ -79,6 +80,7 @@ def cost_map(
     `runs` has the columns form, batch, inputs, outputs and nbytes: what a rank sent. Raises
     ValueError for ranges that are none, and for a run of another number of weights.
     """
+    check_counts(weights=weights, widest=widest)
     found = sampled(price, weights, batch, widest)
     figure = Figure([_region(found, form) for form in FORMS])
     figure.add_trace(_answers(found))

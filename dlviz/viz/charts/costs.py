@@ -22,6 +22,7 @@ import plotly.graph_objects as go
 
 from dlviz import metrics
 from dlviz.analysis.crossovers import cheapest, crossovers
+from dlviz.counts import check_counts
 from dlviz.viz import palette, text
 from dlviz.viz.charts.figure import Figure, lay_out
 from dlviz.viz.labels import hover
@@ -148,6 +149,7 @@ def _series(
 def _check_form(show: str, ranks: int | None, link: float | None) -> None:
     if show not in SHOWN:
         raise ValueError(f"show={show!r} is no form of costs: use {', '.join(map(repr, SHOWN))}.")
+    check_counts(ranks=ranks)
     if show == "bus" and (ranks is None or ranks < 2):
         raise ValueError(f"show='bus' depends on the number of ranks, not {ranks!r}: give 2 or up.")
     if link is not None and (show == "seconds" or not 0 < link < np.inf):

@@ -19,6 +19,7 @@ import plotly.graph_objects as go
 
 from dlviz.analysis.contributions import MAX_RANKS
 from dlviz.analysis.frames import Frame
+from dlviz.counts import check_counts
 from dlviz.viz import palette, text
 from dlviz.viz.charts.figure import (
     Figure,
@@ -58,6 +59,7 @@ def messages(
     buffer that was not watched.
     """
     scene = _Picture(trace, step, buffer, theme)
+    check_counts(max_frames=max_frames)
     frames = scene.frames[:max_frames]
     heading = text.heading(title or "Messages, round by round", scene.subtitle(len(frames)))
     top = heading["margin"]["t"] + ABOVE

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from dlviz.counts import check_counts
 from dlviz.viz import palette, text
 from dlviz.viz.charts.cells import LEAST, ROW, down
 from dlviz.viz.charts.figure import ROWS, Figure, lay_out
@@ -74,6 +75,7 @@ def fates_of(rounds: Sequence[Any], clients: int) -> np.ndarray:
     there."""
     if not len(rounds):
         raise ValueError("rounds=[] has nothing to draw: give what federated.train returns.")
+    check_counts(clients=clients)
     fates = np.full((clients, len(rounds)), "", dtype="U8")
     for place, each in enumerate(rounds):
         for fate in FATES:

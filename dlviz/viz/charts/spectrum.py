@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
+from dlviz.counts import check_counts
 from dlviz.viz import palette, text
 from dlviz.viz.charts.figure import Figure, lay_out
 from dlviz.viz.labels import hover
@@ -81,6 +82,7 @@ def spectrum(
         line = {"color": colors["faint"], "width": 1.2, "dash": "dot"}
         figure.add_shape(type="line", x0=10**plan.border, x1=10**plan.border, y0=0, y1=1,
                          yref="paper", line=line)  # fmt: skip
+    check_counts(over=over)
     heading = text.heading(title, text.wrap(told(table, target, over), text.LINE))
     lay_out(
         figure,

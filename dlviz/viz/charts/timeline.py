@@ -110,7 +110,8 @@ def timeline(
 
 def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: CriticalPath | None) -> list[go.Bar]:
     """One horizontal bar series for each look of the spans `drawn`."""
-    hovers = hovers_of(trace, drawn, plan.clock, plan.unit, plan.size)
+    heads = np.array([span for span, _, _ in plan.heads()], np.int64)  # drawn whatever is left out
+    hovers = hovers_of(trace, np.union1d(drawn, heads), plan.clock, plan.unit, plan.size)
     on = {*path.rows.tolist()} if path else ()
     for span in hovers if path else ():
         hovers[span] += f"<br>on the critical path: {'yes' if span in on else 'no'}"

@@ -16,6 +16,7 @@ from matplotlib.patches import Patch
 
 from dlviz.analysis.contributions import UNKNOWN
 from dlviz.analysis.frames import Frame
+from dlviz.counts import check_counts
 from dlviz.viz import palette, paper, text
 from dlviz.viz.scene import RULED, CellRange, Scene
 
@@ -53,6 +54,7 @@ def messages(
     for name, value in (("columns", columns), ("max_frames", max_frames)):
         if value is not None and value < 1:
             raise ValueError(f"{name}={value!r} leaves no panel to draw: use 1 or more.")
+    check_counts(columns=columns, max_frames=max_frames)
     scene = Scene(trace, step, buffer)
     shown = scene.frames[:max_frames]
     ranks = max(scene.high, 3)
