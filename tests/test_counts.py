@@ -67,6 +67,7 @@ CURVES = {"one": (TRAINED, [1.0, 0.5])}
 RING = sim.collective("ring", 4, 64, MACHINE)
 ROUND = Round(0, [0], [0], [], [], {}, [], [], 8, 1.0, "", 1.0, False)
 
+
 def on_time(comm):
     """What takes no time."""
 

@@ -167,8 +167,8 @@ def test_batches_follow_from_the_seed_alone():
 @pytest.mark.parametrize(
     ("images", "labels", "options", "message"),
     [
-        (3, 3, {"batch": 0}, "^batch=0 holds no image"),
-        (3, 3, {"batch": 1, "steps": -1}, "^steps=-1 cannot be taken"),
+        (3, 3, {"batch": 0}, "^batch=0 has to be a whole number, 1 or more"),
+        (3, 3, {"batch": 1, "steps": -1}, "^steps=-1 has to be a whole number, 0 or more"),
         (3, 2, {"batch": 1}, "^3 images and 2 labels make no batches"),
         (0, 0, {"batch": 1, "steps": 1}, "^0 images and 0 labels make no batches"),
     ],

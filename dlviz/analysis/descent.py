@@ -52,8 +52,6 @@ def descent(trace: Trace, losses: Sequence[float], clock: str = "wall") -> Table
 
 def running_mean(values: np.ndarray, over: int = OVER) -> np.ndarray:
     """The mean of each value and the over-1 before it; NaN where there are not as many."""
-    if not (isinstance(over, int) and over >= 1):
-        raise ValueError(f"over={over!r} is no number of batches to take a mean over: use 1 up.")
     check_counts(over=over)
     mean = np.full(len(values), np.nan)
     if len(values) >= over:

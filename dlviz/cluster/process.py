@@ -141,9 +141,7 @@ class Process:
         self.pacing.finish()
 
 
-def _user_line(
-    thread: int, found: Mapping[int, list[Called]], post: PostedWait
-) -> tuple[str, int]:
+def _user_line(thread: int, found: Mapping[int, list[Called]], post: PostedWait) -> tuple[str, int]:
     """The user's line for which a thread waits: its own, else that which gave its lane the work,
     else (a thread of autograd's) where the main thread is."""
     calls = [call.where for call in found.get(thread, [])]

@@ -52,10 +52,6 @@ def batches(
     from torch's global generator; its last batch is shorter where `batch` does not divide N.
     Raises ValueError where batch < 1, steps < 0, the lengths differ or there are no rows.
     """
-    if batch < 1:
-        raise ValueError(f"batch={batch} holds no image: use a batch of at least 1.")
-    if steps is not None and steps < 0:
-        raise ValueError(f"steps={steps} cannot be taken: use 0 or more, or None for one pass.")
     check_counts(0, steps=steps)
     check_counts(batch=batch)
     if len(images) != len(labels) or len(labels) == 0:

@@ -99,8 +99,6 @@ def _order(updates: Tensor, weights: Tensor, attackers: int, name: str) -> Tenso
 
 
 def _bears(name: str, clients: int, attackers: int, most: int, law: str) -> None:
-    if attackers < 0:
-        raise ValueError(f"attackers={attackers} is no number of clients: use 0 or more.")
     check_counts(0, attackers=attackers)
     if attackers > most:
         can = f"bear {most} at most" if most >= 0 else "bear none, and are too few without any"

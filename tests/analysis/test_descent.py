@@ -37,7 +37,7 @@ def test_a_running_mean_is_that_of_the_last_few_and_none_before():
     np.testing.assert_array_equal(running_mean(values, 2), [np.nan, 3.0, 4.0, np.inf, np.inf])
     np.testing.assert_array_equal(running_mean(values, 1), values)
     assert np.isnan(running_mean(values, 6)).all()
-    with pytest.raises(ValueError, match="over=0 is no number of batches"):
+    with pytest.raises(ValueError, match="over=0 has to be a whole number, 1 or more"):
         running_mean(values, 0)
 
 

@@ -234,7 +234,7 @@ def test_without_attackers_the_trimmed_mean_is_the_mean():
         ("krum", 2, 0, "2 came, who bear none, and are too few without any"),
         ("multi_krum", 4, 1, r"multi_krum with attackers=1 .* 4 came, who bear 0 at most"),
         ("trimmed_mean", 4, 2, r"trimmed_mean with attackers=2 needs 2f \+ 1 .* bear 1 at most"),
-        ("trimmed_mean", 4, -1, "attackers=-1 is no number of clients"),
+        ("trimmed_mean", 4, -1, "attackers=-1 has to be a whole number, 0 or more"),
     ],
 )
 def test_more_attackers_than_are_borne_are_refused_with_their_number(

@@ -284,9 +284,9 @@ def test_what_cannot_be_drawn_is_refused():
         viz.print.timeline(one, step=4)
     with pytest.raises(ValueError, match="buffer='x' was not watched in this run"):
         viz.print.messages(ring(2, 4), buffer="x")
-    with pytest.raises(ValueError, match="columns=0 leaves no panel to draw: use 1 or more"):
+    with pytest.raises(ValueError, match="columns=0 has to be a whole number, 1 or more"):
         viz.print.messages(ring(2, 4), columns=0)
-    with pytest.raises(ValueError, match="max_frames=0 leaves no panel to draw: use 1 or more"):
+    with pytest.raises(ValueError, match="max_frames=0 has to be a whole number, 1 or more"):
         viz.print.messages(ring(2, 4), max_frames=0)
     with pytest.raises(ValueError, match=r"columns=7 leave 0\..* use fewer columns, or a larger"):
         viz.print.messages(ring(4, 16), columns=7, width=3.0)

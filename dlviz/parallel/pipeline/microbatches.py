@@ -1,6 +1,6 @@
 """The microbatches of a batch as their losses count in its mean.
 
-    L = sum_k w_k L_k / sum_k w_k        w_k rows, or what weight= says: target tokens, say
+L = sum_k w_k L_k / sum_k w_k        w_k rows, or what weight= says: target tokens, say
 """
 
 from __future__ import annotations

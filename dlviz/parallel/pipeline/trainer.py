@@ -44,9 +44,7 @@ def train(
         optimizer.zero_grad()
         with comm.span("step", step=step):
             batch = inputs, targets, loss, optimizer
-            losses.append(
-                train_step(comm, stages, schedule, *batch, shapes=shapes, weight=weight)
-            )
+            losses.append(train_step(comm, stages, schedule, *batch, shapes=shapes, weight=weight))
             if step == 0:  # before any update: comparable with one process's
                 gradients = [None if p.grad is None else p.grad.clone() for p in parameters]
             if schedule.flushes:

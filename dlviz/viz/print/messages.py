@@ -51,9 +51,6 @@ def messages(
     for a buffer that was not watched, for another theme, for less than 3 inches and for fewer than
     one column or frame.
     """
-    for name, value in (("columns", columns), ("max_frames", max_frames)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value!r} leaves no panel to draw: use 1 or more.")
     check_counts(columns=columns, max_frames=max_frames)
     scene = Scene(trace, step, buffer)
     shown = scene.frames[:max_frames]
