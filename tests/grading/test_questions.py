@@ -332,8 +332,6 @@ def test_a_lecturers_own_file_beside_the_notebook_wins(own):
     assert text.count(theirs) == 1
     (own / "00.toml").write_text(text.replace(theirs, mine), encoding="utf-8")
     (own / "13.toml").write_text(ENTRY)
-    questions._read.cache_clear()
-    questions._by_text.cache_clear()
     assert behind(asks, 12, 24) == mine
     assert lab_of("how long?") == "13" and behind("how long?", 5, 10) == "5 is one half of it."
     assert "Lab 13" == title("13") and list(in_course_order())[10:12] == ["13", "ring_all_reduce"]
@@ -356,7 +354,7 @@ def test_a_broken_file_of_a_lecturers_costs_no_prediction_and_no_result(own, mon
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('id = "time"', "", "question number 1: it has no `id`: add it"),
+        ('id = "time"', "", "number 1: it has no `id`: add it"),
         ('asks = "how long?"', "asks = 3", "time: `asks` is no text: put it in quotes"),
         ("within = 0.1", "witin = 0.1", "time: `witin` is not known: use id, asks"),
         ("within = 0.1", "within = 2", "`within` is 2: write 0.02 for 2 %"),
