@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -328,7 +330,7 @@ def own(tmp_path, monkeypatch):
 def test_a_lecturers_own_file_beside_the_notebook_wins(own):
     asks, mine = "messages of a ring all-reduce, 4 ranks", "Count the chunks that you drew."
     text = (questions.PACKAGE / "00.toml").read_text(encoding="utf-8")
-    theirs = behind(asks, 12, 24)
+    theirs = "12 counts the reduce-scatter alone: the all-gather sends as many messages again."
     assert text.count(theirs) == 1
     (own / "00.toml").write_text(text.replace(theirs, mine), encoding="utf-8")
     (own / "13.toml").write_text(ENTRY)
@@ -336,6 +338,16 @@ def test_a_lecturers_own_file_beside_the_notebook_wins(own):
     assert lab_of("how long?") == "13" and behind("how long?", 5, 10) == "5 is one half of it."
     assert "Lab 13" == title("13") and list(in_course_order())[10:12] == ["13", "ring_all_reduce"]
     assert lab_of("a DDP step with three buckets, 4 ranks") == "ddp"
+
+
+def test_a_notebook_finds_the_folder_of_questions_beside_it(tmp_path):
+    (tmp_path / "questions").mkdir()
+    (tmp_path / "questions" / "13.toml").write_text(ENTRY)
+    code = "from dlviz.grading import predict; print(predict('how long?', 5).compare(10))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "5 is one half of it." in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("text", [b"[[question]", b"\xff", b"", b"a = " + b"[" * 5000])
