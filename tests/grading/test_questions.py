@@ -376,6 +376,8 @@ def test_a_broken_file_of_a_lecturers_costs_no_prediction_and_no_result(own, mon
         ("within = 0.1", "range = [12, 9]", r"the range \[12, 9\] is none: write \[smallest"),
         ("[5,", "[[6, 4],", r"the guess \[6, 4\] is no number and no \[smaller, larger\]"),
         ("[5,", '[["x", 4],', "is no number and no"),
+        ("[5,", '[[1, ["x"]],', "is no number and no"),
+        ("[5,", "[[[], 4],", "is no number and no"),
         ("[5,", '["4x",', "the guess '4x' is no number and no"),
         ("[5,", '[["0.5x", 3],', r"the guess \['0.5x', 3\] is no number and no"),
         ("[5,", "[10,", "the guess 10 takes in what is measured, 9 to 11: write a narrower one"),
