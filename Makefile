@@ -13,7 +13,7 @@ JUPYTER := $(if $(filter 0,$(shell id -u)),--allow-root) \
 LONG := $(wildcard $(patsubst %,labs/%*.ipynb,04 10 12 03 06 09 01))
 LABS := $(LONG) $(filter-out $(LONG),$(wildcard labs/*.ipynb))
 
-.PHONY: help lab test sweep check style labs hosts assignments pictures figures bench clean
+.PHONY: help lab test sweep check style labs hosts assignments pictures figures teaching bench clean
 
 help:
 	@echo "make lab    open the labs in JupyterLab (installs what it needs on the first run)"
@@ -26,6 +26,7 @@ help:
 	@echo "make assignments  write the students' copies of the assignments, free of solutions"
 	@echo "make pictures  record the README's pictures from real runs"
 	@echo "make figures  draw the figures for slides, as PDF and SVG, into build/figures"
+	@echo "make teaching  write what the questions' files quote into the lecturers' pages"
 	@echo "make bench  measure dlviz beside its peers"
 	@echo "make clean  remove the environment and what tools left"
 
@@ -101,6 +102,9 @@ pictures: $(READY)
 
 figures: $(READY)
 	$(BIN)/python docs/teaching/figures.py build/figures
+
+teaching: $(READY)
+	$(BIN)/python docs/teaching/they_say.py
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

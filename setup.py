@@ -23,5 +23,5 @@ setup(
     cmdclass={"build_py": WithData},
     packages=find_packages(include=["dlviz*"]),
     package_dir={"": "."},
-    package_data={"dlviz.widgets": ["static/**/*"]},
+    package_data={"dlviz.widgets": ["static/**/*"], "dlviz.grading.questions": ["*.toml"]},
 )

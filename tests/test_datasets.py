@@ -98,6 +98,7 @@ def test_an_installed_wheel_brings_the_data(tmp_path):
         held = archive.namelist()
         for folder in ("digits", "sentences"):
             assert f"dlviz/data/{folder}/README.md" in held, "the licence goes with the data"
+        assert "dlviz/grading/questions/00.toml" in held
         archive.extractall(tmp_path / "site")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); "

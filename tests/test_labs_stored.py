@@ -8,113 +8,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from dlviz.grading.questions import by_lab
+
 LABS = Path(__file__).parents[1] / "labs"
-ANSWERS = {  # by formula, and how far off a run of real ranks may be
-    "00_start_here": {
-        "messages of a ring all-reduce, 4 ranks": (24, 0),
-        "speed-up of 4 ranks over 1, naive": (400 / 142.16, 0.03),
-        "a DDP step on the classroom machine": (106.05, 0.03),
-    },
-    "01_training_step": {
-        "layer storage of a step, MLP 64-128-128-10, 64 images": (476.24, 1e-3),
-        "kept by autograd, MLP 64-128-128-10, 64 images": (81.92, 0),
-        "speed-up by momentum, curvatures 1 and 100": (691 / 93, 1e-3),
-        "AdaGrad: turned ravine over ravine along the axes": (205 / 31, 1e-3),
-        "Nesterov as printed: largest rate at which it comes to rest, curvature 1": (1 / 19, 1e-3),
-        "noise of the gradient: batch 16 over batch 256": (4, 0.04),
-        "steps to 5 % error, batch 1,024, rate 0.1": (422, 0.04),
-        "batch with the fewest steps, rate scaled": (256, 0),
-    },
-    "02_collectives": {
-        "messages of a butterfly, 4 ranks": (8, 0),
-        "ring all-reduce of 100 KB, 4 ranks, slow network": (27, 0.06),
-        "the ring overtakes the butterfly, 8 ranks, slow network": (176, 0),
-        "halving-doubling: wired to neighbours over switch, 1 MB": (358 / 187, 0.06),
-        "ring: two racks over switch, 100 KB": (203 / 45.5, 0.06),
-        "ring over hierarchical, two hosts of two ranks, 16 MB": (1.5, 0.06),
-    },
-    "03_data_parallel": {
-        "loss in step 20, 4 ranks, sum of gradients": (2.3, 0.05),
-        "weights that differ between ranks 0 and 3 after 100 steps": (0, 0),
-        "lowest mean loss that any model can have on new sentences": (1.752, 0),
-        "loss of shards of 15 and 5 targets, an average of averages": (1.766, 0.02),
-        "times |θ| that rank 0 sends in a step, first form, 4 ranks": (3, 0),
-        "a step with one bucket, 4 ranks": (126.27, 0.02),
-        "a step with three buckets, 4 ranks": (175.09, 0.02),
-        "the step with three buckets, rank 2 twice as slow": (258.6, 0.02),
-        "speed-up of 16 ranks over 1, ring": (2.157, 0.002),
-        "speed-up of 8 ranks over 1, halving-doubling": (4.784, 0.03),
-        "efficiency of weak scaling, 8 ranks, ring": (84.06, 0.02),
-    },
-    "04_consistency": {
-        "gradients per second, synchronous server, one of 4 workers 3x slow": (22.2, 0.02),
-        "gradients per second, asynchronous server, one of 4 workers 3x slow": (55.6, 0.02),
-        "gradients per second that count, synchronous server, 1 backup worker": (50, 0.03),
-        "test images of 8 and 9 misread, one backup worker": (100, 0),
-        "mean staleness, 4 asynchronous workers alike": (3, 0.03),
-        "mean staleness, 4 asynchronous workers, one 3x slow": (3, 0.03),
-        "a clock with s = 3, one of 4 workers always 3x slow": (180, 0.02),
-        "a clock with s = 0, each gradient 3x slow with probability 1/10": (100.8, 0.02),
-        "increments lost of 4 x 10,000, no lock, ranks pinned to cores": (24_000, 0.3),
-        "synchronous EASGD, 4 workers, rate 0.5, curvature 1: largest α": (0.375, 0),
-        "rounds of gossip to 1 % disagreement, ring of 8": (22, 0),
-        "time to a loss of 1.8, synchronous over asynchronous, one worker 3x slow": (
-            1.4,
-            0.15,
-        ),
-    },
-    "06_tensor_parallel": {
-        "speed-up of 2 ranks, halves in sequence": (1, 0.03),
-        "speed-up of 2 ranks, halves side by side": (2, 0.03),
-        "bytes that an LSTM keeps, 40 time steps over 20": (1.96, 0.03),
-        "bytes a rank of 4 sends, partition output, B = 64, 512 to 2048": (196_608, 0),
-        "bytes a rank of 4 sends, reduce output, B = 64, 512 to 2048": (786_432, 0),
-        "B from which data parallelism beats partition output, 512 to 2048": (2048, 0),
-        "collectives of a naive MLP, forward and backward": (4, 0),
-        "all-reduces of a column-row MLP, forward and backward": (2, 0),
-        "bytes sent in a forward, with sequence parallelism over without": (1, 0),
-        "kept with tensor parallelism over 4 ranks, 54 on one": (21, 0),
-        "speed-up of an MLP on 8 ranks, slow link": (400 / 180.35, 0.03),
-        "words a rank receives, 512 x 512 matrices on a grid (2, 2, 2)": (98_304, 0),
-    },
-    "09_pipelines": {
-        "speed-up of 8 devices, one microbatch at a time": (1, 0.06),
-        "speed-up of 8 devices, GPipe with 8 microbatches": (8 * 8 / (8 + 7), 0.06),
-        "microbatches for a bubble ratio of 0.1, 8 devices": (70, 0),
-        "microbatches held by rank 0, 1F1B, 4 ranks, 16 microbatches": (4, 0),
-        "messages, interleaved, 4 ranks, 2 chunks, 8 microbatches": (2 * 7 * 8, 0),
-    },
-    "09b_zero_bubble": {
-        "updates between forward and backward, rank 0 of 4, PipeDream": (3, 0),
-        "bubble ratio of ZB-H1, 4 ranks, 8 microbatches": (1 / 8, 0.06),
-    },
-    "10_three_axes": {
-        "rank with which rank 5 averages its gradients, mesh 2 x 2 x 2": (1, 0),
-        "bytes a rank sends along tp in a step, layers alone, 2 x 2 x 2": (1_048_576, 0),
-        "bytes a rank of the first stage sends along pp in a step, 2 x 2 x 2": (131_072, 0),
-        "KB a rank of the second stage sends along dp in a step, 2 x 2 x 2": (218.5, 0),
-        "share of the microbatches' bytes that scatter and gather save, tp = 2": (50, 0),
-        "share of the weights that rank 0 holds, pp = 2, tp = 2": (27.6, 2e-3),
-        "plans of 8 ranks for 4 layers and 4 heads": (8, 0),
-        "V100 of 32 GB that hold 16 bytes of each of 8.3 billion parameters": (5, 0),
-    },
-    "12_federated": {
-        "bytes of weights and updates in a round, 4 clients, MLP 64-32-10": (77_120, 0),
-        "share of a round in which client 0 trains, 4 clients": (49.5, 2e-3),
-        "rounds to 90 %, 10 clients, C = 0.5, E = 5, B = 10": (3, 0.4),
-        "rounds to 90 %, two labels a client over identical data, E = 5, B = 10": (14.3, 0.3),
-        "rounds to 90 %, FedSGD, C = 1, two labels a client over identical data": (1, 0.03),
-        "test images of 8 and 9 read, deadline that drops their clients": (0, 0),
-        "digits read, 20 clients with one digit each, E = 5": (20, 0),
-        "digits read, 20 clients with one digit each, clipped to 0.001": (20, 0),
-        "digits read of a client's 16, one step": (2.5, 0.05),
-        "bytes that a secure sum adds to a client's update, n = 8": (17, 5e-3),
-        "epsilon of 40 rounds, q = 0.1, sigma halved from 2 to 1": (5.39, 1e-3),
-        "test digits read, mean, one of 10 clients sends its update times -10": (13.9, 0.6),
-        "rules of 4 that read 80 % with 4 attackers among 10 clients": (2, 0),
-        "test digits read, Krum, two labels a client, no attacker": (19.7, 0.06),
-    },
-}
+NOTEBOOKS = sorted(path.stem for path in LABS.glob("*.ipynb"))
 
 
 def shown(lab: str, words: str) -> str:
@@ -135,15 +32,19 @@ def table(lab: str, words: str) -> dict[str, list[float]]:
     }
 
 
-@pytest.mark.parametrize("lab", ANSWERS)
-def test_the_committed_runs_measured_what_the_formulas_say(lab):
+@pytest.mark.parametrize("lab", NOTEBOOKS)
+def test_the_committed_runs_measured_what_the_questions_answer(lab):
     cells = nbformat.read(LABS / f"{lab}.ipynb", as_version=4).cells
     outputs = [o.get("data", {}) for c in cells for o in c.get("outputs", [])]
     told = [data.get("text/plain", "") for data in outputs]
     lines = [re.match(r"(.*): measured ([\d.,]+)", " ".join(words.split())) for words in told]
     measured = {line[1]: float(line[2].replace(",", "")) for line in lines if line}
-    for question, (answer, off) in ANSWERS[lab].items():
-        assert measured[question] == pytest.approx(answer, rel=off or 1e-3), question
+    for question in by_lab()[lab.partition("_")[0]]:
+        value, answer = measured[question.asks], question.answer
+        if question.range and not question.within:
+            assert question.range[0] <= value <= question.range[1], question.id
+        else:
+            assert value == pytest.approx(answer, rel=question.within or 1e-3), question.id
 
 
 def test_the_committed_steps_lie_within_3_percent_of_what_was_calculated():
@@ -316,7 +217,7 @@ def test_on_the_committed_spectrum_lies_what_the_text_reads_from_it():
         assert seconds[name] == pytest.approx(examples[name] / rate[name], rel=0.15), name
 
 
-@pytest.mark.parametrize("lab", ANSWERS)
+@pytest.mark.parametrize("lab", NOTEBOOKS)
 def test_a_figure_fits_on_a_screen(lab):
     found = re.findall(r'"height":([\d.]+)', (LABS / f"{lab}.ipynb").read_text())
     assert [height for height in map(float, found) if height > 640] == []

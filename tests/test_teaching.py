@@ -16,6 +16,7 @@ import pytest
 
 import dlviz
 from dlviz.board.levels import LEVELS
+from dlviz.grading.questions import by_lab
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, makespan, peak_in_flight, step_seconds
 from dlviz.patterns import butterfly, ring
@@ -91,6 +92,28 @@ def test_a_page_has_the_parts_of_its_lab_and_answers_all_that_it_asks(lab):
     for kind in ("Predict", "Find out", "Exercise"):
         asked = len(re.findall(rf"\*\*{kind}[:.]\*\*", text))
         assert len(re.findall(rf"^### .*\({kind.lower()}\)$", page, re.M)) == asked, kind
+
+
+def test_a_page_quotes_what_its_questions_say():
+    they_say, labs = teaching("they_say"), by_lab()
+    stems = [lab.stem for lab in LABS]
+    assert sum(PAGES[stem].count("*They say:*") for stem in stems) == 89
+    for stem in stems:
+        questions = labs[stem.partition("_")[0]]
+        assert they_say.written(PAGES[stem], questions) == PAGES[stem], "make teaching writes it"
+    first, *others = labs["00"]
+    changed = they_say.written(PAGES["00_start_here"], (replace(first, ask="why?"), *others))
+    assert (
+        changed != PAGES["00_start_here"] and f"*They say:* {first.they_say} *Ask:* why?" in changed
+    )
+    with pytest.raises(ValueError, match="fit here: ### After how many seconds"):
+        they_say.written(PAGES["00_start_here"], (first, *others[:-1]))
+    with pytest.raises(
+        ValueError, match=r"no heading that ends with \(predict\): \['ring-messages'"
+    ):
+        they_say.written("# A page", (first,))
+    for question in (each for stem in stems for each in labs[stem.partition("_")[0]]):
+        assert they_say.QUOTED.fullmatch(f"*They say:* {question.they_say} *Ask:* {question.ask}")
 
 
 # -- lab 00 ----------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from statistics import mean, median
 from typing import Any
 
 from dlviz.grading.handin import FORMAT
-from dlviz.grading.misconceptions import MISCONCEPTIONS, RIGHT, lab_of
 from dlviz.grading.predict import Prediction, factor, restored, shown
+from dlviz.grading.questions import RIGHT, by_lab, lab_of
 from dlviz.viz.palette import BLUE, FONT, SKY, THEMES, VERMILION
 
 WIDTH, HIGH, BAR, MARGIN = 640, 96, 12, 36  # pixels: the axis, the highest bar, a bar, beside them
@@ -221,7 +221,7 @@ def page(students: list[HandedIn], skipped: list[tuple[str, str]]) -> str:
         for each in student.predictions:
             answers.setdefault(each.question, []).append(each)
     parts = [f"<p>{_several(len(students), 'student')} handed in.</p>"]
-    for lab, asked in [*((lab, [*known]) for lab, known in MISCONCEPTIONS.items()), ("", answers)]:
+    for lab, asked in [*in_course_order().items(), ("", answers)]:
         here = [q for q in asked if q in answers and lab_of(q) == lab]
         if here:
             parts.append(f"<h2>{escape(title(lab))}</h2>")
@@ -303,11 +303,18 @@ def _list(summary: str, lines: Iterable[str], opened: bool = False) -> str:
     return f"<details{shown_}><summary>{escape(summary)}</summary><ul>{items}</ul></details>"
 
 
+def in_course_order() -> dict[str, list[str]]:
+    """The questions of each lab, and then of each assignment."""
+    known = by_lab()
+    labs = [lab for lab in known if lab not in ASSIGNMENTS]
+    return {lab: [each.asks for each in known[lab]] for lab in [*labs, *ASSIGNMENTS]}
+
+
 def title(lab: str) -> str:
-    """Of a lab or an assignment, by its name in `misconceptions`; empty for other questions."""
+    """Of a lab or an assignment, by its name in questions/; empty for other questions."""
     if not lab:
         return "Other questions"
-    return f"Lab {lab}" if lab[:2].isdigit() else f"Assignment: {ASSIGNMENTS[lab]}"
+    return f"Assignment: {ASSIGNMENTS[lab]}" if lab in ASSIGNMENTS else f"Lab {lab}"
 
 
 def _several(number: int, noun: str, ending: str = "s") -> str:

@@ -23,8 +23,8 @@ from typing import Any
 from dlviz import __version__
 from dlviz.grading import kept
 from dlviz.grading.feedback import number, wrapped
-from dlviz.grading.misconceptions import lab_of
 from dlviz.grading.predict import Prediction, everything, record_of, shown
+from dlviz.grading.questions import lab_of
 
 FORMAT = "dlviz report 1"
 ASK = 'No file was written yet: type your name, as in report("Ada Lovelace"), and run this again.'

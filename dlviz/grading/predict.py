@@ -8,7 +8,7 @@ the result: from then on the number is frozen. Without a number `compare` withho
 that running all cells spoils nothing: it opens as soon as a number is typed, or by a button. A
 number typed after that is a second attempt, and counted as one. How far off a prediction was is
 stated as a factor, max(predicted/measured, measured/predicted): 1 is right, 2 is off by two either
-way. Where a misconception is known that leads to the number (misconceptions.py), it is named.
+way. Where a misconception is known that leads to the number (questions/), it is named.
 
 Predictions outlast the kernel: they are kept beside the notebook (kept.py). Where none are kept,
 nothing is withheld.
@@ -27,7 +27,7 @@ from types import EllipsisType
 from typing import Any
 
 from dlviz.grading import kept
-from dlviz.grading.misconceptions import RIGHT, behind
+from dlviz.grading.questions import RIGHT, behind
 
 ASK = "type your number in place of ... and run the cell again"
 WITHHELD = "the result waits for your number: type it in place of ... and run that cell again"

@@ -18,10 +18,10 @@ from statistics import median
 
 import pandas as pd
 
-from dlviz.grading.class_page import ASSIGNMENTS, title
+from dlviz.grading.class_page import ASSIGNMENTS, in_course_order, title
 from dlviz.grading.kept import CHECKS, PREDICTIONS, Records, records_in
-from dlviz.grading.misconceptions import MISCONCEPTIONS, lab_of
 from dlviz.grading.predict import Prediction, restored
+from dlviz.grading.questions import lab_of
 
 NAME = "predictions.json"
 
@@ -66,7 +66,7 @@ def progress(folder: str | Path = ".") -> LabProgress:
     rows = {
         _title(folder, lab): _row(len(asked), predictions.get(lab, []))
         | {"points": _points(folder, lab, points.get(lab, {})) if lab in ASSIGNMENTS else ""}
-        for lab, asked in MISCONCEPTIONS.items()
+        for lab, asked in in_course_order().items()
     }
     table = pd.DataFrame.from_dict(rows, orient="index")
     seen, asked = table["results seen"].sum(), table["questions"].sum()

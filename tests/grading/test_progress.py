@@ -10,11 +10,11 @@ import pytest
 import dlviz.grading
 from dlviz import cli
 from dlviz.grading import handin, kept, predict
-from dlviz.grading.misconceptions import MISCONCEPTIONS
 from dlviz.grading.predict import _made
+from dlviz.grading.questions import by_lab
 
 LABS = Path(__file__).parents[2] / "labs"
-RING, SHARE = [*MISCONCEPTIONS["00"]][:2]
+RING, SHARE = [each.asks for each in by_lab()["00"]][:2]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def labs(tmp_path, monkeypatch) -> Path:
 
 def test_each_lab_and_assignment_has_a_row_of_what_was_done(labs):
     found = dlviz.grading.progress(labs)
-    assert len(found.table) == len(MISCONCEPTIONS)
+    assert len(found.table) == len(by_lab()) == 17
     row = found.table.loc["00 start here"]
     assert (row["questions"], row["predicted"], row["results seen"]) == (5, 1, 1)
     assert (row["typically off by"], row["second attempts"]) == ("2.00", 1)

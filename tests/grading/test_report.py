@@ -21,8 +21,8 @@ import dlviz.grading
 from dlviz import cli
 from dlviz.grading import class_report, handin, kept, predict, report, total
 from dlviz.grading.class_page import BAR, HIGH, MARGIN, WIDTH, figure, hand_ins
-from dlviz.grading.misconceptions import MISCONCEPTIONS, lab_of
 from dlviz.grading.predict import _made
+from dlviz.grading.questions import by_lab, lab_of
 
 TITLES = (
     "Lab 00",
@@ -247,8 +247,8 @@ def make_class(folder: Path, students: int = 30) -> None:
     draw = np.random.default_rng(7)
     answers = {RING: (24, "messages"), SHARE: (3.0, "%"), "my own question": (5, "<i>u</i>")}
     for lab in ("02", "ring_all_reduce", "ddp", "parameter_server", "one_f_one_b"):
-        for question in MISCONCEPTIONS[lab]:
-            answers[question] = (float(draw.choice([4, 27, 144])), "")
+        for question in by_lab()[lab]:
+            answers[question.asks] = (float(draw.choice([4, 27, 144])), "")
     wrong = {RING: [12] * 5 + [6, 6, 48], SHARE: [75, 50, 90, 25, 0.05, 10]}
     for number in range(students):
         for question, (answer, unit) in answers.items():
@@ -379,7 +379,7 @@ def test_what_was_not_predicted_in_time_is_counted_apart(folder):
 
 @pytest.mark.parametrize("question", [RING, "ring: two racks over switch, 100 KB"])
 def test_a_question_knows_its_lab(question):
-    assert question in MISCONCEPTIONS[lab_of(question)]
+    assert question in [each.asks for each in by_lab()[lab_of(question)]]
 
 
 # -- the command -----------------------------------------------------------------------------------

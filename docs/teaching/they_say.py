@@ -1,0 +1,45 @@
+"""Write what students say and what to ask into the lecturers' pages: `make teaching`.
+
+Both stand in dlviz/grading/questions/, in the order of the pages' headings on predictions.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dlviz.grading.questions import Question, by_lab
+
+PAGES = Path(__file__).parent
+QUOTED = re.compile(  # what students say, what to ask, and what that would tell, in brackets
+    r"\*They say:\*\s.*?\s\*Ask:\*\s[^?]*\?(?:\s\([^()]*(?:\([^()]*\)[^()]*)*\))?", re.S
+)
+
+
+def written(page: str, questions: tuple[Question, ...]) -> str:
+    """The page with what its questions' files say. Raises ValueError for a page that has another
+    number of predictions, or one without a place for it."""
+    head, *sections = re.split(r"^(?=###? )", page, flags=re.M)
+    asked = iter(questions)
+    for n, section in enumerate(sections):
+        if not section.partition("\n")[0].endswith("(predict)"):
+            continue
+        question = next(asked, None)
+        if question is None or not QUOTED.search(section):
+            raise ValueError(f"no question's words fit here: {section.partition(chr(10))[0]}")
+        quoted = f"*They say:* {question.they_say} *Ask:* {question.ask}"
+        sections[n] = QUOTED.sub(lambda _, text=quoted: text, section, count=1)
+    if left := [each.id for each in asked]:
+        raise ValueError(f"these questions have no heading that ends with (predict): {left}")
+    return "".join([head, *sections])
+
+
+def main() -> None:
+    labs = by_lab()
+    for path in sorted(PAGES.glob("[0-9]*.md")):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(written(text, labs[path.stem.partition("_")[0]]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
