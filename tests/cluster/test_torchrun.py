@@ -238,6 +238,7 @@ def test_sigterm_interrupts_where_it_is_to():
 
 # -- dlviz run, and two torchruns ------------------------------------------------------------------
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_two_torchruns_on_one_host_are_two_hosts_of_one_run(tmp_path):
     """With a memory and a name of one host; the command says its summary once."""
     with socket.create_server(("127.0.0.1", 0)) as server:

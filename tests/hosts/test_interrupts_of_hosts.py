@@ -96,6 +96,7 @@ def test_an_interrupt_on_either_host_ends_all_ranks_on_both(where, hosts):
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_a_process_of_torchrun_that_is_killed_ends_the_run_and_is_named(hosts):
     runs = start(hosts, PORT + 2)
     hosts[1].run("kill", "-KILL", hosts[1].file("/tmp/pid-3").read_text())

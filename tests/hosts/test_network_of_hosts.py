@@ -51,6 +51,7 @@ def here():
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_a_group_knows_which_of_its_ranks_are_on_which_host(measured):
     for rank, own in enumerate(measured[0]):
         assert own["hosts"] == [[0, 1], [2, 3]]
@@ -59,6 +60,7 @@ def test_a_group_knows_which_of_its_ranks_are_on_which_host(measured):
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_all_ranks_of_two_hosts_measure_the_same_racks(measured):
     topology = measured[0][0]["topology"]
     assert all(own["topology"] == topology for own in measured[0])
@@ -73,6 +75,7 @@ def test_all_ranks_of_two_hosts_measure_the_same_racks(measured):
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_auto_chooses_by_what_was_measured_and_alike_on_all_ranks(measured):
     results, _ = measured
     network = results[0]["link"]
@@ -83,6 +86,7 @@ def test_auto_chooses_by_what_was_measured_and_alike_on_all_ranks(measured):
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_reductions_on_two_hosts_are_those_on_one(measured, here):
     for there, own in zip(measured[0], here, strict=True):
         for what in ("hierarchical", "auto", "in a host"):
@@ -91,6 +95,7 @@ def test_reductions_on_two_hosts_are_those_on_one(measured, here):
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_the_hierarchical_all_reduce_sends_one_tensor_out_of_each_host(measured):
     out = dict.fromkeys((0, 1), 0)
     for src, dst, nbytes, group in measured[1]:
@@ -100,11 +105,13 @@ def test_the_hierarchical_all_reduce_sends_one_tensor_out_of_each_host(measured)
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_the_backends_collectives_of_one_hosts_ranks_go_by_its_memory(measured):
     assert [own["by gloo"] for own in measured[0]] == [False] * 4
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_hosts_with_unequal_ranks_are_no_racks_but_auto_goes_on(measured):
     for own in measured[0][:3]:
         says, choice, total = own["uneven"]

@@ -431,6 +431,8 @@ def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
     shown.control("the schedule as CSV").click()
 
 
+@pytest.mark.slow
+@pytest.mark.sweep
 def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_their_way(lab):
     shown = Page(lab.page)
     shown.control("schedule").select_option("gpipe")

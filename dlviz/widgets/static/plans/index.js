@@ -11,7 +11,7 @@ import { answerWords, ranWords } from "./words.js";
 /** @import { Model } from "../shared/theme.js" */
 /** @import { Planner } from "./state.js" */
 
-const HEIGHT = 184; // pixels of the map
+const HEIGHT = 166; // pixels of the map
 const SAVED = "This page has no kernel: plans and the memory limit can be chosen; for all else, run its notebook.";
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
