@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import gc
 import importlib
 import os
 import shutil
@@ -87,12 +86,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What tests define goes to ranks by value. A rank that had to import a test's module would
     load pytest, and whatever else the module imports, which takes several times as long as to start
-    the rank. And what was loaded and collected is no garbage: it is not searched again."""
+    the rank."""
     for module in list(sys.modules.values()):
         if (getattr(module, "__file__", None) or "").startswith(TESTS):
             cloudpickle.register_pickle_by_value(module)
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")

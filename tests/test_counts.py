@@ -180,7 +180,6 @@ CALLS |= {
     gossip.check_topology: {"ranks": 4, "topology": "ring"},
     launch: {"worker": on_time, "ranks": 1},
     measure_link: {"repeats": 1},
-    models.MLP: {"widths": (2, 2)},
     sim.data_parallel: {
         "layers": [sim.Layer("one", 1.0, 1.0, 4)], "machine": MACHINE, "bucket_bytes": 8,
     },
@@ -323,6 +322,12 @@ def layers_on_a_rank(comm):
 def test_layers_that_are_cut_refuse_them():
     found = dlviz.launch(layers_on_a_rank, 1).results[0]
     assert {each: said for each, said in found.items() if said is not True} == {}
+
+
+@pytest.mark.parametrize("width", [0, -1, 1.5, True, math.nan])
+def test_a_width_that_is_none_is_refused(width):
+    with pytest.raises(ValueError, match=f"width={width!r} has to be a whole number, 1 or more"):
+        models.MLP((4, width))
 
 
 @pytest.mark.parametrize("step", [-1, 1.5, True, math.nan])

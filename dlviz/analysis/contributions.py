@@ -80,7 +80,7 @@ def origins(array: np.ndarray, ranks: int) -> np.ndarray:
     """
     check_counts(ranks=ranks)
     array = np.asarray(array).reshape(-1)
-    if array.dtype != np.float64 or len(array) > MARKED or not 1 <= ranks <= MAX_RANKS:
+    if array.dtype != np.float64 or len(array) > MARKED or ranks > MAX_RANKS:
         return np.full(len(array), UNKNOWN)
     _, _, room = _code(ranks)
     most = ranks * _times(ranks)

@@ -135,8 +135,6 @@ def _check(noise: float, rate: float, steps: int, delta: float, clients: int | N
         raise ValueError(f"noise_multiplier={noise!r} is no noise: use a number of 0 or more.")
     if not 0 <= rate <= 1:
         raise ValueError(f"sample_rate={rate!r} is no probability: use 0 to 1.")
-    if not (steps >= 0 and steps == int(steps)):
-        raise ValueError(f"steps={steps!r} is no number of rounds: use a whole number, 0 or more.")
     check_counts(clients=clients)
     check_counts(0, steps=steps)
     if not 0 < delta < 1:

@@ -137,8 +137,6 @@ def table(labels: Tensor, parts: list[Tensor]) -> Tensor:
 
 def check(labels: Tensor, clients: int) -> None:
     """Raise ValueError where there is no client, or not an example for each."""
-    if not (isinstance(clients, int) and clients >= 1):
-        raise ValueError(f"clients={clients!r} is no number of clients: use 1 or more.")
     check_counts(clients=clients)
     if clients > len(labels):
         raise ValueError(

@@ -149,8 +149,6 @@ def test_a_client_that_hangs_on_a_paced_run_passes_no_deadline_and_is_named_when
     assert re.search(r"rank 2 is at .*: time\.sleep\(1\)", str(error.value))
 
 
-@pytest.mark.slow
-@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")
 def test_a_client_that_announces_an_update_and_stops_holds_up_no_round(tmp_path, monkeypatch):
     """Rank 2 hangs and rank 3 is killed, each when the word is out and the update is not."""
@@ -185,8 +183,6 @@ def test_a_client_that_announces_an_update_and_stops_holds_up_no_round(tmp_path,
 UNTOLD = "has not told how many examples it has"
 
 
-@pytest.mark.slow
-@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")
 def test_a_client_that_hangs_before_it_begins_holds_up_no_round_and_is_named_in_each(
     tmp_path, monkeypatch

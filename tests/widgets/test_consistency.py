@@ -119,8 +119,6 @@ def test_the_figures_of_a_run_are_by_its_wall_clock():
     assert waits[1] == pytest.approx(waits[0], abs=0.01)  # ports are none of the wall clock's
 
 
-@pytest.mark.slow
-@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_a_run_is_laid_over_and_shown_again_where_its_controls_are():
     explorer = ConsistencyExplorer("async_server", **TWO)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import node
 import numpy as np
 import pytest
 from kernel import ask
@@ -412,6 +413,8 @@ def test_run_it_measures_trains_and_says_how_far_it_is_from_predicted(name):
     assert ran["ratio"] == pytest.approx(
         metrics.bubble_ratio(explorer.measured.only(step=1), "wall"), rel=1e-6
     )
+    headline = node.run("schedules/words.js", "return m.runWords(v[0], v[1], 0);", ran, side)
+    assert "Measured" in headline and "predicted" in headline
     words = " ".join(ran["told"])
     expected = {
         "1f1b": "gradients equal one process's",

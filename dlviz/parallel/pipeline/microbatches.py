@@ -1,6 +1,8 @@
 """The microbatches of a batch as their losses count in its mean.
 
-L = sum_k w_k L_k / sum_k w_k        w_k rows, or what weight= says: target tokens, say
+    L = sum_k w_k L_k / sum_k w_k
+
+where w_k are the rows of microbatch k, or what weight= says: target tokens, say.
 """
 
 from __future__ import annotations

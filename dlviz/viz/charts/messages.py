@@ -58,8 +58,8 @@ def messages(
     `max_frames` pictures the first are shown, and the subtitle says so. Raises ValueError for a
     buffer that was not watched.
     """
-    scene = _Picture(trace, step, buffer, theme)
     check_counts(max_frames=max_frames)
+    scene = _Picture(trace, step, buffer, theme)
     frames = scene.frames[:max_frames]
     heading = text.heading(title or "Messages, round by round", scene.subtitle(len(frames)))
     top = heading["margin"]["t"] + ABOVE

@@ -59,6 +59,7 @@ def spectrum(
 
     Raises ValueError for a table without rows, and for a speed or a number that is not above 0.
     """
+    check_counts(over=over)
     names = named(table)
     plan = laid_out(table, (WIDE, INNER), (LETTER, TYPE, GAP))
     figure = Figure(_times(plan, theme))
@@ -82,7 +83,6 @@ def spectrum(
         line = {"color": colors["faint"], "width": 1.2, "dash": "dot"}
         figure.add_shape(type="line", x0=10**plan.border, x1=10**plan.border, y0=0, y1=1,
                          yref="paper", line=line)  # fmt: skip
-    check_counts(over=over)
     heading = text.heading(title, text.wrap(told(table, target, over), text.LINE))
     lay_out(
         figure,
