@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from dlviz.grading.assignments import titles
 from dlviz.grading.handin import FORMAT
 from dlviz.grading.predict import Prediction, factor, restored, shown
 from dlviz.grading.questions import RIGHT, by_lab, lab_of
@@ -26,15 +27,7 @@ from dlviz.viz.palette import BLUE, FONT, SKY, THEMES, VERMILION
 
 WIDTH, HIGH, BAR, MARGIN = 640, 96, 12, 36  # pixels: the axis, the highest bar, a bar, beside them
 LOG = 20  # the largest over the smallest number from which on an axis is logarithmic
-ASSIGNMENTS = {
-    "ring_all_reduce": "ring all-reduce",
-    "ddp": "DDP",
-    "parameter_server": "parameter server",
-    "tensor_parallel_mlp": "tensor-parallel MLP",
-    "mesh_3d": "step on a mesh",
-    "fedavg": "federated averaging",
-    "one_f_one_b": "1F1B",
-}
+ASSIGNMENTS = titles()
 LIMIT = 2_000_000  # bytes that a report may have
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from dlviz import __version__
 from dlviz.grading import kept
-from dlviz.grading.feedback import number, wrapped
+from dlviz.grading.harness.feedback import number, wrapped
 from dlviz.grading.predict import Prediction, everything, record_of, shown
 from dlviz.grading.questions import lab_of
 

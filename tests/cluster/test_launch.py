@@ -81,7 +81,8 @@ def test_every_run_has_fresh_ranks():
 
 def test_what_students_call_is_loaded_before_ranks_start():
     called = (
-        "dlviz.collectives.ring", "dlviz.federated.rounds", "dlviz.grading.check", "dlviz.metrics",
+        "dlviz.collectives.ring", "dlviz.federated.rounds", "dlviz.grading.harness.check",
+        "dlviz.metrics",
         "dlviz.parallel.ddp", "dlviz.parallel.hybrid", "dlviz.parallel.pipeline.trainer",
         "dlviz.parallel.tensor.linear", "dlviz.viz",
     )  # fmt: skip

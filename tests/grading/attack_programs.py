@@ -108,7 +108,7 @@ class Attack:
 
 REPLACED = """
 import sys
-import dlviz.cluster, dlviz.grading.judge
+import dlviz.cluster, dlviz.grading.harness.judge
 
 def nothing_wrong(worker, *given, **options):
     return dlviz.cluster.Run([{size: "" for size in options["args"][1]}], [""], None, 0.0)
@@ -120,12 +120,13 @@ for module in [*sys.modules.values()]:
 """
 CHECKS = """
 import sys
-from dlviz.grading import parameter_server_checks, judge
+from dlviz.grading.assignments.parameter_server import checks as parameter_server_checks
+from dlviz.grading.harness import judge
 
 for name in dir(parameter_server_checks):
     if name.startswith("check_"):
         setattr(parameter_server_checks, name, lambda *given, **options: 4)
-sys.modules["dlviz.grading.check"].Check.__call__ = lambda *given, **options: 4
+sys.modules["dlviz.grading.harness.check"].Check.__call__ = lambda *given, **options: 4
 judge.ask = lambda *given: (4, "Right", "")
 """
 FIRST = {  # the first cell to write in
@@ -405,7 +406,7 @@ def choose(table, memory):
             "groups": """
 class Answer:
     def __reduce__(self):
-        code = "import dlviz.grading.check as c; c.Report.points = 3"
+        code = "import dlviz.grading.harness.check as c; c.Report.points = 3"
         return eval, (f"exec({code!r}) or {{}}",)
 
 def groups(rank, sizes):

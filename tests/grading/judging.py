@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from dlviz.grading.check import Check, Program, Report, Run
+from dlviz.grading.harness.check import Check, Program, Report, Run
 
 
 def judged(check: Check, programs: Sequence[Program], sizes: Sequence[Any] = ()) -> Report:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed
 
 from dlviz.collectives import all_reduce
-from dlviz.grading.mesh_run import STEPS, stepped
+from dlviz.grading.assignments.mesh_3d.run import STEPS, stepped
 from dlviz.parallel.naive import average_gradients
 from dlviz.parallel.tensor.conjugate import f, g
 

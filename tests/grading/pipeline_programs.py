@@ -475,7 +475,7 @@ def from_a_table_of_the_library(rank, ranks, microbatches):
 
 
 def changes_the_judge(rank, ranks, microbatches):
-    from dlviz.grading import pipeline_checks
+    from dlviz.grading.assignments.one_f_one_b import checks as pipeline_checks
 
     names = [name for name in vars(pipeline_checks) if name.startswith("_check")]
     for name in names:

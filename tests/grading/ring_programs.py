@@ -670,7 +670,7 @@ def all_reduces_and_pretends(comm, chunks):
 
 
 def blinds_the_guard(comm, chunks):
-    from dlviz.grading.guard import Guard
+    from dlviz.grading.harness.guard import Guard
 
     Guard.faults = lambda self: []
     never_waits(comm, chunks)
@@ -678,7 +678,7 @@ def blinds_the_guard(comm, chunks):
 
 def changes_the_judge(comm, chunks):
     """What it changes in its own process changes nothing in the one that judges."""
-    from dlviz.grading import ring_checks
+    from dlviz.grading.assignments.ring_all_reduce import checks as ring_checks
 
     torch.equal = torch.allclose = lambda *_, **__: True
     ring_checks._check_scattered = ring_checks._check_sends = lambda *_: None

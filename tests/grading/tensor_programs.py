@@ -13,7 +13,7 @@ from torch.nn.functional import gelu, linear
 
 from dlviz.collectives import all_reduce, butterfly
 from dlviz.collectives import ring as library_ring
-from dlviz.grading.tensor_run import passed, trained
+from dlviz.grading.assignments.tensor_parallel_mlp.run import passed, trained
 from dlviz.parallel.tensor import ParallelMLP, conjugate
 
 # -- f and g ---------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def test_neither_a_wheel_nor_a_source_archive_nor_the_labs_hold_a_solution(tmp_p
     subprocess.run(command, cwd=root, check=True, capture_output=True)
     (listed,) = tmp_path.glob("*.egg-info/SOURCES.txt")
     shipped = [root / name for name in listed.read_text().splitlines() if ".egg-info" not in name]
-    assert root / "dlviz/grading/judge.py" in shipped
+    assert root / "dlviz/grading/harness/judge.py" in shipped
     assert [path for path in shipped if path.is_relative_to(ASSIGNMENTS)] == []
     handed_out = [path for path in LABS.rglob("*.ipynb") if ".ipynb_checkpoints" not in str(path)]
     texts = {path: path.read_bytes() for path in [*shipped, *handed_out] if path.is_file()}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dlviz.grading import alone
-from dlviz.grading.check import Check, Report, check
-from dlviz.grading.feedback import WIDTH, CheckFailed
+from dlviz.grading.harness import sandbox as alone
+from dlviz.grading.harness.check import Check, Report, check
+from dlviz.grading.harness.feedback import WIDTH, CheckFailed
 
 
 @dataclass(frozen=True)

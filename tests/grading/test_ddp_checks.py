@@ -14,8 +14,10 @@ from courses import Assignment
 from judging import judged
 
 from dlviz.collectives import all_reduce
-from dlviz.grading import alone, ddp_checks, feedback
-from dlviz.grading.ddp_run import Even, Shards, Unseen, attempt, bucket_bytes, cut
+from dlviz.grading.assignments.ddp import checks as ddp_checks
+from dlviz.grading.assignments.ddp.run import Even, Shards, Unseen, attempt, bucket_bytes, cut
+from dlviz.grading.harness import feedback
+from dlviz.grading.harness import sandbox as alone
 from dlviz.metrics import overlap
 from dlviz.parallel.buckets import fill_buckets
 

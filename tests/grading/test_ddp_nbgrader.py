@@ -7,7 +7,11 @@ import inspect
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import alone, check, ddp_checks, ddp_hints, ddp_run, feedback, guard
+from dlviz.grading.assignments.ddp import checks as ddp_checks
+from dlviz.grading.assignments.ddp import hints as ddp_hints
+from dlviz.grading.assignments.ddp import run as ddp_run
+from dlviz.grading.harness import check, feedback, guard
+from dlviz.grading.harness import sandbox as alone
 
 DDP = Assignment("ddp")
 AUTOMATIC = {

@@ -6,9 +6,9 @@ import pickle
 
 import torch
 
-from dlviz.grading.dealt import Dealt, copied, fresh
-from dlviz.grading.mesh_model import Widths
-from dlviz.grading.mesh_run import Given, MeshSize
+from dlviz.grading.assignments.mesh_3d.model import Widths
+from dlviz.grading.assignments.mesh_3d.run import Given, MeshSize
+from dlviz.grading.harness.dealt import Dealt, copied, fresh
 
 
 def test_no_two_generators_begin_alike():

@@ -15,9 +15,9 @@ from courses import Assignment
 from fedavg_programs import pair
 from torch import nn
 
-from dlviz.grading import alone, fedavg_checks, feedback
-from dlviz.grading.fedavg_model import FlatNet
-from dlviz.grading.fedavg_run import (
+from dlviz.grading.assignments.fedavg import checks as fedavg_checks
+from dlviz.grading.assignments.fedavg.model import FlatNet
+from dlviz.grading.assignments.fedavg.run import (
     Cohort,
     SelectSize,
     Stragglers,
@@ -26,6 +26,8 @@ from dlviz.grading.fedavg_run import (
     selected,
     timed,
 )
+from dlviz.grading.harness import feedback
+from dlviz.grading.harness import sandbox as alone
 from dlviz.metrics import bytes_sent
 
 ROUNDS = {"local": 3, "average": 4, "bytes": 2}

@@ -8,16 +8,12 @@ import re
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import (
-    alone,
-    check,
-    fedavg_checks,
-    fedavg_hints,
-    fedavg_model,
-    fedavg_run,
-    feedback,
-    guard,
-)
+from dlviz.grading.assignments.fedavg import checks as fedavg_checks
+from dlviz.grading.assignments.fedavg import hints as fedavg_hints
+from dlviz.grading.assignments.fedavg import model as fedavg_model
+from dlviz.grading.assignments.fedavg import run as fedavg_run
+from dlviz.grading.harness import check, feedback, guard
+from dlviz.grading.harness import sandbox as alone
 
 FEDAVG = Assignment("fedavg")
 AUTOMATIC = {

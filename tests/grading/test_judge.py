@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from dlviz.grading import judge
-from dlviz.grading.judge import ask
+from dlviz.grading.harness import judge
+from dlviz.grading.harness.judge import ask
 
 HERE = Path(__file__)
 KERNEL = """
 import json, os, signal, sys
 import multiprocessing, numpy, torch
-import dlviz.cluster, dlviz.grading.check, dlviz.grading.judge
-from dlviz.grading import ddp_checks
+import dlviz.cluster, dlviz.grading.harness.check, dlviz.grading.harness.judge
+from dlviz.grading.assignments.ddp import checks as ddp_checks
 
 def right(parameters, most):
     print("cutting", most)
@@ -40,7 +40,7 @@ def slow(parameters, most):
 
 def graded(program):
     [sys.modules.pop(name) for name in [*sys.modules] if name.startswith("dlviz.grading")]
-    from dlviz.grading import ddp_checks
+    from dlviz.grading.assignments.ddp import checks as ddp_checks
     return ddp_checks.check_buckets(program, sizes=[(5, 72)])
 
 def judges():
@@ -56,10 +56,11 @@ def judges():
 
 told = {"right": graded(right), "judges": judges()}
 right_to_all = lambda *given, **options: dlviz.cluster.Run([{}], [""], None, 0.0)
-for module in (dlviz.cluster, dlviz.grading.check, sys.modules["dlviz.grading.alone"], dlviz):
+harness = dlviz.grading.harness
+for module in (dlviz.cluster, harness.check, sys.modules["dlviz.grading.harness.sandbox"], dlviz):
     module.launch = right_to_all
-dlviz.grading.judge.ask = lambda *given: (3, "Right", "")
-dlviz.grading.check.Check.__call__ = lambda *given, **options: 3
+dlviz.grading.harness.judge.ask = lambda *given: (3, "Right", "")
+dlviz.grading.harness.check.Check.__call__ = lambda *given, **options: 3
 ddp_checks.check_buckets = lambda *given, **options: 3
 torch.equal = torch.allclose = numpy.array_equal = lambda *given, **options: True
 multiprocessing.get_context = multiprocessing.Process = None
@@ -103,7 +104,7 @@ def test_a_process_in_the_judges_place_is_refused():
             listener.bind(str(address))
             listener.listen()
             with pytest.raises(RuntimeError, match=r"stands in the judge's place: restart"):
-                ask(("dlviz.grading.ddp_checks", "check_buckets"), [print], [])
+                ask(("dlviz.grading.assignments.ddp.checks", "check_buckets"), [print], [])
     finally:
         address.unlink()
         address.parent.rmdir()
@@ -122,7 +123,7 @@ def test_an_answer_that_does_not_know_the_nonce_is_refused(monkeypatch):
     thread = threading.Thread(target=answer)
     thread.start()
     with pytest.raises(RuntimeError, match="not the judge's"):
-        ask(("dlviz.grading.ddp_checks", "check_buckets"), [print], [])
+        ask(("dlviz.grading.assignments.ddp.checks", "check_buckets"), [print], [])
     thread.join()
 
 
@@ -132,7 +133,7 @@ def test_what_cannot_be_sent_is_named():
 
     lock = threading.Lock()
     with pytest.raises(TypeError, match=r"program, which uses lock.* cannot be sent"):
-        ask(("dlviz.grading.ddp_checks", "check_buckets"), [program], [])
+        ask(("dlviz.grading.assignments.ddp.checks", "check_buckets"), [program], [])
 
 
 def test_programs_of_a_check_share_their_globals_and_are_unpacked_once():

@@ -14,11 +14,11 @@ from courses import Assignment
 
 from dlviz import launch
 from dlviz.collectives import all_reduce
-from dlviz.grading import feedback, mesh_checks, mesh_plans
-from dlviz.grading.feedback import CheckFailed
-from dlviz.grading.mesh_model import Widths
-from dlviz.grading.mesh_plans import Chosen, PlanSize, plan_table
-from dlviz.grading.mesh_run import (
+from dlviz.grading.assignments.mesh_3d import checks as mesh_checks
+from dlviz.grading.assignments.mesh_3d import plans as mesh_plans
+from dlviz.grading.assignments.mesh_3d.model import Widths
+from dlviz.grading.assignments.mesh_3d.plans import Chosen, PlanSize, plan_table
+from dlviz.grading.assignments.mesh_3d.run import (
     STEPS,
     Given,
     Meshed,
@@ -27,6 +27,8 @@ from dlviz.grading.mesh_run import (
     grouped,
     refuse,
 )
+from dlviz.grading.harness import feedback
+from dlviz.grading.harness.feedback import CheckFailed
 from dlviz.parallel.tensor.conjugate import f, g
 
 CHECKS = ("neighbours", "sums", "gradients", "loss")

@@ -7,7 +7,11 @@ import inspect
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import alone, check, feedback, guard, mesh_checks, mesh_hints, mesh_run
+from dlviz.grading.assignments.mesh_3d import checks as mesh_checks
+from dlviz.grading.assignments.mesh_3d import hints as mesh_hints
+from dlviz.grading.assignments.mesh_3d import run as mesh_run
+from dlviz.grading.harness import check, feedback, guard
+from dlviz.grading.harness import sandbox as alone
 
 MESH = Assignment("mesh_3d")
 AUTOMATIC = {

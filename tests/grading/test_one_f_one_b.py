@@ -15,8 +15,10 @@ import pytest
 from judging import judged
 
 from dlviz import metrics
-from dlviz.grading import alone, feedback, pipeline_checks
-from dlviz.grading.pipeline_rows import Size, rows_of
+from dlviz.grading.assignments.one_f_one_b import checks as pipeline_checks
+from dlviz.grading.assignments.one_f_one_b.run import Size, rows_of
+from dlviz.grading.harness import feedback
+from dlviz.grading.harness import sandbox as alone
 from dlviz.schedules import make
 
 ROOT = Path(__file__).parents[2]

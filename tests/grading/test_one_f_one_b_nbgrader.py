@@ -7,14 +7,12 @@ import inspect
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import (
-    feedback,
-    pipeline_checks,
-    pipeline_hints,
-    pipeline_rows,
-    pipeline_rules,
-    training,
-)
+from dlviz.grading.assignments.one_f_one_b import checks as pipeline_checks
+from dlviz.grading.assignments.one_f_one_b import hints as pipeline_hints
+from dlviz.grading.assignments.one_f_one_b import rules as pipeline_rules
+from dlviz.grading.assignments.one_f_one_b import run as pipeline_rows
+from dlviz.grading.assignments.one_f_one_b import train as training
+from dlviz.grading.harness import feedback
 
 PIPELINE = Assignment("one_f_one_b")
 PACKAGE = (pipeline_checks, pipeline_hints, pipeline_rows, pipeline_rules, training, feedback)

@@ -15,9 +15,10 @@ import torch
 from courses import Assignment
 from judging import judged
 
-from dlviz.grading import alone, feedback, parameter_server_checks, parameter_server_run
-from dlviz.grading.parameter_server_rules import Clocks
-from dlviz.grading.parameter_server_run import (
+from dlviz.grading.assignments.parameter_server import checks as parameter_server_checks
+from dlviz.grading.assignments.parameter_server import run as parameter_server_run
+from dlviz.grading.assignments.parameter_server.rules import Clocks
+from dlviz.grading.assignments.parameter_server.run import (
     RATE,
     Service,
     Team,
@@ -26,6 +27,8 @@ from dlviz.grading.parameter_server_run import (
     served,
     worked,
 )
+from dlviz.grading.harness import feedback
+from dlviz.grading.harness import sandbox as alone
 from dlviz.metrics import staleness
 
 WORK = {"lock": 4, "parallel": 2}

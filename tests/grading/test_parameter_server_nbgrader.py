@@ -8,15 +8,11 @@ import re
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import (
-    alone,
-    check,
-    feedback,
-    guard,
-    parameter_server_checks,
-    parameter_server_hints,
-    parameter_server_run,
-)
+from dlviz.grading.assignments.parameter_server import checks as parameter_server_checks
+from dlviz.grading.assignments.parameter_server import hints as parameter_server_hints
+from dlviz.grading.assignments.parameter_server import run as parameter_server_run
+from dlviz.grading.harness import check, feedback, guard
+from dlviz.grading.harness import sandbox as alone
 
 SERVER = Assignment("parameter_server")
 AUTOMATIC = {

@@ -12,9 +12,9 @@ import torch
 
 from dlviz.cluster import RankError, launch
 from dlviz.cluster.recording import results
-from dlviz.grading import plain
-from dlviz.grading.ddp_run import Trained
-from dlviz.grading.feedback import CheckFailed
+from dlviz.grading.assignments.ddp.run import Trained
+from dlviz.grading.harness import plain
+from dlviz.grading.harness.feedback import CheckFailed
 
 PLAIN = [
     None,

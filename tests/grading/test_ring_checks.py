@@ -14,9 +14,11 @@ import ring_programs as program
 import torch
 from judging import judged
 
-from dlviz.grading import alone, feedback, ring_checks
-from dlviz.grading.attempt import attempt, contributions
-from dlviz.grading.feedback import CheckFailed
+from dlviz.grading.assignments.ring_all_reduce import checks as ring_checks
+from dlviz.grading.assignments.ring_all_reduce.run import attempt, contributions
+from dlviz.grading.harness import feedback
+from dlviz.grading.harness import sandbox as alone
+from dlviz.grading.harness.feedback import CheckFailed
 from dlviz.viz import decode, message_frames
 from dlviz.widgets.source import sources
 

@@ -8,7 +8,11 @@ import re
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import alone, attempt, check, feedback, guard, ring_checks, ring_hints
+from dlviz.grading.assignments.ring_all_reduce import checks as ring_checks
+from dlviz.grading.assignments.ring_all_reduce import hints as ring_hints
+from dlviz.grading.assignments.ring_all_reduce import run as attempt
+from dlviz.grading.harness import check, feedback, guard
+from dlviz.grading.harness import sandbox as alone
 
 RING = Assignment("ring_all_reduce")
 AUTOMATIC = {
@@ -76,16 +80,16 @@ ring_checks = [1, 2, 3]
 # Every check replaced in the kernel: in its module, by name, by code, and torch with it.
 REPLACED = """
 import gc, sys, types
-import dlviz.grading.check
+import dlviz.grading.harness.check
 def generous(self, *programs, **sizes):
     return self.points
-dlviz.grading.check.Check.__call__ = generous
+dlviz.grading.harness.check.Check.__call__ = generous
 for held in gc.get_objects():
     if isinstance(held, types.FunctionType) and held.__qualname__ == "Check.grade":
         held.__code__ = (lambda self, *programs, sizes=(): self).__code__
 for name in [name for name in vars(ring_checks) if name.startswith("check_")]:
     setattr(ring_checks, name, lambda *programs, **sizes: 3)
-sys.modules["dlviz.grading.ring_checks"] = ring_checks
+sys.modules["dlviz.grading.assignments.ring_all_reduce.checks"] = ring_checks
 torch.equal = torch.allclose = lambda *tensors, **tolerance: True
 """
 

@@ -15,12 +15,10 @@ from torch import nn
 
 from dlviz import launch
 from dlviz.collectives import all_reduce
-from dlviz.grading import alone, feedback, tensor_checks
-from dlviz.grading.dealt import Dealt
-from dlviz.grading.feedback import CheckFailed
-from dlviz.grading.tensor_checks import CountedSize
-from dlviz.grading.tensor_hints import gradients, plain
-from dlviz.grading.tensor_run import (
+from dlviz.grading.assignments.tensor_parallel_mlp import checks as tensor_checks
+from dlviz.grading.assignments.tensor_parallel_mlp.checks import CountedSize
+from dlviz.grading.assignments.tensor_parallel_mlp.hints import gradients, plain
+from dlviz.grading.assignments.tensor_parallel_mlp.run import (
     STEPS,
     WAYS,
     MLPSize,
@@ -32,6 +30,10 @@ from dlviz.grading.tensor_run import (
     drawn,
     refuse,
 )
+from dlviz.grading.harness import feedback
+from dlviz.grading.harness import sandbox as alone
+from dlviz.grading.harness.dealt import Dealt
+from dlviz.grading.harness.feedback import CheckFailed
 from dlviz.metrics import step_seconds
 from dlviz.trace import Trace
 

@@ -7,7 +7,11 @@ import inspect
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import alone, check, feedback, guard, tensor_checks, tensor_hints, tensor_run
+from dlviz.grading.assignments.tensor_parallel_mlp import checks as tensor_checks
+from dlviz.grading.assignments.tensor_parallel_mlp import hints as tensor_hints
+from dlviz.grading.assignments.tensor_parallel_mlp import run as tensor_run
+from dlviz.grading.harness import check, feedback, guard
+from dlviz.grading.harness import sandbox as alone
 
 MLP = Assignment("tensor_parallel_mlp")
 AUTOMATIC = {

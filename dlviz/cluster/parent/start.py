@@ -36,8 +36,8 @@ PRELOADED = [
     "dlviz.parallel.hybrid",
     "dlviz.federated.rounds",
     "dlviz.models",
-    "dlviz.grading.check",
-    "dlviz.grading.guard",
+    "dlviz.grading.harness.check",
+    "dlviz.grading.harness.guard",
     "dlviz.metrics",
     "dlviz.viz",
 ]
@@ -64,7 +64,7 @@ def warm_up() -> None:
     if METHOD != "forkserver" or holds_seat():
         return
     os.register_at_fork(after_in_child=_in_a_fork)
-    many = not {"IPython", "dlviz.grading.judge"}.isdisjoint(sys.modules)
+    many = not {"IPython", "dlviz.grading.harness.judge"}.isdisjoint(sys.modules)
     context.set_forkserver_preload(PRELOADED + OPTIMIZERS * many)
     starting_up = getattr(multiprocessing.current_process(), "_inheriting", False)  # spawned
     if MARK in os.environ:

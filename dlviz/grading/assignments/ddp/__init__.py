@@ -1,0 +1,3 @@
+"""DDP: buckets, hooks, and all-reduces under backward."""
+
+TITLE, LAB = "DDP", "03"

@@ -1,0 +1,473 @@
+"""A student's buckets of gradients on real ranks: what they left, for a check to judge.
+
+    averager = program(comm, buckets)        once on each rank; it registers its hooks
+    averager.begin(examples, total)          before each backward, which calls the hooks
+    averager.finish()                        after it: now every p.grad is the mean
+
+The ranks train a network that no notebook shows for some steps, in float64, each on examples that
+it draws itself. What is submitted to a lane is taken as it is then, and comes back at the unlucky
+moment, when the program waits for it: a program that goes on without waiting, or writes meanwhile,
+does so on every run. Symbols: n ranks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm, RunError
+from dlviz.cluster.lanes import Handle, Lane
+from dlviz.grading.harness.dealt import drawn
+from dlviz.grading.harness.feedback import CheckFailed, listed, number, shown_line
+from dlviz.grading.harness.guard import Watch, check_open, line_of
+from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.machine import Machine
+from dlviz.models import seed_layers
+from dlviz.parallel.layers import LayerSpans, layers_of
+from dlviz.trace import Trace
+
+Parameters = list[nn.Parameter]
+Program = Callable[[Comm, list[Parameters]], Any]
+STEPS, RATE = 2, 0.1
+LATE = 0.1  # s by which one rank comes late to each backward where a program must not mind
+METHODS = {"begin": "(examples, total)", "finish": "()"}
+DIFFERENT = (
+    "in one and the same all-reduce two ranks have different buckets. On a rank that makes no use "
+    "of some parameter its hook is not called, and so a bucket is not full: does it still leave, "
+    "with zeros for that parameter, and does no later one leave before it?"
+)
+IN_ORDER = (
+    "in one and the same all-reduce two ranks have different buckets. Every rank launches them in "
+    "the order of the list, each as a whole: which rank does not?"
+)
+KNOWN = {  # hints by what stands in the message of a run that did not come to its end
+    "collective mismatch": DIFFERENT,
+    "message mismatch": DIFFERENT,
+    "'NoneType' object has no attribute": "p.grad is None until backward has come to that "
+    "parameter: was the bucket full, and does every rank use all of its parameters?",
+    "expected Tensor as element": "p.grad is None until backward has come to that parameter: was "
+    "the bucket full, and does every rank use all of its parameters?",
+    "positional argument": "__init__ gets (comm, buckets), begin gets (examples, total), the hook "
+    "gets the parameter, finish gets nothing. A method's first parameter is self.",
+    "object has no attribute": "is that made in __init__ or in begin, before it is first used?",
+}
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A number of ranks, of examples in the batch, and who uses the spare layer: 0 all ranks, 1
+    those with an odd number, 2 none."""
+
+    ranks: int
+    examples: int
+    spare: int = 0
+
+    @property
+    def trivial(self) -> bool:
+        return self.ranks == 1
+
+    def __str__(self) -> str:
+        unused = ("", ", a layer used by odd ranks alone", ", a layer used by no rank")
+        what = number(self.examples, "example")
+        return f"on {number(self.ranks, 'rank')} with {what}{unused[self.spare]}"
+
+    @staticmethod
+    def listed(sizes: Sequence[Shards]) -> str:
+        return f"at ranks x examples = {listed([size.short for size in sizes])}"
+
+    @property
+    def short(self) -> str:
+        unused = ("", " (a layer unused on some ranks)", " (a layer unused)")
+        return f"{self.ranks}x{self.examples}{unused[self.spare]}"
+
+    @staticmethod
+    def in_common(passed: Sequence[Shards], failed: Sequence[Shards]) -> str:
+        right, wrong = ({s.ranks for s in sizes} - {1} for sizes in (passed, failed))
+        if right == {2} and len(wrong - {2}) == len(wrong) > 1:
+            return "it works on 2 ranks alone. Where does yours rely on that number?"
+        return ""
+
+    @property
+    def shares(self) -> list[int]:
+        """The examples of each rank."""
+        return [len(part) for part in np.array_split(range(self.examples), self.ranks)]
+
+    def uses(self, rank: int) -> bool:
+        return self.spare == 0 or (self.spare == 1 and rank % 2 == 1)
+
+
+class Unseen(nn.Module):
+    """What the checks train: a norm, a layer that is used twice, and a spare one in the middle."""
+
+    inputs, outputs = 5, 4
+
+    def __init__(self, seed: int):
+        super().__init__()
+        width = 6 + seed % 4
+        self.first = nn.Linear(self.inputs, width)
+        self.norm = nn.LayerNorm(width)
+        self.twice = nn.Linear(width, width)
+        self.spare = nn.Linear(width, width, bias=False)
+        self.last = nn.Linear(width, self.outputs)
+        seed_layers(self, seed).double()
+
+    def forward(self, inputs: torch.Tensor, spare: bool) -> torch.Tensor:
+        hidden = self.norm(self.first(inputs)).tanh()
+        if spare:
+            hidden = hidden + self.spare(hidden).tanh()
+        return self.last(self.twice(self.twice(hidden).tanh()).tanh())
+
+
+class Even(nn.Sequential):
+    """What is watched: six layers of one matrix each, of the same size."""
+
+    inputs = outputs = 24
+
+    def __init__(self, seed: int):
+        layers = [nn.Linear(self.inputs, self.outputs, bias=False) for _ in range(6)]
+        super().__init__(*layers)
+        seed_layers(self, seed).double()
+
+    def forward(self, inputs: torch.Tensor, spare: bool = True) -> torch.Tensor:
+        return super().forward(inputs)
+
+
+def cut(parameters: Sequence[nn.Parameter], most: int) -> list[Parameters]:
+    """The buckets as the notebook defines them: from the last parameter to the first, a new one
+    where the next gradient would bring it over `most` bytes."""
+    buckets: list[Parameters] = []
+    for p in reversed(parameters):
+        if not buckets or sum(q.nbytes for q in buckets[-1]) + p.nbytes > most:
+            buckets.append([])
+        buckets[-1].append(p)
+    return buckets
+
+
+def bucket_bytes(net: nn.Module) -> int:
+    """Two fifths of the network's bytes: its buckets are of different sizes, and the spare layer's
+    is not the last."""
+    return sum(p.nbytes for p in net.parameters()) * 2 // 5
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """What a rank had in one step: its examples, and when it had finished its gradients."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    gradients: list[torch.Tensor | None]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one rank left: its steps, its parameters at the end, the number of elements of each
+    all-reduce, of each one on a lane how many layers' backward had begun when it was launched and
+    when it was waited for, and what the rank did that it may not do."""
+
+    steps: list[RankStep] = field(default_factory=list)
+    cut: list[list[int]] = field(default_factory=list)  # the parameters of each bucket
+    parameters: list[torch.Tensor] = field(default_factory=list)
+    reduced: list[list[int]] = field(default_factory=list)  # of each step
+    on_lane: list[list[tuple[int, int]]] = field(default_factory=list)  # of each step
+    hooks: list[int] = field(default_factory=list)  # registered in each step
+    written: list[str] = field(default_factory=list)
+    unwaited: list[str] = field(default_factory=list)
+    borrowed: list[str] = field(default_factory=list)
+    raised: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run of the student's program."""
+
+    size: Shards
+    net: type[Unseen] | type[Even]
+    seed: int
+    left: list[Trained]
+    trace: Trace
+
+    @property
+    def model(self) -> nn.Module:
+        return self.net(self.seed)
+
+    @property
+    def buckets(self) -> list[list[int]]:
+        """The parameters of each bucket, by their numbers."""
+        parameters = list(self.model.parameters())
+        place = {p: i for i, p in enumerate(parameters)}
+        return [[place[p] for p in own] for own in cut(parameters, bucket_bytes(self.model))]
+
+    @property
+    def elements(self) -> list[int]:
+        """How many each bucket has."""
+        sizes = [p.numel() for p in self.model.parameters()]
+        return [sum(sizes[i] for i in bucket) for bucket in self.buckets]
+
+
+def attempt(
+    program: Program,
+    size: Shards,
+    net: type[Unseen] | type[Even] = Unseen,
+    late: bool = False,
+    machine: Machine | None = None,
+    cutter: Callable[[list[nn.Parameter], int], Any] = cut,
+) -> Training:
+    """Train with the student's program, with buckets that `cutter` makes; on a `machine` one paced
+    step, with lanes that begin at once.
+
+    Raises CheckFailed, caused by the RunError if there is one, where the run does not come to its
+    end, and where ready-made code did the work.
+    """
+    seed = int(np.random.default_rng().integers(1000))
+    expected = "every rank returns from begin, backward and finish"
+    try:
+        args = (program, size, net, seed, late, cutter)
+        run = run_alone(_worked, size.ranks, *args, machine=machine)
+    except RunError as error:
+        raise CheckFailed(f"{size}, {ended_by(error)}", expected, _why(error, size)) from error
+    borrowed = [line for own in run.results for line in own.borrowed]
+    if borrowed:
+        raise CheckFailed(
+            f"{size}, ready-made code was called: {borrowed[0]}",
+            "hooks and buckets of your own, with all_reduce for a bucket",
+            "what the ready-made code does is what you are to write: when does a bucket leave?",
+        )
+    check_open(str(size), [own.raised for own in run.results])
+    return Training(size, net, seed, run.results, run.trace)
+
+
+def _why(error: RunError, size: Shards) -> str:
+    said = str(error).partition("\n\n")[0]
+    if "deadlock" in said:
+        return (
+            "an all-reduce waits for the same call on every rank: does each rank all-reduce as "
+            "many buckets, those too that its own backward did not fill?"
+        )
+    if "mismatch" in said and not size.spare:  # all ranks use all parameters
+        return IN_ORDER
+    return why_ended(error, KNOWN)
+
+
+class LaneWatch(Watch):
+    """Notes what a program submits to lanes and waits for, each collective, and how many layers'
+    backward has begun in the step."""
+
+    def __init__(self, comm: Comm, model: nn.Module, unlucky: bool):
+        super().__init__("collectives")
+        self.reduced: list[int] = []
+        self.jobs: list[LaneJob] = []
+        self.layers = self.hooks = 0
+        self._unlucky = unlucky
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook = self._counted(parameter)
+        for layer in layers_of(model).values():
+            layer.register_forward_hook(self._forward)
+        self._comm, self._make, self._making = comm, comm.lane, False
+        comm.lane = self.noting(self._lane)
+        self._hear(comm)
+
+    def _counted(self, parameter: nn.Parameter) -> Callable[..., Any]:
+        register = parameter.register_post_accumulate_grad_hook
+
+        def registered(hook: Callable[..., Any]) -> Any:
+            self.hooks += 1
+            return register(hook)
+
+        return registered
+
+    def _forward(self, layer: nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        output.register_hook(self._backward)
+
+    def _backward(self, gradient: torch.Tensor) -> None:
+        self.layers += 1
+
+    def _lane(self, name: str) -> Lane:
+        self._making = True  # a lane is made by an all-reduce of its own
+        lane = self._make(name)
+        self._making = False
+        submit, jobs = lane.submit, []
+        lane.submit = self.noting(
+            lambda function, *args: self._submit(submit, jobs, function, args)
+        )
+        self._hear(lane.comm)
+        return lane
+
+    def _hear(self, comm: Comm) -> None:
+        agree = comm.agree
+
+        def heard(op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
+            if not self._making:
+                self.reduced.append(tensor.numel() if isinstance(tensor, torch.Tensor) else 0)
+            return agree(op, tensor, root)
+
+        comm.agree = self.noting(heard)
+
+    def _submit(
+        self, submit: Any, before: list[LaneJob], function: Callable[..., Any], args: tuple
+    ) -> Handle:
+        """Submit it to a lane that has the jobs `before` it."""
+        line = line_of(inspect.currentframe())
+        job = LaneJob(self, function, args, len(self.jobs), line, self._unlucky)
+        self.jobs.append(job)
+        before.append(job)
+        through = [*before]  # when this one is: a lane works in order
+        handle = submit(job)
+        job.wait = wait = handle.wait
+
+        def waited(**fields: Any) -> Any:
+            for earlier in through:
+                earlier.waited = True
+                earlier.begin()
+            result = wait(**{"bucket": job.number, **fields})
+            for earlier in through:
+                earlier.land()
+            return result
+
+        handle.wait = self.noting(waited)
+        return handle
+
+    @contextmanager
+    def releasing(self) -> Iterator[None]:
+        """Keep nothing waiting where what runs inside raises: the rank could not end."""
+        try:
+            yield
+        finally:
+            for job in self.jobs:
+                job.begin()
+
+    def close(self, left: Trained) -> None:
+        """End a step: wait for what nobody has waited for, and note all of it."""
+        for job in self.jobs:
+            if not job.waited:
+                job.begin()
+                job.wait()
+        where = [f"at {shown_line(job.line)}" for job in self.jobs]
+        done = [*zip(self.jobs, where, strict=True)]
+        left.unwaited.extend(line for job, line in done if not job.waited)
+        left.written.extend(line for job, line in done if job.written)
+        left.on_lane.append([(job.launched, job.until) for job in self.jobs if job.reduces])
+        left.hooks.append(self.hooks)
+        left.reduced.append(self.reduced[:])
+        self.reduced.clear()
+        self.jobs.clear()
+        self.layers = self.hooks = 0
+
+
+class LaneJob:
+    """Something submitted to a lane, as a span of it. An unlucky one works on copies that were made
+    when it was submitted, and begins when it is waited for."""
+
+    def __init__(
+        self,
+        watch: LaneWatch,
+        function: Callable[..., Any],
+        args: tuple,
+        number: int,
+        line: str,
+        unlucky: bool,
+    ):
+        self.number = number
+        self.line = line
+        self.launched, self.until = watch.layers, -1  # layers
+        self.waited = self.written = self.reduces = False
+        self.wait: Callable[..., Any]
+        self._watch = watch
+        self._function = function
+        self._given = args
+        self._args = [*map(_copied, args)] if unlucky else [*args]
+        self._before = [*map(_copied, self._args)]
+        self._landed = not unlucky
+        self._may_begin = threading.Event()
+        if not unlucky:
+            self._may_begin.set()
+
+    def begin(self) -> None:
+        """Let the lane do it: somebody waits for it, or nobody ever will."""
+        if self.until < 0:
+            self.until = self._watch.layers
+        self._may_begin.set()
+
+    def land(self) -> None:
+        """Put what the lane has made into the program's tensors."""
+        if self._landed:
+            return
+        self._landed = True
+        for given, made, before in zip(self._given, self._args, self._before, strict=True):
+            if _is_tensor(given):
+                self.written |= not torch.equal(given, before)
+                given.detach().copy_(made)
+
+    def __call__(self, comm: Comm) -> Any:
+        self._may_begin.wait()
+        nbytes, before = sum(map(_nbytes, self._args)), len(self._watch.reduced)
+        comm.hold()  # so that by the wall too it begins when it begins, and ends before its wait
+        with comm.span("collective", f"bucket {self.number}", bucket=self.number, nbytes=nbytes):
+            result = self._function(comm, *self._args)
+            comm.hold()
+        self.reduces = len(self._watch.reduced) > before
+        return result
+
+
+def _worked(
+    comm: Comm,
+    program: Program,
+    size: Shards,
+    net: type[Unseen] | type[Even],
+    seed: int,
+    late: bool,
+    cutter: Callable[[list[nn.Parameter], int], Any],
+) -> Trained:
+    model, left = net(seed), Trained()
+    steps = STEPS if comm.machine is None else 1
+    examples = size.shares[comm.rank]
+    given = [(drawn(examples, net.inputs), drawn(examples, net.outputs)) for _ in range(steps)]
+    parameters = list(model.parameters())
+    LayerSpans(comm, model)
+    watch = LaneWatch(comm, model, unlucky=comm.machine is None)
+    with watch.watching(), watch.releasing():
+        buckets = cutter(parameters, bucket_bytes(model))
+        averager = program(comm, buckets)
+        for step, (inputs, targets) in enumerate(given):
+            model.zero_grad()
+            with comm.span("phase", f"step {step}", step=step):
+                outputs = model(inputs, size.uses(comm.rank))
+                loss = nn.functional.mse_loss(outputs, targets)
+                averager.begin(examples, size.examples)
+                if late and comm.rank == comm.size - 1:
+                    time.sleep(LATE)
+                loss.backward()
+                averager.finish()
+            gradients = [None if p.grad is None else p.grad.clone() for p in parameters]
+            left.steps.append(RankStep(inputs, targets, gradients))
+            watch.close(left)
+            with torch.no_grad():
+                for p in parameters:
+                    if p.grad is not None:
+                        p -= RATE * p.grad
+    place = {p: i for i, p in enumerate(parameters)}
+    left.cut.extend([place.get(p, -1) for p in each] for each in buckets)
+    left.parameters.extend(p.detach() for p in parameters)
+    left.borrowed.extend(watch.borrowed)
+    left.raised.extend(watch.raised)
+    return left
+
+
+def _is_tensor(given: Any) -> bool:
+    return isinstance(given, torch.Tensor)
+
+
+def _copied(given: Any) -> Any:
+    return given.detach().clone() if _is_tensor(given) else given
+
+
+def _nbytes(given: Any) -> int:
+    return given.nbytes if _is_tensor(given) else 0

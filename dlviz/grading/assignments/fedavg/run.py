@@ -1,0 +1,600 @@
+"""A student's federated averaging on real ranks: what its server and clients left, for a check.
+
+    server(comm, weights, counts, data, rounds)                          on rank 0
+    client(comm, weights, data, rounds, epochs, batch, sgd)              on ranks 1, 2, ...
+    select(clients, fraction, rng)                                       on one rank, often
+    timed_server(comm, weights, counts, data, rounds, choose, deadline)  on rank 0
+
+The weights are one row of numbers, those of a network that no notebook shows, in float64. The timed
+server has clients that are given, on a paced run: some are so slow that their updates come after
+the deadline, by the device's clock.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from dlviz.cluster import Comm, DeadlockError, RunError
+from dlviz.grading.assignments.fedavg.hints import why_stuck
+from dlviz.grading.assignments.fedavg.model import (
+    LocalStep,
+    MomentumSGD,
+    Noted,
+    Problem,
+    RankExamples,
+)
+from dlviz.grading.harness.feedback import PACKAGE, CheckFailed, listed, number, shown_line
+from dlviz.grading.harness.guard import Guard, check_open, line_of
+from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.trace import Trace
+
+Program = Callable[..., Any]
+DRAW = random.SystemRandom()
+READY_MADE, CALLED = f"{PACKAGE}/federated/", "ready-made code was called: "
+MESSAGE = 0.001  # s that a message takes on a paced run
+SLOW = 4.0  # times as long as the first client a slow one takes
+LONG = 6  # times as long as a check an experiment may take
+DRAWS, TIMES = 300, 4  # seeds of a select, and its calls with each
+KNOWN = {  # hints by what stands in the message of a run that did not come to its end
+    "positional argument": "server gets (comm, weights, counts, data, rounds), client (comm, "
+    "weights, data, rounds, epochs, batch, sgd), timed_server (comm, weights, counts, data, "
+    "rounds, choose, deadline); sgd() gets nothing, choose a list of clients.",
+    "message mismatch": "both ends of a message have the same number of elements of one dtype. "
+    "torch.empty and torch.zeros make float32 unless told otherwise; torch.empty_like takes over "
+    "the type.",
+    "same dtype": "the weights are float64, and something has made them float32: torch.zeros and "
+    "torch.empty do, unless told otherwise.",
+    "is no rank of": "rank 0 is the server; the clients are the keys of counts.",
+    "division by zero": "nobody answered in that round. What are the new weights then?",
+    "choose([])": "all clients owe an update, as if nobody had answered in time. deadline=t is a "
+    "moment on the run's clock: which one is it here?",
+    "choose(": "choose is called once in a round, with the list of those clients that owe no "
+    "update, and returns those to ask.",
+    "NoneType": "comm.recv returns None where the deadline has passed and no message has come.",
+    "KeyError: None": "comm.recv returns None where the deadline has passed and no message has "
+    "come: that is no client.",
+    "needs rows": "randperm(len(data)) is an order of the rows; .split(batch) cuts it.",
+}
+
+
+def epochs_of(count: int) -> str:
+    return f"{count} epoch{'s' * (count != 1)}"
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """A number of clients that all answer in each of some rounds, with their local work."""
+
+    clients: int
+    rounds: int
+    epochs: int
+    batch: int
+
+    @property
+    def trivial(self) -> bool:
+        return self.clients == 1  # whose weights are any mean
+
+    def __str__(self) -> str:
+        return (
+            f"with {number(self.clients, 'client')}, {number(self.rounds, 'round')} of "
+            f"{epochs_of(self.epochs)} and batches of {self.batch}"
+        )
+
+    @staticmethod
+    def listed(sizes: Sequence[Cohort]) -> str:
+        each = [f"{s.clients}x{s.rounds}x{s.epochs}x{s.batch}" for s in sizes]
+        return "at clients x rounds x epochs x batch = " + listed(each)
+
+    @staticmethod
+    def in_common(passed: Sequence[Cohort], failed: Sequence[Cohort]) -> str:
+        return ""
+
+
+@dataclass(frozen=True)
+class SelectSize:
+    """A fraction of so many clients."""
+
+    clients: int
+    fraction: float
+
+    @property
+    def trivial(self) -> bool:
+        return self.wanted == self.clients
+
+    def __str__(self) -> str:
+        return f"of {number(self.clients, 'client')} a fraction of {self.fraction:g}"
+
+    @staticmethod
+    def listed(sizes: Sequence[SelectSize]) -> str:
+        return "at clients x fraction = " + listed([f"{s.clients}x{s.fraction:g}" for s in sizes])
+
+    @staticmethod
+    def in_common(passed: Sequence[SelectSize], failed: Sequence[SelectSize]) -> str:
+        return ""
+
+    @property
+    def wanted(self) -> int:
+        return max(1, round(self.fraction * self.clients))
+
+    @property
+    def names(self) -> list[int]:
+        """Numbers with gaps: clients whose updates are owed are not among them."""
+        return [3 * i + 2 for i in range(self.clients)]
+
+
+@dataclass(frozen=True)
+class Stragglers:
+    """A number of clients of which the last are slow, and whom a round asks, a word each: "123 12"
+    are clients 1, 2 and 3, and then 1 and 2. `deadline` and what the first client's local epochs
+    take are seconds; each client is slower than the one before it by `apart` of that."""
+
+    clients: int
+    slow: int
+    asked: str
+    deadline: float = 0.03
+    train: float = 0.01
+    apart: float = 0.3
+
+    trivial = False
+
+    def __str__(self) -> str:
+        last = [str(self.clients - each) for each in reversed(range(self.slow))]
+        told = f", client{'s' * (self.slow > 1)} {listed(last)} slow," if last else ""
+        rounds = listed([" ".join(word) for word in self.asked.split()])
+        return f"with {number(self.clients, 'client')}{told} and rounds that ask {rounds}"
+
+    @staticmethod
+    def listed(sizes: Sequence[Stragglers]) -> str:
+        each = [f"{s.clients}x{s.slow}x{s.rounds}" for s in sizes]
+        return "at clients x slow x rounds = " + listed([*dict.fromkeys(each)])
+
+    @staticmethod
+    def in_common(passed: Sequence[Stragglers], failed: Sequence[Stragglers]) -> str:
+        return ""
+
+    @property
+    def rounds(self) -> int:
+        return len(self.asked.split())
+
+    @property
+    def script(self) -> list[list[int]]:
+        return [[int(each) for each in word] for word in self.asked.split()]
+
+    def machine(self) -> Machine:
+        """On which each client has its own speed."""
+        fast = [1 + self.apart * i for i in range(self.clients - self.slow)]
+        factors = (1.0, *fast, *[SLOW] * self.slow)
+        return joined(self.clients, self.train, factors)
+
+
+def joined(clients: int, step: float, factors: tuple[float, ...] | None = None) -> Machine:
+    """A server and clients on a switch, on which each message takes as long."""
+    switch = Topology.switch(clients + 1, Link(MESSAGE, float("inf")))
+    return Machine(classroom(clients + 1).device, switch, step, factors)
+
+
+def problem_of(clients: int) -> Problem:
+    """Random examples, more than ten of each client, no two of which have as many."""
+    return Problem({0: 9, **{k: 10 + 7 * k * k % 23 for k in range(1, clients + 1)}})
+
+
+class FederatedGuard(Guard):
+    """Ends a program that calls dlviz's own federated learning, or has any of dlviz communicate."""
+
+    def _profile(self, frame: Any, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(READY_MADE) and code.co_name[0] != "_":
+            line = line_of(frame)
+            if not line.startswith("<frozen importlib"):  # an import alone is no call
+                self.borrowed[f"dlviz.federated's {code.co_name}, {shown_line(line)}"] = None
+                self._end()
+        super()._profile(frame, event, argument)
+
+    def _whose(self, frame: Any) -> None:
+        super()._whose(frame)
+        self._end()
+
+    def _end(self) -> None:
+        """Raise an error where ready-made code was called; what is printed is there, too, where the
+        program hides the error."""
+        if self.borrowed:
+            said = f"{CALLED}{next(iter(self.borrowed))}"
+            print(said)
+            raise RuntimeError(said)
+
+    def leave(self, noted: Noted | Asking) -> None:
+        noted.borrowed.extend(self.borrowed)
+        noted.raised.extend(self.raised)
+        noted.faults.extend(self.faults())
+
+
+def _refuse(where: str, called: str) -> CheckFailed:
+    return CheckFailed(
+        f"{where}, {CALLED}{called}",
+        "comm.send, comm.recv, comm.isend and comm.irecv, in lines of your own",
+        "what the ready-made code does is what you are to write: who sends what to whom in a "
+        "round, and what becomes of it?",
+    )
+
+
+def _ended(where: str, error: RunError, expected: str, plain: bool = False) -> CheckFailed:
+    """Why a run did not come to its end; `plain` as of `ended_by`."""
+    if called := re.search(f"{CALLED}(.+)", "\n".join(error.output or [])):
+        return _refuse(where, called[1])
+    if error.trace is not None and (calls := _collectives(error.trace)):
+        return _refuse(where, calls[0])
+    return CheckFailed(f"{where}, {ended_by(error, plain)}", expected, why_ended(error, KNOWN))
+
+
+def _collectives(trace: Trace) -> list[str]:
+    """The collectives that were called after the one that brings all ranks to one start."""
+    rows = sorted(trace.spans.rows(), key=lambda row: row.start)
+    called = [row for row in rows if row.kind == "collective" and row.rank == 0][1:]
+    return [f"comm.{row.name}, {shown_line(row.where)}" for row in called]
+
+
+def check_own(where: str, left: Sequence[Any], trace: Trace) -> None:
+    """That what ran was the program's own, and that it met no errors."""
+    called = [line for own in left for line in own.borrowed] + _collectives(trace)
+    if called:
+        raise _refuse(where, called[0])
+    check_open(where, [own.raised for own in left])
+
+
+# -- all clients answer ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """A run of the student's server and clients, what each rank left, and its Trace."""
+
+    size: Cohort
+    problem: Problem
+    left: list[Noted]
+    trace: Trace
+
+    def batches(self, client: int) -> int:
+        """Of an epoch."""
+        return -(-self.problem.counts[client] // self.size.batch)
+
+    def of_round(self, client: int, what: Sequence[Any], r: int) -> Sequence[Any]:
+        """Of what a client has done, by gradients or steps, the part of a round."""
+        each = self.size.epochs * self.batches(client)
+        return what[r * each : (r + 1) * each]
+
+    def before(self, r: int) -> torch.Tensor:
+        """The server's weights before a round."""
+        return self.left[0].tested[r - 1] if r else self.left[0].start
+
+    def answers(self, client: int) -> list[int]:
+        """How many steps a client had made at each message that came after some."""
+        return sorted({*self.left[client].answers} - {0})
+
+    def steps(self, r: int) -> dict[int, Sequence[LocalStep]]:
+        """Of each client those before its answer in a round, and after the one before."""
+        return {
+            client: self.left[client].steps[slice(*[0, *self.answers(client)][r : r + 2])]
+            for client in self.problem.clients
+        }
+
+    def follows(self, step: LocalStep) -> torch.Tensor:
+        """The velocity of the optimizer after a step."""
+        return self.problem.momentum * step.velocity + step.gradient
+
+    def ends(self, r: int) -> dict[int, torch.Tensor]:
+        """The weights with which each client has answered in a round."""
+        return {client: steps[-1].after for client, steps in self.steps(r).items()}
+
+    def changes(self, r: int) -> dict[int, torch.Tensor]:
+        """By how much each client has changed the weights with which it began a round."""
+        return {
+            client: steps[-1].after - steps[0].before for client, steps in self.steps(r).items()
+        }
+
+
+def averaged(
+    programs: Sequence[Program],
+    size: Cohort,
+    problem: Problem | None = None,
+    machine: Machine | None = None,
+    in_full: bool = True,
+) -> Averaged:
+    """Run the student's server and clients; a run that is no check, and not noted `in_full`, may
+    take longer. Raises CheckFailed, caused by the RunError if there is one, where the run does not
+    come to its end, and where ready-made code did the work."""
+    problem = problem or problem_of(size.clients)
+    server, client = programs
+    try:
+        args = (server, client, size, problem, in_full)
+        run = run_alone(
+            _average, size.clients + 1, *args, machine=machine, times=1 if in_full else LONG
+        )
+    except RunError as error:
+        expected = "the server and all clients return after the last round"
+        raise _ended(str(size), error, expected) from error
+    check_own(str(size), run.results, run.trace)
+    return Averaged(size, problem, run.results, run.trace)
+
+
+def _average(
+    comm: Comm, server: Program, client: Program, size: Cohort, problem: Problem, in_full: bool
+) -> Noted:
+    noted = Noted(problem.weights(comm.rank), problem.data(comm.rank), in_full=in_full)
+    data, weights = RankExamples(comm, problem, noted), noted.start.clone()
+    torch.seed()  # another order of rows on each client and each run
+    if comm.rank:
+        _note_answers(comm, noted)
+    elif comm.machine is None:
+        _draw_who_answers(comm)
+    guard = FederatedGuard(comm)
+    comm.barrier()  # which all leave at the same time, by the device's clock too
+    with guard.watching() if in_full else nullcontext():
+        if comm.rank == 0:
+            server(comm, weights, dict(problem.clients), data, size.rounds)
+        else:
+            sgd = partial(MomentumSGD, problem, noted)
+            client(comm, weights, data, size.rounds, size.epochs, size.batch, sgd)
+    guard.leave(noted)
+    return noted
+
+
+def _note_answers(comm: Comm, noted: Noted) -> None:
+    """Note at each message how many steps the client has made."""
+
+    def sending(call: Program, *args: Any, **kwargs: Any) -> Any:
+        noted.answers.append(len(noted.steps))
+        return call(*args, **kwargs)
+
+    comm.send, comm.isend = partial(sending, comm.send), partial(sending, comm.isend)
+
+
+def _draw_who_answers(comm: Comm) -> None:
+    """Where the server takes whichever message comes first, and several clients have been sent
+    weights that they have not answered, draw whose it is: never the first client's of them."""
+    owed, recv = _count_owed(comm), comm.recv
+
+    def receive(tensor: Any, src: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(src, int):
+            may = sorted(k for k, count in owed.items() if count > 0 and (src is None or k in src))
+            src = DRAW.choice(may[1:]) if len(may) > 1 else src
+        return recv(tensor, src, *args, **kwargs)
+
+    comm.recv = receive
+
+
+# -- who takes part --------------------------------------------------------------------------------
+
+
+def selected(program: Program, size: SelectSize) -> tuple[SelectSize, list[list[Any]], bool]:
+    """What a select returns, TIMES calls for each of DRAWS seeds, and whether the first seed gives
+    the same again."""
+    try:
+        run = run_alone(_select, 1, program, size)
+    except RunError as error:
+        raise _ended(str(size), error, "select returns a list of clients", plain=True) from error
+    return size, *run.results[0]
+
+
+def _select(comm: Comm, program: Program, size: SelectSize) -> tuple[list[list[Any]], bool]:
+    def draws(seed: int) -> list[Any]:
+        rng = random.Random(seed)
+        return [_plain(program(size.names, size.fraction, rng)) for _ in range(TIMES)]
+
+    found = [draws(seed) for seed in range(DRAWS)]
+    return found, draws(0) == found[0]
+
+
+def _plain(picked: Any) -> Any:
+    """A list of numbers; in words what is none."""
+    try:
+        return [int(each) for each in picked]
+    except (TypeError, ValueError):
+        return repr(picked)[:60]
+
+
+# -- a deadline ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OrderGot:
+    """What a given client got and made of it: the round that the message named, the weights in it,
+    and the update that it sent back."""
+
+    named: float
+    weights: torch.Tensor
+    update: torch.Tensor
+
+
+@dataclass
+class Asking(Noted):
+    """What one rank left: a client its orders; the server whom it let choose from, and from whom it
+    left updates that it never received."""
+
+    orders: list[OrderGot] = field(default_factory=list)
+    free: list[list[int]] = field(default_factory=list)
+    unreceived: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RoundSeen:
+    """A round of the timed server, by the device's clock: when it began and ended, the weights that
+    the clients got, and of each client that was asked when its update came, when the server took it
+    (infinite: never), and the update."""
+
+    number: int
+    begin: float
+    end: float
+    sent: dict[int, torch.Tensor]
+    came: dict[int, float]
+    taken: dict[int, float]
+    updates: dict[int, torch.Tensor]
+
+    @property
+    def asked(self) -> list[int]:
+        return [*self.sent]
+
+    @property
+    def answered(self) -> list[int]:
+        """Whose updates the server took in this round."""
+        return [client for client in self.asked if self.taken[client] <= self.end]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A run of the student's timed server, what each rank left, and its Trace."""
+
+    size: Stragglers
+    problem: Problem
+    left: list[Asking]
+    trace: Trace
+
+    def after(self, r: int) -> torch.Tensor:
+        """The server's weights after a round; before the first one of -1."""
+        return self.left[0].start if r < 0 else self.left[0].tested[r]
+
+    @cached_property
+    def rounds(self) -> list[RoundSeen]:
+        """Of each message the place between two tests of the server's says to which round it
+        belongs."""
+        spans = self.trace.spans
+        tests = (spans.rank == 0) & (spans.name == "test")
+        ends = sorted(spans.start[tests])
+        begun = [-np.inf, *ends[:-1]]
+        rounds = [RoundSeen(i, np.inf, end, {}, {}, {}, {}) for i, end in enumerate(ends)]
+        for client in self.problem.clients:
+            there, back = (self._between(*pair) for pair in ((0, client), (client, 0)))
+            for order, out, reply in zip(self.left[client].orders, there, back, strict=False):
+                taken = np.inf if reply.received is None else reply.received
+                found = int(np.searchsorted(begun, out.sent, side="right")) - 1
+                own = rounds[found]
+                rounds[found] = RoundSeen(
+                    found,
+                    min(own.begin, out.sent),
+                    own.end,
+                    own.sent | {client: order.weights},
+                    own.came | {client: reply.arrived},
+                    own.taken | {client: taken},
+                    own.updates | {client: order.update},
+                )
+        return rounds
+
+    def _between(self, src: int, dst: int) -> list[Any]:
+        rows = [row for row in self.trace.messages.rows() if (row.src, row.dst) == (src, dst)]
+        return sorted(rows, key=lambda row: row.sent)
+
+
+def timed(program: Program, size: Stragglers, choose: Program | None = None) -> Timed:
+    """Run the student's timed server, with clients that are given; those that `choose` returns take
+    part in a round, by default those that the size says. Raises CheckFailed, caused by the RunError
+    if there is one, where the run does not come to its end."""
+    problem = problem_of(size.clients)
+    expected = "the server returns after the last round"
+    try:
+        args = (program, size, problem, choose)
+        run = run_alone(_serve, size.clients + 1, *args, machine=size.machine())
+    except DeadlockError as error:
+        server = next((wait for wait in error.waits or [] if wait.rank == 0), None)
+        if server is None:
+            raise _ended(str(size), error, expected) from error
+        said, hint = why_stuck(server)
+        seen = f"{size}, nobody can go on: {said}, {shown_line(server.where)}"
+        raise CheckFailed(seen, expected, hint) from error
+    except RunError as error:
+        raise _ended(str(size), error, expected) from error
+    check_own(str(size), run.results, run.trace)
+    return Timed(size, problem, run.results, run.trace)
+
+
+class Chooser:
+    """What the student's server gets as `choose`."""
+
+    def __init__(self, size: Stragglers, choose: Program | None, noted: Asking):
+        self._script = size.script
+        self._choose = choose
+        self._free = noted.free
+
+    def __call__(self, free: Any) -> list[int]:
+        given = [int(each) for each in free]
+        if not given:
+            raise ValueError("choose([]) has nobody to choose from.")
+        if len(self._free) == len(self._script):
+            raise ValueError(f"choose(...) was called more than {len(self._script)} times.")
+        self._free.append(given)
+        if self._choose is not None:
+            return self._choose(given)
+        wanted = self._script[len(self._free) - 1]
+        return [each for each in wanted if each in given] or given[:1]
+
+
+def _serve(
+    comm: Comm, program: Program, size: Stragglers, problem: Problem, choose: Program | None
+) -> Asking:
+    noted = Asking(problem.weights(comm.rank), problem.data(comm.rank))
+    data, weights = RankExamples(comm, problem, noted), noted.start.clone()
+    comm.barrier()
+    if comm.rank:
+        return _phone(comm, problem, noted)
+    owed = _count_owed(comm)
+    guard, chooser = FederatedGuard(comm), Chooser(size, choose, noted)
+    with guard.watching():
+        counts = dict(problem.clients)
+        program(comm, weights, counts, data, size.rounds, chooser, size.deadline)
+    guard.leave(noted)
+    message = torch.empty(1 + problem.net.size, dtype=torch.float64)
+    for client in problem.clients:
+        for _ in range(owed[client]):
+            Comm.recv(comm, message, client)
+            noted.unreceived.append(client)
+        Comm.send(comm, message.fill_(-1.0), client)
+    return noted
+
+
+def _count_owed(comm: Comm) -> Counter[int]:
+    """How many more messages each client has been sent than have been received from it."""
+    owed: Counter[int] = Counter()
+    send, isend, recv, irecv = comm.send, comm.isend, comm.recv, comm.irecv
+
+    def sending(call: Program, tensor: Any, dst: int, *args: Any, **kwargs: Any) -> Any:
+        done = call(tensor, dst, *args, **kwargs)
+        owed[dst] += 1
+        return done
+
+    def receiving(call: Program, *args: Any, **kwargs: Any) -> Any:
+        done = call(*args, **kwargs)
+        src = done if call is recv else kwargs.get("src", args[1])
+        owed[src] -= 1
+        return done
+
+    comm.send, comm.isend = partial(sending, send), partial(sending, isend)
+    comm.recv, comm.irecv = partial(receiving, recv), partial(receiving, irecv)
+    return owed
+
+
+def _phone(comm: Comm, problem: Problem, noted: Asking) -> Asking:
+    """A client's part: it does a step with all its examples for each message, until the server
+    names a round before the first."""
+    net, (inputs, labels) = problem.net, noted.data
+    assert comm.machine is not None
+    message = torch.empty(1 + net.size, dtype=torch.float64)
+    while True:
+        comm.recv(message, 0)
+        if not (named := float(message[0])) >= 0:
+            return noted
+        got = message[1:].clone()
+        training = comm.compute("backward", "local epochs", seconds=comm.machine.step)
+        with comm.span("phase", f"round {named:g}"), training:
+            update = -problem.rate * net.gradient(got, inputs, labels)
+        noted.orders.append(OrderGot(named, got, update))
+        message[1:] = update
+        comm.send(message, 0)

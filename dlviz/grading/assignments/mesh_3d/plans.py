@@ -1,0 +1,190 @@
+"""The best plan under a limit of memory that a student's function chooses, and its check.
+
+    choose(table, memory)      a row of the table: the fastest plan that takes so many bytes a rank
+
+The table is one of `dlviz.sim.plans`, its rows in any order, of a Transformer with 1.3 billion
+parameters on V100 in nodes of 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from dlviz.cluster import Comm, RunError
+from dlviz.grading.harness.check import at_each, check
+from dlviz.grading.harness.feedback import CheckFailed, listed
+from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.machine import Machine, Topology
+from dlviz.machine.hardware import DEVICES, LINKS
+from dlviz.sim import TransformerShape, plans
+
+Row = dict[str, Any]
+SHAPE = TransformerShape(layers=24, hidden=2048, heads=16, vocabulary=51200, sequence=1024)
+BATCH, NODE, SLOWER = 128, 8, 1.05
+NAMED = ("dp", "tp", "pp", "microbatch", "schedule", "recompute")
+KNOWN = {  # hints by what stands in the message of a run that did not come to its end
+    "KeyError": "a row is a dict with the names that the text lists: which is spelled otherwise?",
+    "empty": "no row is left. In which unit is the limit, and in which one the rows' memory? It is "
+    "that of one rank.",
+    "positional argument": "choose gets (table, memory).",
+}
+
+
+@dataclass(frozen=True)
+class PlanSize:
+    """Devices, and the limit of a rank in GB."""
+
+    devices: int
+    gigabytes: float
+
+    trivial = False
+
+    @property
+    def limit(self) -> float:
+        return round(self.gigabytes * 1e9)
+
+    def __str__(self) -> str:
+        return f"on {self.devices} devices with {self.gigabytes:.10g} GB a rank"
+
+    @staticmethod
+    def listed(sizes: Sequence[PlanSize]) -> str:
+        return f"at devices x GB = {listed([f'{s.devices}x{s.gigabytes:.10g}' for s in sizes])}"
+
+    @staticmethod
+    def in_common(passed: Sequence[PlanSize], failed: Sequence[PlanSize]) -> str:
+        return ""
+
+
+def plan_table(devices: int) -> list[Row]:
+    """All plans for that many devices, in any order."""
+    nodes, inside = max(1, devices // NODE), LINKS["NVLink 2"].link
+    topology = Topology.racks(nodes, NODE, inside, LINKS["InfiniBand HDR"].link)
+    machine = Machine(DEVICES["V100 SXM2 32GB"].device, topology)
+    rows = plans(SHAPE, machine, devices, BATCH)
+    Random(devices).shuffle(rows)
+    return rows
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a student's function chose of a table."""
+
+    size: PlanSize
+    table: list[Row]
+    got: Any
+
+
+def attempt_choice(program: Callable[..., Any], size: PlanSize) -> Chosen:
+    """Raises CheckFailed where the function does not come to its end."""
+    table = plan_table(size.devices)
+    try:
+        got = run_alone(_choose, 1, program, table, size.limit).results[0]
+    except RunError as error:
+        raise CheckFailed(
+            f"{size}, {ended_by(error, plain=True)}",
+            "a row of the table",
+            why_ended(error, KNOWN),
+        ) from error
+    return Chosen(size, table, got)
+
+
+def _choose(comm: Comm, program: Callable[..., Any], table: list[Row], limit: float) -> Any:
+    """The names of a row, as plain values: what a program makes of its own objects runs here."""
+    got = program(table, limit)
+    try:
+        row = {name: got[name] for name in NAMED}
+        return {name: v if type(v) in (int, str) else int(v) for name, v in row.items()}
+    except (TypeError, ValueError, KeyError, IndexError):
+        return str.__str__(repr(got)[:80])
+
+
+# In the third the best plan needs just the limit, and without it a step takes 11 % longer.
+SIZES = ((32, 2), (8, 5), (24, 1.444868096))
+
+
+@check(
+    "the plan fits, and none that fits is 5 % faster",
+    points=4,
+    size=PlanSize,
+    sizes=SIZES,
+    run=lambda programs, sizes: at_each(sizes, lambda size: attempt_choice(programs[0], size)),
+)
+def check_plan(chosen: Chosen) -> None:
+    """choose(table, memory) returns a row whose memory is within the limit; no other such row takes
+    less than 1/1.05 of its seconds."""
+    size = chosen.size
+    row = _row_of(chosen)
+    fitting = [each for each in chosen.table if each["memory"] <= size.limit]
+    best = min(fitting, key=lambda each: each["seconds"])
+    if row["memory"] > size.limit:
+        raise CheckFailed(
+            f"{size}, {_told(row)} needs {row['memory'] / 1e9:.2f} GB on its fullest rank",
+            f"a plan whose memory is {size.gigabytes:g} GB or less",
+            _why_too_large(chosen, row),
+        )
+    if row["seconds"] > SLOWER * best["seconds"]:
+        raise CheckFailed(
+            f"{size}, {_told(row)} takes {row['seconds']:.3f} s a step",
+            "a plan that fits, such that no other that fits is 5 % faster",
+            _why_slow(row, fitting, size),
+        )
+
+
+def _row_of(chosen: Chosen) -> Row:
+    """The row of the table that was chosen, by its names: its numbers are those of the table."""
+    if isinstance(chosen.got, dict):
+        for row in chosen.table:
+            if all(row[name] == chosen.got.get(name) for name in NAMED):
+                return row
+    raise CheckFailed(
+        f"{chosen.size}, choose returns {chosen.got!s:.80}",
+        f"a row of the table, a dict with {listed([*NAMED])} and more",
+        "which line returns the row itself?",
+    )
+
+
+def _told(row: Row) -> str:
+    return (
+        f"dp {row['dp']} x pp {row['pp']} x tp {row['tp']}, microbatches of {row['microbatch']}, "
+        f"{row['schedule']}, recompute {row['recompute']},"
+    )
+
+
+def _why_too_large(chosen: Chosen, row: Row) -> str:
+    table, limit = chosen.table, chosen.size.limit
+    if row is min(table, key=lambda each: each["seconds"]):
+        return (
+            "that is the fastest plan of all, also of those for which fits is true: that column "
+            "goes by all the memory that the device has. Which limit is yours?"
+        )
+    if row["fits"] and row["memory"] > 2 * limit:
+        return (
+            "the column fits goes by all the memory that the device has. The limit is another one: "
+            "with which column is it compared?"
+        )
+    if row["memory"] <= limit * 2**30 / 1e9:
+        return "so many GiB it would be. The limit is given in bytes, as memory is."
+    return f"memory={limit:g} is in bytes, as the column memory. How do you compare the two?"
+
+
+def _why_slow(row: Row, fitting: Sequence[Row], size: PlanSize) -> str:
+    below = [each for each in fitting if each["memory"] < size.limit]
+    if below and row is min(below, key=lambda each: each["seconds"]):
+        return "a plan that needs just the limit fits too. Does it come into your choice?"
+    ends = [
+        f"{end} {name}"
+        for name in ("seconds", "memory", "bubble", "compute_seconds", "tp_bytes", "dp_bytes")
+        for end, of in (("smallest", min), ("largest", max))
+        if row is of(fitting, key=lambda each, name=name: each[name])
+    ]
+    if not ends:
+        return "of the rows that fit, which column is to be as small as possible?"
+    told = f"of those that fit that is the plan with the {listed(ends)}."
+    if ends[0] == "smallest memory":
+        return f"{told} Memory that is left over buys nothing: what is wanted?"
+    if ends[0] == "largest seconds":
+        return f"{told} Is the fastest plan the one with many of them, or with few?"
+    return f"{told} A step waits for other things too: which column has the time of it all?"

@@ -1,0 +1,3 @@
+"""The schedule 1F1B, and its interleaved form."""
+
+TITLE, LAB = "1F1B", "09"

@@ -1,0 +1,220 @@
+"""Checks of pipeline schedules that a student wrote: what was seen, what was expected, one hint.
+
+    one_f_one_b(rank, ranks, microbatches)             "F0", "B3": of the rank's one stage
+    interleaved(rank, ranks, microbatches, chunks)     "6F0", "2B3": the stage first
+
+Each check asks for the rows of all ranks (pipeline_rows.py), at several sizes, and looks at one
+side of them alone; check_training lets real ranks train with them. Symbols: p ranks, m
+microbatches, v chunks, r a rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from math import inf
+from typing import Any
+
+from dlviz.cluster import launch
+from dlviz.grading.assignments.one_f_one_b import train as training
+from dlviz.grading.assignments.one_f_one_b.hints import kinds_of, most_in_flight, why_held, why_idle
+from dlviz.grading.assignments.one_f_one_b.rules import (
+    TURNS,
+    check_each_once,
+    check_ends,
+    check_legal,
+    check_places,
+    check_sequence,
+    check_stages,
+    check_turns,
+    never,
+)
+from dlviz.grading.assignments.one_f_one_b.run import Size, Tried, rows_of
+from dlviz.grading.harness.check import Program, check
+from dlviz.grading.harness.feedback import CheckFailed, Rehearsal, number, passes
+from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.metrics import bubble_ratio, peak_in_flight
+from dlviz.schedules import Action, Schedule, ScheduleError
+from dlviz.sim import Costs, simulate
+from dlviz.trace import Trace
+
+__all__ = [
+    "CHUNKED",
+    "PLAIN",
+    "check_bubble",
+    "check_in_flight",
+    "check_no_deadlock",
+    "check_order",
+    "check_training",
+    "rehearse",
+    "train",
+]
+PLAIN = ((4, 8), (2, 6), (3, 7), (5, 8), (5, 3))  # ranks, microbatches
+CHUNKED = ((4, 8, 2), (2, 6, 3), (3, 3, 2))  # and chunks
+STEP = 0.005  # s that a forward takes through all stages of a rank; a backward takes twice that
+
+pipeline = partial(check, size=Size, sizes=PLAIN, run=rows_of)
+
+
+@pipeline("every action is there once, and in order", points=3)
+def check_order(tried: Tried) -> None:
+    """Each rank runs each F and B of its stages once, in the schedule's order, a backward after its
+    own forward; and from the first backward on, forwards and backwards take turns."""
+    for rank in range(tried.size.ranks):
+        check_places(tried, rank)
+        check_each_once(tried, rank)
+        check_sequence(tried, rank)
+        check_turns(tried, rank)
+    turns = [rank for rank, row in enumerate(tried.size.reference.actions) if "BF" in kinds_of(row)]
+    if turns and not any("BF" in kinds_of(tried.rows[rank]) for rank in turns):
+        first = kinds_of(tried.rows[turns[0]]).find("B")
+        raise CheckFailed(
+            f"{tried.size}, rank {turns[0]} runs all its forwards and then all its backwards: "
+            f"{tried.shows(turns[0], first)}",
+            TURNS,
+            "that is GPipe's order. The gradient of which microbatch is there first, and when?",
+        )
+
+
+@pipeline("no rank holds too much or too little", points=3)
+def check_in_flight(tried: Tried) -> None:
+    """The most microbatches whose forward a rank has run and whose backward it has not:
+    min(p - r, m), and of chunks min(2(p-1-r) + (v-1)p + 1, vm)."""
+    size, held = tried.size, [most_in_flight(row) for row in tried.rows]
+    for rank, row in enumerate(size.reference.actions):
+        wanted = most_in_flight(row)
+        if held[rank] != wanted:
+            what = "chunk" if size.chunks else "microbatch"
+            raise CheckFailed(
+                f"{size}, rank {rank} holds the activations of up to "
+                f"{number(held[rank], what)} at once",
+                "fewer: no more than keep the rank at work"
+                if held[rank] > wanted
+                else "more: as many as keep the rank at work",
+                why_held(tried, held, rank, wanted),
+            )
+
+
+@pipeline("every rank comes to its end", points=1)
+def check_no_deadlock(tried: Tried) -> None:
+    """Every rank comes to the end of its row, in which nothing is left out: what an action waits
+    for is made by somebody who can get there."""
+    there = {action for row in tried.rows for action in row}
+    for rank, row in enumerate(tried.size.reference.actions):
+        check_stages(tried, rank)
+        if missing := [action for action in row if action not in there]:
+            raise never(tried, rank, missing)
+    check_ends(tried)
+
+
+@pipeline("the bubble is that of the formula", points=1)
+def check_bubble(tried: Tried) -> None:
+    """Simulated, with a B that takes twice an F, the bubble ratio is (p-1)/m, and with chunks
+    (p-1)/(vm)."""
+    check_legal(tried)
+    size, trace = tried.size, simulate(tried.schedule, _costs(tried.size))
+    ratio, share = bubble_ratio(trace), size.microbatches * (size.chunks or 1)
+    wanted = Fraction(size.ranks - 1, share)
+    if abs(ratio - wanted) > 1e-6:
+        formula = "(p-1)/(vm)" if size.chunks else "(p-1)/m"
+        raise CheckFailed(
+            f"{size}, a bubble ratio of {ratio:.4g}",
+            f"{formula} = {size.ranks - 1}/{share} = {float(wanted):.4g}",
+            why_idle(tried, trace),
+        )
+
+
+def _trained(programs: Sequence[Program], sizes: Sequence[Size]) -> Mapping[Size, Any]:
+    """The size, and what its ranks came to in training."""
+    left: dict[Size, Any] = {}
+    for size, tried in rows_of(programs, sizes).items():
+        left[size] = tried
+        if isinstance(tried, Tried):
+            try:
+                check_legal(tried)
+                run = launch(training.work, size.ranks, device="cpu", args=(tried.schedule,))
+                left[size] = size, run.results
+            except CheckFailed as failed:
+                left[size] = failed
+    return left
+
+
+@check(
+    "real ranks train as one process would",
+    points=2,
+    size=Size,
+    sizes=((4, 8), (3, 7), (5, 3)),
+    run=_trained,
+)
+def check_training(left: tuple[Size, list[training.Result]]) -> None:
+    """Real ranks take three steps of training in the student's order: the loss of each and the
+    gradients of the last are those of one process, up to the order of their sums."""
+    size, results = left
+    if told := training.differs(results, size.stages, size.microbatches):
+        raise CheckFailed(
+            f"{size}, {told}",
+            "losses and gradients of one process that has the whole network",
+            "compare the rows of the rank that has this stage with its neighbour's.",
+        )
+
+
+def rehearse(
+    program: Program, ranks: int = 4, microbatches: int = 8, chunks: int | None = None
+) -> Rehearsal:
+    """Simulate the student's schedule, as far as it goes where it does not come to its end."""
+    size = Size(ranks, microbatches, chunks)
+    tried = rows_of([program], [size])[size]
+    if isinstance(tried, CheckFailed):
+        return Rehearsal(Trace(meta={"clock": "simulated", "ranks": ranks}), tried.in_short)
+    trace, ran = as_far_as_it_goes(tried)
+    count = sum(map(len, ran))
+    try:
+        check_legal(tried)
+    except CheckFailed as failed:
+        there = sum(map(len, tried.rows))
+        return Rehearsal(trace, f"{count} of {there} actions can run. {failed.in_short}")
+    held = ", ".join(map(str, peak_in_flight(trace).tolist()))
+    told = f"{count} actions; bubble ratio {bubble_ratio(trace):.4g}; in flight at most {held}"
+    right = passes(check_order.judge, tried) and passes(check_in_flight.judge, tried)
+    return Rehearsal(trace, told, right)
+
+
+def train(
+    program: Program, ranks: int = 4, microbatches: int = 8, chunks: int | None = None
+) -> Rehearsal:
+    """Train for one step with the student's schedule on real ranks, paced, with messages that take
+    no time; where it does not come to its end, simulate it as far as it goes."""
+    size = Size(ranks, microbatches, chunks)
+    tried = rows_of([program], [size])[size]
+    if not isinstance(tried, Tried) or not passes(check_legal, tried):
+        played = rehearse(program, ranks, microbatches, chunks)
+        return Rehearsal(played.trace, f"No rank was started. {played.told}")
+    costs = _costs(size)
+    machine = Machine(classroom(ranks).device, Topology.switch(ranks, Link(0.0, inf)), STEP)
+    run = launch(training.work, ranks, machine=machine, args=(tried.schedule, 1, costs))
+    ratio = bubble_ratio(simulate(tried.schedule, costs))
+    told = (
+        f"{ranks} processes; loss {run.results[0][0][0]:.4f}; "
+        f"bubble ratio measured {bubble_ratio(run.trace, 'wall'):.4g}, simulated {ratio:.4g}"
+    )
+    return Rehearsal(run.trace, told)
+
+
+def as_far_as_it_goes(tried: Tried) -> tuple[Trace, list[list[Action]]]:
+    """The Trace of the actions that can run, rank by rank until its first that cannot; and them."""
+    schedule = tried.schedule
+    rows = [list(row) for row in tried.rows]
+    while any(rows):
+        try:
+            trace = simulate(Schedule(rows, schedule.stage_rank, schedule.name), _costs(tried.size))
+            return trace, rows
+        except ScheduleError as error:
+            assert error.rank is not None and error.index is not None
+            del rows[error.rank][error.index :]
+    return Trace(meta={"clock": "simulated", "ranks": schedule.ranks}), rows
+
+
+def _costs(size: Size) -> Costs:
+    share = STEP / (size.chunks or 1)
+    return Costs(forward=share, backward_input=share, backward_weight=share)

@@ -1,0 +1,409 @@
+"""A student's locked worker and parameter server on real ranks: what they left, for a check.
+
+    work(shared, gradient, steps, lr)              on every rank: steps under the lock
+    serve(comm, weights, update, pushes, bound)    on rank 0, for the workers 1, 2, ...
+
+The weights are those of a layer that no notebook shows, in float64, on examples that each rank
+draws itself. The shared tensor has its numbers only while the lock is held: a program that reads it
+without the lock gets none on every run. Workers push in an order that is drawn before the run: in
+rounds, or so that one worker pushes when no other may. What the machine does meanwhile changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from dlviz.cluster import Comm, DeadlockError, RunError
+from dlviz.grading.assignments.parameter_server.hints import why_stuck
+from dlviz.grading.assignments.parameter_server.rules import Clocks, Event
+from dlviz.grading.harness.dealt import drawn
+from dlviz.grading.harness.feedback import CheckFailed, listed, number, shown_line
+from dlviz.grading.harness.guard import Guard, Watch, check_open
+from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.trace import Trace
+
+Program = Callable[..., Any]
+S = TypeVar("S")
+L = TypeVar("L")
+RATE = 0.125  # a power of two: its product with a gradient is exact, however it is written
+INPUTS, OUTPUTS, EXAMPLES = 5, 4, 6
+FORWARD = 0.005  # s that it takes in a rehearsal; backward takes twice that
+GRADIENT, UPDATE, READ = 3 * FORWARD, 0.002, 0.001  # s that these take there
+MESSAGE = 0.001  # s that a message takes there
+DRAW = random.SystemRandom()
+TURN = 1  # the tag of what workers tell each other
+IN_ORDER = {"push": 0, "update": 1, "reply": 2}  # what the server does at one moment
+WRITES = (
+    "the weights are changed in place, by -= or copy_; a name that is set to a new tensor changes "
+    "nothing of what the ranks share."
+)
+NO_INT = (
+    "bound may be math.inf, which no int is and no range takes. It is compared with as it is: "
+    "5 - 2 <= math.inf is true."
+)
+KNOWN = {  # hints by what stands in the message of a run that did not come to its end
+    "holds this lock already": "one `with shared.lock()` stands inside another: a rank would wait "
+    "for itself. Leave the one before the other.",
+    "positional argument": "work gets (shared, gradient, steps, lr), serve gets (comm, weights, "
+    "update, pushes, bound); update(worker, gradient) and gradient(weights) are called.",
+    "requires grad": WRITES,
+    "has no attribute": "`with shared.lock():` takes the lock and gives it up when its lines are "
+    "over: there is nothing to acquire and nothing to release. The weights are shared.tensor.",
+    "infinity": NO_INT,
+    "cannot be interpreted as an integer": NO_INT,
+    "there is no worker": "comm.recv(tensor) returns from whom the push came.",
+}
+
+
+@dataclass(frozen=True)
+class Team:
+    """A number of ranks that share weights, and the steps of each."""
+
+    ranks: int
+    steps: int
+
+    @property
+    def trivial(self) -> bool:
+        return self.ranks == 1
+
+    def __str__(self) -> str:
+        return f"on {number(self.ranks, 'rank')} with {number(self.steps, 'step')} each"
+
+    @staticmethod
+    def listed(sizes: Sequence[Team]) -> str:
+        return "at ranks x steps = " + listed([f"{s.ranks}x{s.steps}" for s in sizes])
+
+    @staticmethod
+    def in_common(passed: Sequence[Team], failed: Sequence[Team]) -> str:
+        return ""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A number of workers, of pushes of the first (each has `more` than the one before it), how far
+    a worker may be ahead, and which worker pushes only when no other may (0: they push in rounds,
+    each worker once)."""
+
+    workers: int
+    fewest: int
+    bound: float
+    last: int = 0
+    more: int = 3
+
+    trivial = False
+
+    def __str__(self) -> str:
+        each = listed([str(count) for count in self.pushes.values()])
+        return f"with {number(self.workers, 'worker')} ({each} pushes) and {self.limit}"
+
+    @property
+    def limit(self) -> str:
+        return "no bound" if self.bound == math.inf else f"bound {self.bound}"
+
+    @staticmethod
+    def listed(sizes: Sequence[Service]) -> str:
+        bounds = ["∞" if size.bound == math.inf else f"{size.bound}" for size in sizes]
+        each = [f"{size.workers}x{bound}" for size, bound in zip(sizes, bounds, strict=True)]
+        return "at workers x bound = " + listed([*dict.fromkeys(each)])
+
+    @staticmethod
+    def in_common(passed: Sequence[Service], failed: Sequence[Service]) -> str:
+        return ""
+
+    @property
+    def pushes(self) -> dict[int, int]:
+        """Of each worker."""
+        return {1 + i: self.fewest + i * self.more for i in range(self.workers)}
+
+
+def gradient_of(weights: torch.Tensor, examples: torch.Tensor) -> torch.Tensor:
+    """The gradient of a layer with a tanh behind it, at weights in one row; an example is inputs
+    and targets."""
+    inputs, targets = examples[:, :INPUTS], examples[:, INPUTS:]
+    leaf = weights.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        outputs = (inputs @ leaf.view(INPUTS, OUTPUTS)).tanh()
+        loss = torch.nn.functional.mse_loss(outputs, targets)
+    return torch.autograd.grad(loss, leaf)[0]
+
+
+def start_weights() -> torch.Tensor:
+    return drawn(INPUTS * OUTPUTS)
+
+
+def drawn_examples(steps: int) -> list[torch.Tensor]:
+    """A rank's examples of each step."""
+    return [drawn(EXAMPLES, INPUTS + OUTPUTS) for _ in range(steps)]
+
+
+@dataclass
+class Worked:
+    """What one rank left: its examples, the weights of each of its gradients, what the memory held
+    after each hold of the lock in which the rank had changed it, and in the end; how often it wrote
+    without the lock, and put another tensor in the place of the shared one."""
+
+    examples: list[torch.Tensor] = field(default_factory=list)
+    asked: list[torch.Tensor] = field(default_factory=list)
+    after: list[torch.Tensor] = field(default_factory=list)
+    memory: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    borrowed: list[str] = field(default_factory=list)
+    unlocked: int = 0
+    replaced: int = 0
+
+
+@dataclass(frozen=True)
+class Served:
+    """What one rank left: a worker its examples and the weights that it got for each push, the
+    server what it did that it may not do."""
+
+    examples: list[torch.Tensor] = field(default_factory=list)
+    got: list[torch.Tensor] = field(default_factory=list)
+    borrowed: list[str] = field(default_factory=list)
+    raised: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Ran(Generic[S, L]):
+    """A run of the student's program at one size, from which weights, what each rank left, and its
+    Trace."""
+
+    size: S
+    start: torch.Tensor
+    left: list[L]
+    trace: Trace
+
+
+# -- steps under the lock --------------------------------------------------------------------------
+
+
+def worked(program: Program, size: Team, paced: bool = False) -> Ran[Team, Worked]:
+    """Run the student's worker on every rank. Raises CheckFailed, caused by the RunError, where the
+    run does not come to its end."""
+    start = start_weights()
+    machine = classroom(size.ranks, step=FORWARD) if paced else None
+    try:
+        run = run_alone(_work, size.ranks, program, size.steps, start, machine=machine)
+    except RunError as error:
+        raise CheckFailed(
+            f"{size}, {ended_by(error)}",
+            "every rank returns from its steps",
+            why_ended(error, KNOWN),
+        ) from error
+    borrowed = [line for own in run.results for line in own.borrowed]
+    if borrowed:
+        raise CheckFailed(
+            f"{size}, ready-made code was called: {borrowed[0]}",
+            "shared.tensor, shared.lock and gradient, in lines of your own",
+            "what a step reads and writes is what you are to write: when does it hold the lock?",
+        )
+    return Ran(size, start, run.results, run.trace)
+
+
+def _work(comm: Comm, program: Program, steps: int, start: torch.Tensor) -> Worked:
+    left = Worked(drawn_examples(steps))
+
+    def gradient(weights: torch.Tensor) -> torch.Tensor:
+        if not isinstance(weights, torch.Tensor):
+            raise TypeError(f"gradient({type(weights).__name__}) needs a tensor of weights.")
+        step = len(left.asked)
+        left.asked.append(weights.detach().clone())
+        if step == 0 and comm.machine is None and not memory.held:
+            comm.barrier()  # so that all have read before one writes
+        with comm.compute("backward", f"gradient {step}", seconds=GRADIENT, step=step):
+            return gradient_of(weights, left.examples[step % steps])
+
+    memory, close = guarded(comm, start, left)
+    comm.barrier()
+    comm.begin()
+    watch = Watch()
+    with watch.watching():
+        program(memory, gradient, steps, RATE)
+    left.borrowed.extend(watch.borrowed)
+    close()
+    return left
+
+
+class GuardedMemory:
+    """What a program gets for `comm.shared`: `tensor`, which has no numbers while this rank does
+    not hold the lock, and `lock()`. The memory itself is not in it."""
+
+    def __init__(self, tensor: torch.Tensor, lock: Callable[[], GuardedHold]):
+        self.tensor = tensor
+        self.lock = lock
+        self.held = False
+
+
+class GuardedHold:
+    """What `lock()` returns."""
+
+    def __init__(self, take: Callable[[], None], give: Callable[..., None]):
+        self._take, self._give = take, give
+
+    def __enter__(self) -> None:
+        self._take()
+
+    def __exit__(self, *error: Any) -> None:
+        self._give(*error)
+
+
+def guarded(
+    comm: Comm, start: torch.Tensor, left: Worked
+) -> tuple[GuardedMemory, Callable[[], None]]:
+    """A memory that notes in `left` what becomes of it, and what closes it when the program is
+    done. A hold has its price: what it reads, and what it has changed."""
+    shared, own = comm.shared(start), torch.full_like(start, torch.nan)
+    version = own._version  # every write into it is a new one
+
+    def count() -> None:
+        left.unlocked += own._version > version
+        left.replaced += memory.tensor is not own
+        memory.tensor = own
+
+    def lock() -> GuardedHold:
+        hold = shared.lock()
+
+        def take() -> None:
+            count()
+            hold.__enter__()
+            memory.held = True
+            with comm.compute("data", "read", seconds=READ):
+                own.copy_(shared.tensor)
+
+        def give(*error: Any) -> None:
+            nonlocal version
+            if not torch.equal(own, shared.tensor):
+                with comm.compute("update", seconds=UPDATE):
+                    shared.tensor.copy_(own)
+                left.after.append(own.clone())
+            left.replaced += memory.tensor is not own
+            memory.tensor = own.fill_(torch.nan)
+            version = own._version
+            memory.held = False
+            hold.__exit__(*error)
+
+        return GuardedHold(take, give)
+
+    def close() -> None:
+        count()
+        comm.barrier()
+        left.memory = shared.tensor.clone()
+
+    memory = GuardedMemory(own, lock)
+    return memory, close
+
+
+# -- the server ------------------------------------------------------------------------------------
+
+
+def served(program: Program, size: Service, slow: float | None = None) -> Ran[Service, Served]:
+    """Run the student's server on rank 0; where worker 1 is so many times as `slow` as the others,
+    paced. Raises CheckFailed, caused by the RunError if there is one, where the run does not come
+    to its end, and where ready-made code did the work."""
+    start, machine = start_weights(), None
+    turns = _turns(size) if slow is None else []
+    if slow is not None:
+        factors = [1.0, slow, *[1.0] * (size.workers - 1)]
+        switch = Topology.switch(size.workers + 1, Link(MESSAGE, math.inf))
+        machine = Machine(classroom(size.workers + 1).device, switch, FORWARD, tuple(factors))
+    expected = "every push is answered, and the server returns after the last"
+    try:
+        run = run_alone(_serve, size.workers + 1, program, size, start, turns, machine=machine)
+    except DeadlockError as error:
+        done = [] if error.trace is None else events(error.trace)
+        server = next((wait for wait in error.waits or [] if wait.rank == 0), None)
+        line = f", {shown_line(server.where)}" if server else ""
+        said, hint = why_stuck(Clocks(size.pushes, size.bound), done, server)
+        raise CheckFailed(f"{size}, nobody can go on: {said}{line}", expected, hint) from error
+    except RunError as error:
+        raise CheckFailed(
+            f"{size}, {ended_by(error)}", expected, why_ended(error, KNOWN)
+        ) from error
+    server = run.results[0]
+    if server.borrowed:
+        raise CheckFailed(
+            f"{size}, ready-made code was called: {server.borrowed[0]}",
+            "comm.recv, update and comm.send, in lines of your own",
+            "what the ready-made code does is what you are to write: whose pull is answered when?",
+        )
+    check_open(str(size), [own.raised for own in run.results])
+    return Ran(size, start, run.results, run.trace)
+
+
+def _serve(
+    comm: Comm, program: Program, size: Service, weights: torch.Tensor, turns: Sequence[int]
+) -> Served:
+    comm.barrier()
+    comm.begin()
+    if comm.rank:
+        return _pushed(comm, size, weights, turns)
+
+    def update(worker: int, gradient: torch.Tensor) -> None:
+        if worker not in size.pushes:
+            raise ValueError(f"update({worker!r}, ...): there is no worker {worker!r}.")
+        with comm.compute("update", f"by worker {worker}", seconds=UPDATE, peer=worker):
+            weights.sub_(RATE * gradient)
+
+    guard = Guard(comm)
+    with guard.watching():
+        program(comm, weights, update, size.pushes, size.bound)
+    return Served([], [], [*guard.borrowed], guard.raised, guard.faults())
+
+
+def _pushed(comm: Comm, size: Service, weights: torch.Tensor, turns: Sequence[int]) -> Served:
+    """A worker's part: it pushes each gradient and pulls the weights for the next."""
+    left, told, token = Served(drawn_examples(size.pushes[comm.rank])), [], torch.zeros(1)
+    around = [comm.rank, *turns, comm.rank]
+    own = [(around[i], around[i + 2]) for i, each in enumerate(turns) if each == comm.rank]
+    for step, (before, after) in enumerate(own or [(comm.rank,) * 2] * size.pushes[comm.rank]):
+        with comm.span("phase", f"step {step}", step=step):
+            with comm.compute("backward", f"gradient {step}", seconds=GRADIENT):
+                gradient = gradient_of(weights, left.examples[step])
+            if before != comm.rank:
+                comm.recv(token, before, TURN)
+            comm.send(gradient, 0)  # returns when the server has taken it
+            if after != comm.rank:
+                told.append(comm.isend(token, after, TURN))
+            comm.recv(weights, 0)
+        left.got.append(weights.clone())
+    for request in told:
+        request.wait()
+    return left
+
+
+def _turns(size: Service) -> list[int]:
+    """An order of pushes that the bound allows, drawn: in rounds, which every bound allows, or so
+    that one worker pushes only when no other may."""
+    if not size.last:
+        rounds = range(max(size.pushes.values()))
+        going = ([w for w, most in size.pushes.items() if r < most] for r in rounds)
+        return [worker for each in going for worker in DRAW.sample(each, len(each))]
+    clocks, order = Clocks(size.pushes, size.bound), []
+    while going := clocks.going:
+        free = [each for each in going if each != size.last and clocks.free(each)]
+        order.append(DRAW.choice(free or [size.last]))
+        clocks.push(order[-1])
+    return order
+
+
+def events(trace: Trace) -> list[Event]:
+    """What the server did, in its order."""
+    spans, messages = trace.spans, trace.messages
+    found = []
+    for row in messages.rows():
+        if row.dst == 0 and row.received is not None:
+            found.append((row.received, "push", row.src))
+    for row in spans[spans.rank == 0].rows():
+        what = {"update": "update", "send": "reply"}.get(row.kind)
+        if what and row.peer is not None:
+            found.append((row.start, what, row.peer))
+    found.sort(key=lambda each: (each[0], IN_ORDER[each[1]]))
+    return [Event(what, worker) for _, what, worker in found]

@@ -1,0 +1,506 @@
+"""A student's tensor-parallel MLP on real ranks: what they left, for a check to judge.
+
+    f.apply(x, comm), g.apply(x, comm)    autograd functions: g sums in forward, f in backward
+    mlp = program(comm, state)            on every rank, of the whole weights: it keeps its part
+    y = mlp(x)                            the whole MLP's output, on every rank
+
+The MLP is a linear layer, GELU and a linear layer, in float64, with weights in torch's layout (out,
+in). Between the two steps every rank changes its part by numbers that it draws itself, by a
+generator that is gone when the program goes on: what another rank's part contributes is then known
+by messages alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from traceback import walk_stack
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dlviz.cluster import Comm, Run, RunError
+from dlviz.grading.harness.dealt import Dealt, copied, fresh
+from dlviz.grading.harness.feedback import PACKAGE, CheckFailed, listed, number, shown_line
+from dlviz.grading.harness.guard import TORCH, Watch, check_open, line_of
+from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.machine import Machine
+from dlviz.trace import Trace
+
+Program = Callable[..., Any]
+State = dict[str, torch.Tensor]
+Call = tuple[str, int]  # a collective and the elements of its tensor
+STEPS = 2
+WAYS = ("forward", "backward")
+WEIGHTS = ("up.weight", "down.weight")
+CUT = {"up.weight": 0, "up.bias": 0, "down.weight": 1}  # the dim that is cut; down.bias is whole
+NO_GRADIENT = (
+    "the output does not depend on x or a parameter. Is a Function called by apply, and is nothing "
+    "computed on .data or .detach()?"
+)
+KNOWN = {  # hints by what stands in the message of a run that did not come to its end
+    "cannot be multiplied": "torch keeps a weight as (outputs, inputs). up is cut by its outputs, "
+    "down by its inputs: which dim is that of each?",
+    "name 'comm' is not defined": "forward of a Function and __init__ get comm, and keep it for "
+    "the others: forward as ctx.comm for backward, __init__ as self.comm.",
+    "must be Tensor, not NoneType": "a function returns nothing there: which one has no return?",
+    "must be Tensor, not": "a Function is called by apply: CopyToRanks.apply(x, comm) gives a "
+    "tensor, CopyToRanks(x, comm) does not.",
+    "'NoneType' object has no attribute 'comm'": "apply makes ctx and hands it to forward: a "
+    "Function is called by apply.",
+    "incorrect number of gradients": "backward returns a gradient for each argument of forward: "
+    "that of x, and None for comm.",
+    "does not require grad": NO_GRADIENT,
+    "non-static forward": "forward and backward of a Function are static: @staticmethod.",
+    "modified by an inplace operation": "a tensor that backward needs was changed in place: "
+    ".clone() it before all_reduce.",
+    "a leaf Variable that requires grad": "a tensor that you were given is changed in place: "
+    ".clone() it before all_reduce.",
+    "before Module.__init__() call": "super().__init__() comes first in __init__.",
+    "through the graph a second time": "something that step 0 computed is used in step 1: what is "
+    "kept from one forward to the next?",
+    "collective mismatch": "all ranks call the same all-reduces in the same order, on tensors of "
+    "one shape. Which tensors differ in shape between ranks?",
+    "is no rank of": "that rank is not there. For which numbers of ranks does every rank have the "
+    "partner that yours asks for?",
+    "is invalid for input of size": "y need not have as many numbers as the ranks could share "
+    "evenly: tensor_split makes chunks that differ by one.",
+    "positional argument": "forward gets (ctx, x, comm), backward (ctx, gradient), __init__ (self, "
+    "comm, state), and apply (x, comm).",
+    "object has no attribute": "is that made in __init__, or noted in ctx by forward, before it is "
+    "used?",
+}
+
+
+@dataclass(frozen=True)
+class MLPSize:
+    """A number of ranks, of rows of x, and the widths of the MLP; without inner, of x alone."""
+
+    ranks: int
+    rows: int
+    hidden: int
+    inner: int = 0
+
+    @property
+    def trivial(self) -> bool:
+        return self.ranks == 1
+
+    def __str__(self) -> str:
+        inner = f" and an inner width of {self.inner}" if self.inner else ""
+        return f"on {number(self.ranks, 'rank')} with x ({self.rows}, {self.hidden}){inner}"
+
+    @staticmethod
+    def listed(sizes: Sequence[MLPSize]) -> str:
+        each = [f"{s.ranks}x{s.hidden}" + (f"x{s.inner}" if s.inner else "") for s in sizes]
+        inner = " x inner" if sizes[0].inner else ""
+        return f"at ranks x hidden{inner} = {listed(each)}"
+
+    @staticmethod
+    def in_common(passed: Sequence[MLPSize], failed: Sequence[MLPSize]) -> str:
+        right, wrong = ({s.ranks for s in sizes} - {1} for sizes in (passed, failed))
+        if {2, 4} <= right and wrong and not wrong & {2, 4}:
+            return (
+                "it works on 2 and on 4 ranks. What in it holds for even numbers or powers of two "
+                "alone?"
+            )
+        if right == {2} and len(wrong - {2}) == len(wrong) > 1:
+            return "it works on 2 ranks alone. Where does yours rely on that number?"
+        divides = [s.hidden % s.ranks == 0 for s in passed if s.ranks > 1]
+        if divides and all(divides) and all(s.hidden % s.ranks for s in failed):
+            return (
+                "it works where the ranks divide the hidden width. Only the inner width is cut "
+                "over the ranks: where does yours rely on the other?"
+            )
+        return ""
+
+    @property
+    def all_reduced(self) -> int:
+        """Bytes that a rank sends in the all-reduce of a tensor as x by a ring, if each chunk has
+        as many numbers."""
+        return 2 * (self.ranks - 1) * self.rows * self.hidden * 8 // self.ranks
+
+    def own(self, name: str, held: torch.Tensor | None, rank: int) -> torch.Tensor | None:
+        """Of what a rank holds its part, though it may hold the whole; None where it is neither."""
+        whole = self.shapes[name]
+        if held is None or name not in CUT or held.shape != whole:
+            part = self.part(name, torch.empty(whole), rank)
+            return held if held is not None and held.shape == part.shape else None
+        return self.part(name, held, rank)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the weights of the whole MLP."""
+        return {
+            "up.weight": (self.inner, self.hidden),
+            "up.bias": (self.inner,),
+            "down.weight": (self.hidden, self.inner),
+            "down.bias": (self.hidden,),
+        }
+
+    def whole(self, seed: int) -> State:
+        """The weights of the whole MLP."""
+        shapes = enumerate(self.shapes.items())
+        return {name: _draw(seed, i, *shape) for i, (name, shape) in shapes}
+
+    def part(self, name: str, tensor: torch.Tensor, rank: int) -> torch.Tensor:
+        """What a rank keeps of a whole weight or bias."""
+        return tensor.tensor_split(self.ranks, CUT[name])[rank] if name in CUT else tensor
+
+    def batch(self, seed: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """x and the gradient of y, the same on every rank."""
+        return tuple(_draw(seed, 10 + step, 2, self.rows, self.hidden))  # pyright: ignore
+
+
+def _draw(seed: int, place: int, *shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 * seed + place)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class MLPStep:
+    """What a rank had in one step: its part before it, the output, the gradients of its part and of
+    x ("x"), its collectives in each direction, the bytes of those that leave no messages, what it
+    changed of what it was given, and how many Functions of its own the output goes back through."""
+
+    part: State
+    output: torch.Tensor
+    gradients: dict[str, torch.Tensor | None]
+    calls: dict[str, list[Call]]
+    unseen: dict[str, float]
+    changed: list[str]
+    functions: int = 0
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """What a rank left: its steps, and what it did that it may not do."""
+
+    steps: list[MLPStep] = field(default_factory=list)
+    odd: list[tuple[str, str]] = field(default_factory=list)  # no module or output, and a hint
+    kept: list[str] = field(default_factory=list)  # whole weights that are still in memory
+    sliced: list[str] = field(default_factory=list)  # those of them in which a parameter lies
+    whole: list[str] = field(default_factory=list)  # lines that had a whole weight later on
+    borrowed: list[str] = field(default_factory=list)
+    raised: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """A run of the student's MLP."""
+
+    size: MLPSize
+    seed: int
+    left: list[Sharded]
+    trace: Trace
+
+    def sent(self, way: str, step: int) -> np.ndarray:
+        """Bytes that each rank sent in one direction of a step: those of its messages, and of the
+        backend's own collectives what a ring would have sent."""
+        spans, messages = self.trace.spans, self.trace.messages
+        found = np.array([own.steps[step].unseen[way] for own in self.left])
+        phases = (spans.kind == "phase") & (spans.name == way) & (spans.step == step)
+        for rank, begin, end in zip(
+            spans.rank[phases], spans.start[phases], spans.end[phases], strict=True
+        ):
+            own = (messages.src == rank) & (messages.sent >= begin) & (messages.sent <= end)
+            found[rank] += messages.nbytes[own].sum()
+        return found
+
+
+def attempt(
+    program: Program, size: MLPSize, steps: int = STEPS, machine: Machine | None = None
+) -> Parallel:
+    """Run the student's MLP forwards and backwards.
+
+    Raises CheckFailed, caused by the RunError if there is one, where the run does not come to its
+    end, where ready-made code did the work, and where there is no output to judge.
+    """
+    seed = int(np.random.default_rng().integers(1000))
+    run = _run(size, trained, program, size, seed, steps, machine=machine)
+    tried = Parallel(size, seed, run.results, run.trace)
+    refuse(tried.size, tried.left)
+    return tried
+
+
+def _run(
+    size: MLPSize, worker: Callable[..., Any], *args: Any, machine: Machine | None = None
+) -> Run:
+    try:
+        return run_alone(worker, size.ranks, *args, machine=machine)
+    except RunError as error:
+        raise CheckFailed(
+            f"{size}, {ended_by(error)}",
+            "every rank returns from forward and backward",
+            why_ended(error, {"must match the": _why_shapes(str(error), size), **KNOWN}),
+        ) from error
+
+
+def _why_shapes(text: str, size: MLPSize) -> str:
+    """A hint where two tensors do not fit together, by their widths."""
+    found = re.search(r"\((\d+)\) must match the (?:existing )?size[^(]*\((\d+)\)", text)
+    widths = {int(each) for each in found.groups()} if found else set()
+    part = size.inner // size.ranks
+    if widths == {part, size.inner}:
+        return (
+            f"one has a part of the inner width, {part}, and the other all of it, {size.inner}: "
+            "up.bias is cut as the outputs of up are."
+        )
+    if size.hidden in widths and widths & {part, size.inner}:
+        return (
+            "one is as wide as x, the other as z or a part of it. Which bias belongs to which of "
+            "the two products?"
+        )
+    return "two tensors do not have the same shape there. Which shapes have x, z, y and the biases?"
+
+
+def refuse(size: MLPSize, left: Sequence[Sharded | Passed]) -> None:
+    """Raise CheckFailed where ready-made code did the work, an error was hidden, or there is no
+    output to judge."""
+    if borrowed := [line for own in left for line in own.borrowed]:
+        raise CheckFailed(
+            f"{size}, ready-made code was called: {borrowed[0]}",
+            "functions and a module of your own, with all_reduce, or send and recv",
+            "what the ready-made code does is what you are to write: where do ranks have to add?",
+        )
+    check_open(str(size), [own.raised for own in left])
+    for rank, own in enumerate(left):
+        for seen, hint in own.odd if isinstance(own, Sharded) else ():
+            raise CheckFailed(
+                f"{size}, on rank {rank} {seen}",
+                "an nn.Module whose output is a tensor of the shape of x",
+                hint,
+            )
+
+
+class CallWatch(Watch):
+    """Notes a program's messages and collectives."""
+
+    def __init__(self, comm: Comm):
+        super().__init__("collectives")
+        self.calls: list[Call] = []
+        for name in ("send", "recv", "isend", "irecv"):
+            setattr(comm, name, self.noting(getattr(comm, name)))
+        self._unseen = 0.0
+        agree, collective = comm.agree, comm.collective
+
+        def heard(op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
+            if tensor is not None:
+                self.calls.append((op, tensor.numel()))
+            return agree(op, tensor, root)
+
+        def by_backend(op: str, tensor: Any, move: Any, root: int = -1, scale: int = 1) -> None:
+            if tensor is not None:  # a ring sends each rank's part to all others, or twice that
+                rounds = (1 + (op == "all_reduce")) * (comm.size - 1)
+                self._unseen += rounds * tensor.nbytes * scale / comm.size
+            collective(op, tensor, move, root, scale)
+
+        comm.agree, comm.collective = self.noting(heard), by_backend
+
+    def heard(self) -> tuple[list[Call], float]:
+        """The collectives since the last time that this was asked, and the bytes that a ring would
+        send for those of the backend, which leave no messages."""
+        found = self.calls, self._unseen
+        self.calls, self._unseen = [], 0.0
+        return found
+
+
+class Elements(TorchDispatchMode):
+    """Notes the lines of a program that work on a tensor of `most` elements or more; on a paced run
+    its products of matrices are spans that take their FLOPs' time."""
+
+    def __init__(self, comm: Comm, most: float):
+        super().__init__()
+        self.lines: list[str] = []
+        self.way = "forward"
+        self._comm = comm
+        self._most = most
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        factors = [each for each in args if isinstance(each, torch.Tensor)][-2:]
+        if self._comm.machine is not None and func._overloadpacket in PRODUCTS:
+            (m, k), (_, n) = (each.shape for each in factors)
+            name, seconds = f"{m}x{k}·{k}x{n}", 2 * m * k * n / self._comm.machine.device.flops
+            with self._comm.compute(self.way, name, seconds):
+                out = func(*args, **(kwargs or {}))
+        else:
+            out = func(*args, **(kwargs or {}))
+        large = [each for each in (*factors, out) if self._is_large(each)]
+        if large and not _inside_dlviz(sys._getframe(1)):
+            where = shown_line(line_of(sys._getframe(1)))
+            self.lines.append(f"{tuple(large[0].shape)}, in {self.way}, {where}")
+        return out
+
+    def _is_large(self, each: Any) -> bool:
+        return isinstance(each, torch.Tensor) and each.numel() >= self._most
+
+
+def _inside_dlviz(frame: Any) -> bool:
+    """Whether it is a collective that works here, and no line of the program's, or backward."""
+    files = (at.f_code.co_filename for at, _ in walk_stack(frame))
+    file = next(file for file in files if not file.startswith(TORCH))
+    return file.startswith(PACKAGE) and file != __file__
+
+
+PRODUCTS = {torch.ops.aten.mm, torch.ops.aten.addmm}  # pyright: ignore
+
+
+def trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) -> Sharded:
+    """What each rank does with the MLP."""
+    left, watch = Sharded(), CallWatch(comm)
+    whole = float("inf") if size.ranks == 1 else size.hidden * size.inner
+    with watch.watching():
+        model = _loaded(comm, program, size, seed, left)
+        parameters = {} if model is None else _named(model)
+        for step in range(steps if model is not None else 0):
+            assert model is not None
+            model.zero_grad()
+            watch.heard()
+            (x, gradient), (x_given, gradient_given) = (size.batch(seed, step) for _ in range(2))
+            x.requires_grad_()
+            part = {name: copied(p) for name, p in parameters.items()}
+            heard: dict[str, tuple[list[Call], float]] = {}
+            if comm.machine is not None:
+                comm.barrier()  # so that all begin the paced step at one time
+            with Elements(comm, whole) as elements:
+                with comm.span("phase", "forward", step=step):
+                    output = model(x)
+                heard["forward"] = watch.heard()
+                if odd := _odd(output, x):
+                    left.odd.extend(odd)
+                    break
+                functions = _functions(output)
+                elements.way = "backward"
+                with comm.span("phase", "backward", step=step):
+                    output.backward(gradient)
+                heard["backward"] = watch.heard()
+            calls = {way: each for way, (each, _) in heard.items()}
+            unseen = {way: nbytes for way, (_, nbytes) in heard.items()}
+            changed = ["x"] * (not torch.equal(x, x_given))
+            changed += ["the gradient of y"] * (not torch.equal(gradient, gradient_given))
+            found = {name: p.grad for name, p in {**parameters, "x": x}.items()}
+            gradients = {name: None if g is None else copied(g) for name, g in found.items()}
+            step_left = MLPStep(part, copied(output), gradients, calls, unseen, changed, functions)
+            left.steps.append(step_left)
+            left.whole.extend(elements.lines[:1])
+            _change(parameters, _draw(seed, 20 + step, size.hidden))
+    left.borrowed.extend(watch.borrowed)
+    left.raised.extend(watch.raised)
+    return left
+
+
+def _loaded(
+    comm: Comm, program: Program, size: MLPSize, seed: int, left: Sharded
+) -> nn.Module | None:
+    """The student's module, and a note of the whole weights that it holds."""
+    state = size.whole(seed)
+    memory = {name: StorageWeakRef(state[name].untyped_storage()) for name in WEIGHTS}
+    with comm.span("phase", "load"):
+        model = program(comm, dict(state))
+    state.clear()
+    if not isinstance(model, nn.Module):
+        left.odd.append(
+            (
+                f"there is an object of {type(model).__name__}, which is no nn.Module",
+                "class ...(nn.Module), and super().__init__() first.",
+            )
+        )
+        return None
+    gc.collect()
+    left.kept.extend(name for name in WEIGHTS if size.ranks > 1 and not memory[name].expired())
+    lie = [StorageWeakRef(p.untyped_storage()) for p in model.parameters()]
+    left.sliced.extend(name for name in left.kept if memory[name] in lie)
+    return model
+
+
+def _named(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Its parameters by the names of the whole weights: up_weight is up.weight."""
+    known = {name.replace(".", "_"): name for name in (*CUT, "down.bias")}
+    parameters = [(name.replace(".", "_"), p) for name, p in model.named_parameters()]
+    return {known.get(name, name): p for name, p in parameters}
+
+
+def _odd(output: Any, x: torch.Tensor) -> list[tuple[str, str]]:
+    """Why there is no output to go back from, and a hint; empty where there is one."""
+    if not isinstance(output, torch.Tensor):
+        return [(f"forward returns {output!r:.40}", "which line returns y?")]
+    if output.shape != x.shape:
+        shape = tuple(output.shape)
+        return [(f"the output has the shape {shape}", "y has a row for each row of x, as wide.")]
+    return [] if output.requires_grad else [("the output has no backward", NO_GRADIENT)]
+
+
+def _functions(output: torch.Tensor) -> int:
+    """How many autograd functions that are written in Python lie behind it."""
+    seen, left = set(), [output.grad_fn]
+    while left:
+        node = left.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            left += [each for each, _ in node.next_functions]
+    return sum(isinstance(node, torch.autograd.function.BackwardCFunction) for node in seen)
+
+
+def _change(parameters: dict[str, nn.Parameter], bias: torch.Tensor) -> None:
+    """As an optimizer would: each rank's part by its own numbers, what is whole by the same."""
+    own = fresh()
+    with torch.no_grad():
+        for name, p in parameters.items():
+            if name in CUT:
+                p += torch.randn(p.shape, generator=own, dtype=p.dtype)
+            elif p.shape == bias.shape:
+                p += bias
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a rank put into f or g and got out of it, there and back, and what it did that it may
+    not do."""
+
+    given: dict[str, torch.Tensor]  # by the way
+    got: dict[str, torch.Tensor | None]
+    changed: list[str]
+    borrowed: list[str]
+    raised: list[str]
+
+
+def attempt_function(function: Program, size: MLPSize, draws: Sequence[State] = ()) -> list[Passed]:
+    """Call f or g on a tensor for each rank that none of the others gets, or on those of `draws`.
+    Raises CheckFailed as `attempt` does."""
+    given = draws or drawn(size)
+    left = _run(size, passed, function, Dealt(given)).results
+    refuse(size, left)
+    return [replace(own, given=each) for own, each in zip(left, given, strict=True)]
+
+
+def drawn(size: MLPSize) -> list[State]:
+    """What each rank puts into f or g, by the way."""
+    generator, shape = fresh(), (size.rows, size.hidden)
+    return [
+        {way: torch.randn(shape, generator=generator, dtype=torch.float64) for way in WAYS}
+        for _ in range(size.ranks)
+    ]
+
+
+def passed(comm: Comm, function: Program, dealt: Dealt[State]) -> Passed:
+    """What each rank does with f or g."""
+    watch, given = CallWatch(comm), dealt.take(comm.rank)
+    x, gradient = (given[way].clone() for way in WAYS)
+    x.requires_grad_()
+    got: dict[str, torch.Tensor | None] = dict.fromkeys(WAYS)
+    with watch.watching():
+        y = function.apply(x, comm)
+        if isinstance(y, torch.Tensor):
+            got["forward"] = copied(y)
+            if y.requires_grad and y.shape == gradient.shape:
+                y.backward(gradient)
+                got["backward"] = None if x.grad is None else copied(x.grad)
+    changed = ["x"] * (not torch.equal(x, given["forward"]))
+    changed += ["the gradient"] * (not torch.equal(gradient, given["backward"]))
+    return Passed(given, got, changed, list(watch.borrowed), watch.raised)

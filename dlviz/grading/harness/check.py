@@ -1,0 +1,173 @@
+"""A check: what an assignment calls on a student's program, and what it answers.
+
+    @check("every rank ends with the sum", points=3, size=Ranks, sizes=(1, 2, 3), run=on_ranks)
+    def check_sums(left):
+        "raises CheckFailed where what the program left at one size is not right"
+
+    check_sums(reduce_scatter, all_gather)      prints what was seen and returns the points
+
+    program ---run---> {size: what it left} ---judge---> passed or CheckFailed ---> points
+            in processes of its own         in a process that has run none of it (judge.py)
+
+Each size has an equal share of the points, rounded down to quarters. A cell whose last value is a
+number has that many points in nbgrader.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dlviz.grading.handin import Points, note_check
+from dlviz.grading.harness import judge
+from dlviz.grading.harness.feedback import CheckFailed, wrapped
+from dlviz.grading.harness.sandbox import NOT_WRITTEN, TimeUp
+
+Program = Callable[..., Any]
+
+
+class Size(Protocol):
+    """One size at which a program is tried; printed, it says which."""
+
+    @property
+    def trivial(self) -> bool:
+        """Whether a program that does nothing passes here: alone it earns no point."""
+        ...
+
+    @staticmethod
+    def listed(sizes: Sequence[Any]) -> str:
+        """Several sizes in a few words."""
+        ...
+
+    @staticmethod
+    def in_common(passed: Sequence[Any], failed: Sequence[Any]) -> str:
+        """A hint from what the sizes that failed share and those that passed do not, or ""."""
+        ...
+
+
+Run = Callable[[Sequence[Program], Sequence[Any]], Mapping[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check came to. A size that was not tried is neither in `passed` nor in `failed`."""
+
+    what: str
+    most: int
+    sizes: Sequence[Any]
+    passed: Mapping[Any, str]  # and what is to be told of it, as a rule nothing
+    failed: Mapping[Any, CheckFailed]
+
+    @property
+    def points(self) -> float:
+        if all(size.trivial for size in self.passed):
+            return 0
+        quarters = math.floor(4 * self.most * len(self.passed) / len(self.sizes))
+        return quarters // 4 if quarters % 4 == 0 else quarters / 4
+
+    @property
+    def right(self) -> bool:
+        return not self.failed
+
+    @property
+    def failure(self) -> CheckFailed | None:
+        """Of several sizes that failed the first, with the hint that fits all of them."""
+        if self.right:
+            return None
+        size, first = next(iter(self.failed.items()))
+        hint = size.in_common([*self.passed], [*self.failed]) or first.hint
+        return CheckFailed(first.seen, first.expected, hint)
+
+    def __str__(self) -> str:
+        worth = f"{self.points:g} of {self.most} point{'s' * (self.most > 1)}"
+        notes = wrapped(next(filter(None, self.passed.values()), ""))
+        listed = self.sizes[0].listed
+        if self.right:
+            return "\n".join(
+                [*wrapped(f"Right, {worth}: {self.what}, {listed(self.sizes)}."), *notes]
+            )
+        part = f": right {listed([*self.passed])}" if self.points else ""
+        told = [f"Not yet, {worth}{part}.", str(self.failure)]
+        if self.failure is not None and self.failure.hint == NOT_WRITTEN:  # nothing was tried
+            told = [f"Not yet, {worth}{part}: {self.failure.seen}; {NOT_WRITTEN}"]
+        return "\n".join([line for text in told for line in wrapped(text)] + notes)
+
+
+class Check:
+    """Callable on a program, as the one or more functions of which it consists."""
+
+    def __init__(
+        self,
+        judge: Callable[[Any], str | None],
+        what: str,
+        points: int,
+        size: Callable[..., Size],
+        sizes: Sequence[Any],
+        run: Run,
+    ):
+        self.judge = judge
+        self.what = what
+        self.points = points
+        self.size = size
+        self.sizes = sizes
+        self.run = run
+        self.__doc__ = judge.__doc__
+        self.__name__ = judge.__name__
+        self.__module__ = judge.__module__
+
+    def __call__(
+        self, *programs: Program, sizes: Sequence[Any] = (), also: Sequence[Any] = ()
+    ) -> float:
+        """Print what was seen, note it for the report to hand in, and return the points. `sizes`
+        replace the check's own, and those of `also` are tried as well. The program is judged by a
+        process of its own (judge.py)."""
+        given = [*(sizes or self.sizes), *also]
+        self._tried(given)  # raises ValueError for one that cannot be, here
+        points, text, printed = judge.ask((self.__module__, self.__name__), programs, given)
+        print(printed + text)
+        names = [getattr(program, "__name__", "a program") for program in programs]
+        note_check(f"{' and '.join(names)}: {self.what}", points, self.points)
+        return Points(points, self.points)
+
+    def grade(self, *programs: Program, sizes: Sequence[Any] = ()) -> Report:
+        """What the check comes to, judged in this process, which is to have run none of the
+        program; at sizes given as numbers or tuples of them, each tried once."""
+        tried = self._tried(sizes or self.sizes)
+        passed: dict[Any, str] = {}
+        failed: dict[Any, CheckFailed] = {}
+        for size, left in self.run(programs, tried).items():
+            try:
+                if isinstance(left, CheckFailed):
+                    raise left
+                passed[size] = self.judge(left) or ""
+            except CheckFailed as told:
+                failed[size] = told
+        return Report(self.what, self.points, tried, passed, failed)
+
+    def _tried(self, sizes: Sequence[Any]) -> list[Any]:
+        given = [each if isinstance(each, tuple) else (each,) for each in sizes]
+        return [*dict.fromkeys(self.size(*numbers) for numbers in given)]
+
+
+def check(
+    what: str, points: int, size: Callable[..., Size], sizes: Sequence[Any], run: Run
+) -> Callable[[Any], Check]:
+    """Make a check of a function that judges what a program left at one size: it raises CheckFailed
+    or returns what is to be told of a program that is right."""
+    return lambda judge: Check(judge, what, points, size, sizes, run)
+
+
+def at_each(sizes: Sequence[Any], attempt: Callable[[Any], Any]) -> dict[Any, Any]:
+    """What `attempt` leaves at each size, or the CheckFailed that it raises. After one whose time
+    was up it tries no more: it would take as long on all the others."""
+    left: dict[Any, Any] = {}
+    for size in sizes:
+        try:
+            left[size] = attempt(size)
+        except CheckFailed as failed:
+            left[size] = failed
+            if isinstance(failed.__cause__, TimeUp):
+                break
+    return left
