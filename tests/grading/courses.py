@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,12 +58,40 @@ class Assignment:
                     lines.append(line.strip())
         return lines
 
-    def solution(self, name: str, **given: Any) -> Any:
-        """A function or a class as the source notebook has it, which uses what is `given`."""
-        names = {"__name__": "handed_in", **given}
-        for cell in self.source.cells:
-            if cell.cell_type == "code" and "BEGIN SOLUTION" in cell.source:
-                exec(cell.source, names)
+    def cells(self) -> dict[str, str]:
+        """The solution's cells of code, by their ids."""
+        return {
+            name: "\n".join(line for line in cell.source.splitlines() if "### " not in line)
+            for name, cell in managed(self.source).items()
+            if cell.cell_type == "code" and "BEGIN SOLUTION" in cell.source
+        }
+
+    def written(self, changes: Mapping[str, str | Sequence[Sequence[str]]]) -> str:
+        """What the notebook imports and the solution's cells, of which some are replaced, or have
+        something else in the place of what stands there once."""
+        cells = self.cells()
+        for name, change in changes.items():
+            if isinstance(change, str):
+                cells[name] = change
+                continue
+            for old, new in change:
+                assert cells[name].count(old) == 1, f"{old!r} stands {cells[name].count(old)} times"
+                cells[name] = cells[name].replace(old, new)
+        return "\n\n\n".join([managed(self.source)["imports"].source, *cells.values()])
+
+    def called(self, check: str) -> list[str]:
+        """The names that the cell of a check calls it on."""
+        (call,) = (
+            each
+            for each in ast.walk(ast.parse(managed(self.source)[f"check_{check}"].source))
+            if isinstance(each, ast.Call) and ast.unparse(each.func).endswith(f".check_{check}")
+        )
+        return [ast.unparse(each) for each in call.args]
+
+    def solution(self, name: str) -> Any:
+        """A function or a class as the source notebook has it."""
+        names = {"__name__": "handed_in"}
+        exec(self.written({}), names)
         return names[name]
 
     def released(self, course: Path) -> str:

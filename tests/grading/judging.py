@@ -4,7 +4,7 @@ process, which has run none of it: the process that judges in a course is tested
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from dlviz.grading.harness.check import Check, Program, Report, Run
@@ -19,6 +19,6 @@ def judged(check: Check, programs: Sequence[Program], sizes: Sequence[Any] = ())
     return once.grade(*programs, sizes=sizes)
 
 
-@cache
+@lru_cache(16)
 def _ran(run: Run, programs: tuple[Program, ...], sizes: tuple[Any, ...]) -> Any:
     return run(programs, sizes)

@@ -4,7 +4,7 @@ and gets a hint that fits."""
 from __future__ import annotations
 
 import re
-from functools import cache, partial
+from functools import cache
 
 import ddp_programs as program
 import numpy as np
@@ -13,7 +13,6 @@ import torch
 from courses import Assignment
 from judging import judged
 
-from dlviz.collectives import all_reduce
 from dlviz.grading.assignments.ddp import checks as ddp_checks
 from dlviz.grading.assignments.ddp.run import Even, Shards, Unseen, attempt, bucket_bytes, cut
 from dlviz.grading.harness import feedback
@@ -26,7 +25,7 @@ POINTS = dict(zip(("buckets", *CHECKS), (3, 5, 3, 2, 3, 2), strict=True))
 UNEVEN, SOME, NONE = (3, 7), (2, 5, 1), (2, 4, 2)  # shards; who uses the spare layer
 
 
-solution = cache(partial(Assignment("ddp").solution, torch=torch, all_reduce=all_reduce))
+solution = cache(Assignment("ddp").solution)
 
 
 def grade(check, given, sizes=()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from functools import cache, partial
+from functools import cache
 
 import fedavg_programs as program
 import numpy as np
@@ -38,7 +38,7 @@ COHORT = Cohort(3, 3, 2, 4)  # clients, rounds, epochs, batch
 CHOICE = SelectSize(7, 0.4)
 STRAGGLERS = Stragglers(4, 1, "124 13 3 124")  # client 4 is slow, and late in round 1
 
-solution = cache(partial(Assignment("fedavg").solution, torch=torch))
+solution = cache(Assignment("fedavg").solution)
 
 
 def check(name):

@@ -4,16 +4,14 @@ those it should and gets a hint that fits."""
 from __future__ import annotations
 
 import re
-from functools import cache, partial
+from functools import cache
 from types import SimpleNamespace
 
 import mesh_programs as program
 import pytest
-import torch
 from courses import Assignment
 
 from dlviz import launch
-from dlviz.collectives import all_reduce
 from dlviz.grading.assignments.mesh_3d import checks as mesh_checks
 from dlviz.grading.assignments.mesh_3d import plans as mesh_plans
 from dlviz.grading.assignments.mesh_3d.model import Widths
@@ -29,7 +27,6 @@ from dlviz.grading.assignments.mesh_3d.run import (
 )
 from dlviz.grading.harness import feedback
 from dlviz.grading.harness.feedback import CheckFailed
-from dlviz.parallel.tensor.conjugate import f, g
 
 CHECKS = ("neighbours", "sums", "gradients", "loss")
 POINTS = {"groups": 3, "neighbours": 2, "sums": 4, "gradients": 4, "loss": 1, "plan": 4}
@@ -37,7 +34,7 @@ CUBE = MeshSize(2, 2, 2)
 STAGES, SPLIT = MeshSize(1, 2, 2), MeshSize(2, 1, 2)
 
 MESH = Assignment("mesh_3d")
-solution = cache(partial(MESH.solution, torch=torch, all_reduce=all_reduce, f=f, g=g))
+solution = cache(MESH.solution)
 
 
 def told(said):

@@ -47,7 +47,7 @@ SIZES = {  # one of each check
 }
 
 
-solution = cache(partial(Assignment("parameter_server").solution, torch=torch, math=math))
+solution = cache(Assignment("parameter_server").solution)
 
 
 def grade(check, given, sizes=()):

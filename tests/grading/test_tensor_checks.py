@@ -4,7 +4,7 @@ should and gets a hint that fits."""
 from __future__ import annotations
 
 import re
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from courses import Assignment
 from torch import nn
 
 from dlviz import launch
-from dlviz.collectives import all_reduce
 from dlviz.grading.assignments.tensor_parallel_mlp import checks as tensor_checks
 from dlviz.grading.assignments.tensor_parallel_mlp.checks import CountedSize
 from dlviz.grading.assignments.tensor_parallel_mlp.hints import gradients, plain
@@ -43,9 +42,7 @@ TWO, THREE, FIVE = MLPSize(2, 3, 4, 10), MLPSize(3, 2, 6, 9), MLPSize(5, 2, 5, 1
 UNEVEN = MLPSize(3, 2, 5, 9)  # neither the hidden width nor y can be shared evenly
 
 
-solution = cache(
-    partial(Assignment("tensor_parallel_mlp").solution, torch=torch, nn=nn, all_reduce=all_reduce)
-)
+solution = cache(Assignment("tensor_parallel_mlp").solution)
 
 
 def grade(check, *given, sizes=()):
