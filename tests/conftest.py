@@ -31,7 +31,7 @@ LONGEST = (
     "test_timeline_browser",
     "test_faults_of_hosts",
     "test_cli",
-    "test_ring_nbgrader",
+    "test_nbgrader",
     "test_ring_checks",
     "test_two_hosts",
     "test_schedules_browser",
