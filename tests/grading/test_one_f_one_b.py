@@ -16,7 +16,7 @@ from judging import judged
 
 from dlviz import metrics
 from dlviz.grading.assignments.one_f_one_b import checks as pipeline_checks
-from dlviz.grading.assignments.one_f_one_b.run import Size, rows_of
+from dlviz.grading.assignments.one_f_one_b.run import ScheduleSize, rows_of
 from dlviz.grading.harness import feedback
 from dlviz.grading.harness import sandbox as alone
 from dlviz.schedules import make
@@ -96,10 +96,10 @@ def test_a_right_program_is_right_for_every_check(name, check):
 
 
 def test_the_solutions_give_the_rows_of_the_zoo():
-    sizes = [Size(p, m) for p in (1, 2, 3, 5, 8) for m in (1, 2, p, 2 * p + 1)]
+    sizes = [ScheduleSize(p, m) for p in (1, 2, 3, 5, 8) for m in (1, 2, p, 2 * p + 1)]
     for size, tried in rows_of([solution("one_f_one_b")], sizes).items():
         assert tried.rows == make("1f1b", size.ranks, size.microbatches).actions
-    sizes = [Size(p, k * p, v) for p in (2, 3, 5, 8) for k in (1, 3) for v in (1, 2, 3)]
+    sizes = [ScheduleSize(p, k * p, v) for p in (2, 3, 5, 8) for k in (1, 3) for v in (1, 2, 3)]
     for size, tried in rows_of([solution("interleaved")], sizes).items():
         assert tried.rows == make("interleaved", size.ranks, size.microbatches, size.chunks).actions
 

@@ -43,6 +43,7 @@ from dlviz.grading.harness.check import at_each, check
 from dlviz.grading.harness.feedback import CheckFailed, Rehearsal, listed, number, passes, raised
 from dlviz.grading.harness.guard import calls_of_dlviz
 from dlviz.grading.harness.sandbox import HINTS, ended_by, run_alone, why_ended
+from dlviz.grading.harness.sizes import Size
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bytes_sent, step_seconds
 from dlviz.trace import Trace
@@ -68,9 +69,10 @@ CUT_WRONG = (
 
 
 @dataclass(frozen=True)
-class Cut:
+class Cut(Size):
     """A network of so many parameters, and the most bytes of a bucket."""
 
+    legend = "parameters x bytes"
     parameters: int
     most: int
 
@@ -80,14 +82,6 @@ class Cut:
 
     def __str__(self) -> str:
         return f"for {number(self.parameters, 'parameter')} and {self.most} bytes"
-
-    @staticmethod
-    def listed(sizes: Sequence[Cut]) -> str:
-        return "at parameters x bytes = " + listed([f"{s.parameters}x{s.most}" for s in sizes])
-
-    @staticmethod
-    def in_common(passed: Sequence[Cut], failed: Sequence[Cut]) -> str:
-        return ""
 
     @property
     def made(self) -> list[nn.Parameter]:
