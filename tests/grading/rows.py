@@ -75,11 +75,12 @@ def rows(assignment: str) -> list[HandedIn]:
 
 def _row(assignment: str, at: dict[str, list[Any]], row: dict[str, Any]) -> HandedIn:
     own = row.get("at", {})
+    sizes = at | (own if isinstance(own, dict) else dict.fromkeys(at, own))
     return HandedIn(
         assignment,
         row["what"],
         {name: each for name, each in row.items() if name not in KEYS},
-        at | (own if isinstance(own, dict) else dict.fromkeys(at, own)),
+        {check: [tuple(n) if isinstance(n, list) else n for n in sizes[check]] for check in sizes},
         frozenset(row.get("loses", ())),
         row.get("hint", {}),
         row.get("ask", ""),
