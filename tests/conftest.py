@@ -32,7 +32,7 @@ LONGEST = (
     "test_faults_of_hosts",
     "test_cli",
     "test_ring_nbgrader",
-    "test_ring_checks",
+    "test_programs",
     "test_two_hosts",
     "test_schedules_browser",
     "test_ddp_checks",
