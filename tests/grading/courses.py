@@ -85,14 +85,29 @@ class Assignment:
         cells = self.changed(changes).values()
         return "\n\n\n".join([managed(self.source)["imports"].source, *cells])
 
-    def called(self, check: str) -> list[str]:
-        """The names that the cell of a check calls it on."""
+    def call(self, check: str) -> ast.Call:
+        """What the cell of a check calls."""
         (call,) = (
             each
             for each in ast.walk(ast.parse(managed(self.source)[f"check_{check}"].source))
-            if isinstance(each, ast.Call) and ast.unparse(each.func).endswith(f".check_{check}")
+            if isinstance(each, ast.Call)
+            and re.fullmatch(r"\w+\.check_\w+", ast.unparse(each.func))
         )
-        return [ast.unparse(each) for each in call.args]
+        return call
+
+    def called(self, check: str) -> list[str]:
+        """The names that the cell of a check calls it on."""
+        return [ast.unparse(each) for each in self.call(check).args]
+
+    def needed(self, check: str) -> set[str]:
+        """The ids of the cells that define what the check's cell calls, or these cells name."""
+        cells, found, ahead = self.cells(), set(), self.called(check)
+        for name in ahead:  # it grows meanwhile
+            for each in {*cells} - found:
+                if re.search(rf"^(def|class) {name}\b", cells[each], re.M):
+                    found.add(each)
+                    ahead += re.findall(r"\w+", cells[each])
+        return found
 
     def solution(self, name: str) -> Any:
         """A function or a class as the source notebook has it."""

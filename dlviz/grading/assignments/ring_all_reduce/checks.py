@@ -125,6 +125,7 @@ def _gathering(programs: Sequence[Function], sizes: Sequence[Ranks]) -> dict[Ran
 
 
 ring = partial(check, points=3, size=Ranks, sizes=RANKS)
+_even = on_ranks(lambda n: 4 * n)  # chunks of four cells
 
 
 @ring(
@@ -157,7 +158,7 @@ def check_sums(tries: Sequence[Attempt]) -> None:
         _check_gathered(tried, why_no_sum)
 
 
-@ring("2(n-1) rounds, each rank sending to its right neighbour", run=on_ranks(lambda n: 4 * n))
+@ring("2(n-1) rounds, each rank sending to its right neighbour", run=_even)
 def check_rounds(tries: Sequence[Attempt]) -> None:
     """2(n-1) rounds, in each of which every rank sends to its right neighbour.
 
@@ -185,7 +186,7 @@ def check_rounds(tries: Sequence[Attempt]) -> None:
         )
 
 
-@ring("each rank sends 2(n-1)/n times the tensor's bytes", run=on_ranks(lambda n: 4 * n))
+@ring("each rank sends 2(n-1)/n times the tensor's bytes", run=_even)
 def check_bytes(tries: Sequence[Attempt]) -> None:
     """Each rank sends 2(n-1)/n times the tensor's bytes."""
     (tried,), n = tries, tries[0].ranks
