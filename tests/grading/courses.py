@@ -66,6 +66,16 @@ class Assignment:
             if cell.cell_type == "code" and "BEGIN SOLUTION" in cell.source
         }
 
+    def needed(self, check: str) -> set[str]:
+        """The ids of the cells that define what the check's cell calls, or these cells name."""
+        cells, found, ahead = self.cells(), set(), self.called(check)
+        for name in ahead:  # it grows meanwhile
+            for each in {*cells} - found:
+                if re.search(rf"^(def|class) {name}\b", cells[each], re.M):
+                    found.add(each)
+                    ahead += re.findall(r"\w+", cells[each])
+        return found
+
     def written(self, changes: Mapping[str, str | Sequence[Sequence[str]]]) -> str:
         """What the notebook imports and the solution's cells, of which some are replaced, or have
         something else in the place of what stands there once."""

@@ -52,6 +52,11 @@ class HandedIn:
         module = import_module(f"dlviz.grading.assignments.{self.assignment}.checks")
         return getattr(module, f"check_{name}")
 
+    def checks(self) -> list[str]:
+        """The checks that see its changes; of the solution itself all."""
+        every, known = checks(self.assignment), Assignment(self.assignment)
+        return [name for name in every if not self.cells or known.needed(name) & {*self.cells}]
+
     def programs(self, check: str) -> tuple[Any, ...]:
         """What the check's cell calls it on."""
         return tuple(self._names[name] for name in Assignment(self.assignment).called(check))
@@ -75,11 +80,12 @@ def rows(assignment: str) -> list[HandedIn]:
 
 def _row(assignment: str, at: dict[str, list[Any]], row: dict[str, Any]) -> HandedIn:
     own = row.get("at", {})
+    sizes = at | (own if isinstance(own, dict) else dict.fromkeys(at, own))
     return HandedIn(
         assignment,
         row["what"],
         {name: each for name, each in row.items() if name not in KEYS},
-        at | (own if isinstance(own, dict) else dict.fromkeys(at, own)),
+        {check: [tuple(n) if isinstance(n, list) else n for n in sizes[check]] for check in sizes},
         frozenset(row.get("loses", ())),
         row.get("hint", {}),
         row.get("ask", ""),
