@@ -191,13 +191,14 @@ def on_ranks(
 
 
 ddp = partial(check, size=Shards)
+trained, watched = on_ranks(), on_ranks(Even)
 
 
 @ddp(
     "all ranks end with the mean gradient of one process",
     points=5,
     sizes=((3, 7), (2, 8), (2, 5, 1), (4, 6, 2), (1, 4)),
-    run=on_ranks(),
+    run=trained,
 )
 def check_gradients(tried: Training) -> None:
     """In each of two steps every gradient is that of one process of plain torch on the whole batch,
@@ -271,7 +272,7 @@ def _why_wrong(
     "one all-reduce for each bucket, in the same order on all ranks",
     points=3,
     sizes=((3, 6, 1), (2, 6), (4, 8, 1), (2, 4, 2)),
-    run=on_ranks(),
+    run=trained,
 )
 def check_launches(tried: Training) -> None:
     """The all-reduces of each step are the buckets, in the order of the list on every rank."""
@@ -292,7 +293,7 @@ def check_launches(tried: Training) -> None:
     "each rank sends 2(n-1)/n times the gradients' bytes",
     points=2,
     sizes=((3, 6), (2, 4), (4, 4)),
-    run=on_ranks(Even),
+    run=watched,
 )
 def check_bytes(tried: Training) -> None:
     """In a step each rank sends 2(n-1)/n times |g|, what the all-reduces of all buckets cost."""
@@ -326,7 +327,7 @@ def _why_bytes(tried: Training, sent: float) -> str:
     "buckets are under way while backward goes on",
     points=3,
     sizes=((3, 6), (2, 4), (4, 8)),
-    run=on_ranks(Even),
+    run=watched,
 )
 def check_overlap(tried: Training) -> str:
     """On each rank, between the launch of a bucket and the wait for it, a layer's backward begins:

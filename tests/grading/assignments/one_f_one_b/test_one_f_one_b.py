@@ -13,7 +13,7 @@ from rows import HandedIn, rows
 
 from dlviz import metrics
 from dlviz.grading.assignments.one_f_one_b import checks as pipeline_checks
-from dlviz.grading.assignments.one_f_one_b.run import Size, rows_of
+from dlviz.grading.assignments.one_f_one_b.run import ScheduleSize, rows_of
 from dlviz.grading.harness import feedback, sandbox
 from dlviz.schedules import make
 
@@ -36,10 +36,10 @@ def chunked(what):
 
 
 def test_the_solutions_give_the_rows_of_the_zoo():
-    sizes = [Size(p, m) for p in (1, 2, 3, 5, 8) for m in (1, 2, p, 2 * p + 1)]
+    sizes = [ScheduleSize(p, m) for p in (1, 2, 3, 5, 8) for m in (1, 2, p, 2 * p + 1)]
     for size, tried in rows_of([plain("the solution")], sizes).items():
         assert tried.rows == make("1f1b", size.ranks, size.microbatches).actions
-    sizes = [Size(p, k * p, v) for p in (2, 3, 5, 8) for k in (1, 3) for v in (1, 2, 3)]
+    sizes = [ScheduleSize(p, k * p, v) for p in (2, 3, 5, 8) for k in (1, 3) for v in (1, 2, 3)]
     for size, tried in rows_of([chunked("the solution")], sizes).items():
         assert tried.rows == make("interleaved", size.ranks, size.microbatches, size.chunks).actions
 
