@@ -65,11 +65,6 @@ class HandedIn:
         every, known = checks(self.assignment), Assignment(self.assignment)
         return [name for name in every if not self.cells or known.needed(name) & {*self.cells}]
 
-    def checks(self) -> list[str]:
-        """The checks that see its changes; of the solution itself all."""
-        every, known = checks(self.assignment), Assignment(self.assignment)
-        return [name for name in every if not self.cells or known.needed(name) & {*self.cells}]
-
     def programs(self, check: str) -> tuple[Any, ...]:
         """What the check's cell calls it on."""
         return tuple(self._names[name] for name in Assignment(self.assignment).called(check))
