@@ -40,7 +40,7 @@ def written(page: str, questions: tuple[Question, ...]) -> str:
 def with_tables(page: str, tables: dict[str, str]) -> str:
     """The page on assignments with the table of each one's misconceptions."""
     for name, table in tables.items():
-        place = rf"(^## `{name}`: .*?^### Common misconceptions\n\n)(?:\|.*\n)+"
+        place = rf"(^## `{name}`: .*?^### Common misconceptions\n\n)(?:\|[^\n]*\n)+"
         page = re.sub(place, lambda found, own=table: f"{found[1]}{own}\n", page, flags=re.M | re.S)
     return page
 

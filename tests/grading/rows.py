@@ -14,7 +14,6 @@ ask = "which chunk arrives?"
 from __future__ import annotations
 
 import ast
-import re
 import tomllib
 from collections.abc import Sequence
 from copy import copy
@@ -121,4 +120,4 @@ def _in_words(every: Sequence[str], lost: frozenset[str]) -> str:
     if not left:
         return "everything"
     named = left if len(left) <= len(every) // 3 else [name for name in every if name in lost]
-    return ("all but " if named == left else "") + ", ".join(re.sub("_", " ", n) for n in named)
+    return ("all but " if named == left else "") + ", ".join(f"`{name}`" for name in named)

@@ -22,7 +22,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnWork:
     """What is the student's own to write, and what to ask of who lets ready-made code do it."""
 
     lines: str
@@ -42,7 +42,7 @@ def attempt(
     where: object,
     expects: str,
     known: Mapping[str, str] | Callable[[RunError], str] | None = None,
-    own: Own | None = None,
+    own: OwnWork | None = None,
     called: Callable[[Run | RunError], Sequence[str]] = lambda run: (),
     stuck: Callable[[DeadlockError], tuple[str, str] | None] = lambda error: None,
     plain: bool = False,
@@ -72,7 +72,7 @@ def attempt(
     return run
 
 
-def refuse(where: object, left: Sequence[Left], own: Own, called: Sequence[str] = ()) -> None:
+def refuse(where: object, left: Sequence[Left], own: OwnWork, called: Sequence[str] = ()) -> None:
     """Raise CheckFailed where ready-made code did the work, or an error was hidden."""
     if borrowed := [*called, *(line for each in left for line in each.borrowed)]:
         raise own.instead_of(where, borrowed[0])

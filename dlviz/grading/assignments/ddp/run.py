@@ -27,7 +27,7 @@ from torch import nn
 from dlviz.cluster import Comm, RunError
 from dlviz.cluster.lanes import Handle, Lane
 from dlviz.grading.harness import attempt as harness
-from dlviz.grading.harness.attempt import Left, Own
+from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.dealt import drawn
 from dlviz.grading.harness.feedback import number, shown_line
 from dlviz.grading.harness.guard import Watch, line_of
@@ -65,7 +65,7 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
 }
 
 
-OWN = Own(
+OWN = OwnWork(
     "hooks and buckets of your own, with all_reduce for a bucket", "when does a bucket leave?"
 )
 

@@ -34,7 +34,7 @@ from dlviz.grading.assignments.fedavg.model import (
     RankExamples,
 )
 from dlviz.grading.harness import attempt as harness
-from dlviz.grading.harness.attempt import Own
+from dlviz.grading.harness.attempt import OwnWork
 from dlviz.grading.harness.feedback import PACKAGE, listed, number, shown_line
 from dlviz.grading.harness.guard import Guard, line_of
 from dlviz.grading.harness.sizes import Size
@@ -69,7 +69,7 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
     "needs rows": "randperm(len(data)) is an order of the rows; .split(batch) cuts it.",
 }
 
-OWN = Own(
+OWN = OwnWork(
     "comm.send, comm.recv, comm.isend and comm.irecv, in lines of your own",
     "who sends what to whom in a round, and what becomes of it?",
 )

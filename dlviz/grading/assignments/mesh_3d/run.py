@@ -32,7 +32,7 @@ from dlviz.grading.assignments.mesh_3d.model import (
     part_of,
 )
 from dlviz.grading.harness import attempt as harness
-from dlviz.grading.harness.attempt import Left, Own
+from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.dealt import Dealt, copied, fresh
 from dlviz.grading.harness.guard import Watch, calls_of_dlviz
 from dlviz.grading.harness.sizes import Size
@@ -69,7 +69,7 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
 
 
 EXPECTS = "every rank comes to its end"
-OWN = Own(
+OWN = OwnWork(
     "f, g, all_reduce and the calls of comm and of the axes of mesh", "which ranks need which sum?"
 )
 

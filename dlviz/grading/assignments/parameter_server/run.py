@@ -24,7 +24,7 @@ from dlviz.cluster import Comm, DeadlockError
 from dlviz.grading.assignments.parameter_server.hints import why_stuck
 from dlviz.grading.assignments.parameter_server.rules import Clocks, Event
 from dlviz.grading.harness import attempt as harness
-from dlviz.grading.harness.attempt import Left, Own
+from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.dealt import drawn
 from dlviz.grading.harness.feedback import listed, number, shown_line
 from dlviz.grading.harness.guard import Guard, Watch
@@ -65,11 +65,11 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
 }
 
 
-STEP = Own(
+STEP = OwnWork(
     "shared.tensor, shared.lock and gradient, in lines of your own",
     "what does a step read and write, and when does it hold the lock?",
 )
-SERVER = Own(
+SERVER = OwnWork(
     "comm.recv, update and comm.send, in lines of your own", "whose pull is answered when?"
 )
 

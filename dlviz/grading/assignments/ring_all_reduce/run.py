@@ -22,7 +22,7 @@ import torch
 from dlviz.cluster import Comm, DeadlockError, Run, RunError
 from dlviz.cluster.parent.arguments import name_of
 from dlviz.grading.harness import attempt as harness
-from dlviz.grading.harness.attempt import Left, Own
+from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.feedback import CheckFailed, listed, number, shown_line
 from dlviz.grading.harness.guard import Guard
 from dlviz.grading.harness.sandbox import why_ended
@@ -34,7 +34,7 @@ MOST_RANKS = 9  # whose contributions can be told apart
 MOST_TIMES = 2  # that one is looked for in a cell
 ROUNDING = 1e-12  # of a sum: what another order of additions changes lies far below
 UNKNOWN = -1
-OWN = Own(
+OWN = OwnWork(
     "comm.send, comm.recv, comm.isend and comm.irecv alone, in lines of your own",
     "which messages does it send?",
 )

@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlviz.cluster import Comm, RunError
 from dlviz.grading.harness import attempt as harness
-from dlviz.grading.harness.attempt import Left, Own
+from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.dealt import Dealt, copied, fresh
 from dlviz.grading.harness.feedback import PACKAGE, CheckFailed, number, shown_line
 from dlviz.grading.harness.guard import TORCH, Watch, line_of
@@ -81,7 +81,7 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
     "used?",
 }
 EXPECTS = "every rank returns from forward and backward"
-OWN = Own(
+OWN = OwnWork(
     "functions and a module of your own, with all_reduce, or send and recv",
     "where do ranks have to add?",
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from courses import Assignment
+from programs import tests_of
 from rows import HandedIn, checks, rows
 
 from dlviz.grading.assignments.ddp import checks as ddp_checks
@@ -17,6 +18,7 @@ from dlviz.grading.harness import sandbox as alone
 from dlviz.metrics import overlap
 from dlviz.parallel.buckets import fill_buckets
 
+globals().update(tests_of("ddp"))
 ROWS = {row.what: row for row in rows("ddp")}
 RIGHT = [row for row in ROWS.values() if not row.loses]
 
