@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -180,6 +181,7 @@ class Ran(Generic[S, L]):
     start: torch.Tensor
     left: list[L]
     trace: Trace
+    let_run: Callable[[], Sequence[Event]] = list  # what the server does without turns by the bound
 
 
 # -- steps under the lock --------------------------------------------------------------------------
@@ -304,12 +306,15 @@ def guarded(
 # -- the server ------------------------------------------------------------------------------------
 
 
-def served(program: Program, size: Service, slow: float | None = None) -> Ran[Service, Served]:
+def served(
+    program: Program, size: Service, slow: float | None = None, ahead: bool = False
+) -> Ran[Service, Served]:
     """Run the student's server on rank 0; where worker 1 is so many times as `slow` as the others,
-    paced. Raises CheckFailed, caused by the RunError if there is one, where the run does not come
-    to its end, and where ready-made code did the work."""
+    paced; where they push `ahead`, in turns of no bound. Raises CheckFailed, caused by the RunError
+    if there is one, where the run does not come to its end, and where ready-made code did the
+    work."""
     start, machine = start_weights(), None
-    turns = _turns(size) if slow is None else []
+    turns = _turns(replace(size, bound=math.inf) if ahead else size) if slow is None else []
     if slow is not None:
         factors = [1.0, slow, *[1.0] * (size.workers - 1)]
         switch = Topology.switch(size.workers + 1, Link(MESSAGE, math.inf))
@@ -335,7 +340,17 @@ def served(program: Program, size: Service, slow: float | None = None) -> Ran[Se
             "what the ready-made code does is what you are to write: whose pull is answered when?",
         )
     check_open(str(size), [own.raised for own in run.results])
-    return Ran(size, start, run.results, run.trace)
+    return Ran(size, start, run.results, run.trace, partial(_let_run, program, size))
+
+
+def _let_run(program: Program, size: Service) -> list[Event]:
+    """What the server does where workers push as if there were no bound, until it holds one whose
+    turn it is."""
+    try:
+        return events(served(program, size, ahead=True).trace)
+    except CheckFailed as failed:
+        trace = getattr(failed.__cause__, "trace", None)
+        return [] if trace is None else events(trace)
 
 
 def _serve(
