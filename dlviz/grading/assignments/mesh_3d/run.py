@@ -23,6 +23,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlviz.cluster import Comm, Run, RunError
+from dlviz.cluster.stuck.waits import RECEIVES, SENDS
 from dlviz.grading.assignments.mesh_3d.model import (
     BLOCKS,
     StagePart,
@@ -335,8 +336,22 @@ def _run(
         raise CheckFailed(
             f"{size}, {ended_by(error, plain=ranks == 1)}",
             "every rank comes to its end",
-            why_ended(error, KNOWN),
+            _why_astray(size, error) or why_ended(error, KNOWN),
         ) from error
+
+
+def _why_astray(size: MeshSize, error: RunError) -> str:
+    """A hint where a rank waits for one that is on no stage of its replica, with activations."""
+    for wait in error.waits or []:
+        hands_on = wait.op in SENDS + RECEIVES and len(wait.shape or ()) == 3  # (B, s, h)
+        if hands_on and wait.peer is not None and wait.peer not in size.group(wait.rank, "pp"):
+            asks, way = ("sends", "to") if wait.op in SENDS else ("waits for", "from")
+            return (
+                f"rank {wait.rank} {asks} activations or their gradient {way} rank {wait.peer}, "
+                f"which differs from it on {listed(size.apart([wait.rank, wait.peer]))}. A stage's "
+                "neighbour differs on pp alone: in which group is its number one more or one less?"
+            )
+    return ""
 
 
 def refuse(size: MeshSize, left: Sequence[MeshLeft | Grouped]) -> None:
