@@ -268,8 +268,8 @@ WRONG_SELECT = {
     program.takes_nobody: "select returns .*0.4 x 7 is 2.8: round gives the number that is near",
     program.cuts_off: "select returns .*0.4 x 7 is 2.8: round gives the number that is nearest",
     program.numbers_them_anew: "may have gaps: who is not in the list is not there",
-    program.likes_one: "select returns .*3 clients, each once.*Who trains then",
-    program.likes_the_last: "client 20 is drawn .* times in 1200 .*What makes this one special",
+    program.likes_one: "nobody is drawn in 1.. of 1200 rounds, and client 2 is in all others",
+    program.likes_the_last: "client 20 is the last .* more often. All others .* 4.. times each",
     program.nothing: "select returns None .*which line returns the clients",
     program.not_written: "the function raised NotImplementedError.*still to be written",
 }

@@ -2013,9 +2013,24 @@ def test_a_mark_keeps_its_note_by_its_clock_and_is_taken_away(page, notebook, tr
     reader.press("c")
     assert not flag.count()  # it is a moment by the other clock
     reader.press("c")
+    reader.button("marks").click()  # Escape in the list, of reader.x, has closed it
     reader.panel("marks").get_by_label("remove mark 1").click()
     reader.settle()
     assert page.evaluate("() => window.shown[0].model.get('marks')") == [] and not flag.count()
+
+
+def test_the_list_of_marks_takes_the_focus_and_escape_gives_it_back(page, notebook, trace):
+    (reader,) = notebook(Timeline(trace))
+    button = "list the marks; N marks a moment"
+    reader.button("marks").click()
+    assert reader.focused == "marks"
+    page.keyboard.press("Escape")
+    assert reader.focused == button and reader.panel("marks").is_hidden()
+    reader.press("n")
+    page.keyboard.press("Escape")
+    assert reader.focused == button and reader.panel("marks").is_hidden()
+    reader.button("marks").click()
+    assert reader.focused == "note of mark 1"
 
 
 def test_a_saved_page_keeps_the_marks_and_a_link_brings_its_view_back(browser, trace, tmp_path):

@@ -224,24 +224,62 @@ def attempt(
     end, and where ready-made code did the work.
     """
     seed = int(np.random.default_rng().integers(1000))
+
+    def known(error: RunError) -> str:
+        if cutter is not cut or error.trace is None:  # other buckets than those that are asked for
+            return _why(error, size, None)
+        return _why(error, size, Training(size, net, seed, [], error.trace))
+
     run = harness.attempt(
         _worked, size.ranks, program, size, net, seed, late, cutter, machine=machine,
         where=size, own=OWN, expects="every rank returns from begin, backward and finish",
-        known=lambda error: _why(error, size),
+        known=known,
     )  # fmt: skip
     return Training(size, net, seed, run.results, run.trace)
 
 
-def _why(error: RunError, size: Shards) -> str:
+def _why(error: RunError, size: Shards, tried: Training | None) -> str:
     said = str(error).partition("\n\n")[0]
     if "deadlock" in said:
         return (
             "an all-reduce waits for the same call on every rank: does each rank all-reduce as "
             "many buckets, those too that its own backward did not fill?"
         )
+    if "mismatch" in said and tried and (hint := _why_different(tried)):
+        return hint
     if "mismatch" in said and not size.spare:  # all ranks use all parameters
         return IN_ORDER
     return why_ended(error, KNOWN)
+
+
+def _why_different(tried: Training) -> str:
+    """What a rank launches in place of a bucket, by what it gave to its lanes."""
+    spans, wanted = tried.trace.spans, tried.elements
+    names = [name for name, _ in tried.model.named_parameters()]
+    unused = next((i for i, name in enumerate(names) if name.startswith("spare")), -1)
+    for row in spans[(spans.kind == "collective") & (spans.bucket >= 0)].rows():
+        i, seen = row.bucket, (row.nbytes or 0) // 8
+        if not seen or i >= len(wanted) or seen == wanted[i]:
+            continue
+        open_there = unused in tried.buckets[i] and not tried.size.uses(row.rank)
+        if seen in wanted[i + 1 :] and open_there:
+            return (
+                f"rank {row.rank} launches bucket {wanted.index(seen)} before bucket {i}, which is "
+                "not full there: the rank makes no use of a parameter, so its hook is not called. "
+                "On other ranks it is. What has a full bucket to wait for?"
+            )
+        if seen in wanted:
+            return (
+                f"rank {row.rank} launches bucket {wanted.index(seen)} as number {i}. All ranks "
+                "launch them in the order of the list: what decides the order on that one?"
+            )
+        if open_there and wanted[i] - seen == [*tried.model.parameters()][unused].numel():
+            return (
+                f"rank {row.rank} launches bucket {i} with {seen} of its {wanted[i]} numbers: "
+                "those of a parameter that it makes no use of are left out. Other ranks put them "
+                "in, and all add up tensors of one length. What stands for them here?"
+            )
+    return ""
 
 
 class LaneWatch(Watch):

@@ -375,7 +375,7 @@ def check_select(tried: Selected) -> None:
             raise CheckFailed(
                 f"{size}, select returns {each} of {names}",
                 f"{number(wanted, 'client')}, each once, of those that are given",
-                _why_chosen(each, size),
+                _why_chosen(each, size, every),
             )
     if not repeats:
         raise CheckFailed(
@@ -406,16 +406,39 @@ def _check_fair(size: SelectSize, draws: Sequence[Sequence[Any]]) -> None:
         raise CheckFailed(
             f"{size}, client {odd} is drawn {times[odd]} times in {DRAWS * TIMES} rounds",
             f"about {expected:.0f} times, as all others",
-            "each client is to be as likely as any other. What makes this one special?",
+            _why_unfair(size, times, odd),
         )
 
 
-def _why_chosen(each: Sequence[int], size: SelectSize) -> str:
+def _why_unfair(size: SelectSize, times: Mapping[int, int], odd: int) -> str:
+    """Why a client is drawn more or less often than all others, or some than the rest."""
+    others = [count for name, count in times.items() if name != odd]
+    usual, rounds = sum(others) / len(others), DRAWS * TIMES
+    if max(abs(each - usual) for each in others) > 6 * (usual * (1 - usual / rounds)) ** 0.5:
+        return "each client is to be as likely as any other. What tells one from another?"
+    at = {0: "the first", size.clients - 1: "the last"}.get(size.names.index(odd), "one")
+    more = "more" if times[odd] > usual else "less"
+    return (
+        f"client {odd} is {at} of the list, and is drawn {more} often. All others are drawn alike, "
+        f"about {usual:.0f} times each. Which line, beside the draw, asks for {at}?"
+    )
+
+
+def _why_chosen(each: Sequence[int], size: SelectSize, every: Sequence[Sequence[int]]) -> str:
+    """Why these are not the clients of a round, by what was drawn in all."""
     exact = size.fraction * size.clients
     if {*each} - {*size.names}:
         return "the clients' numbers may have gaps: who is not in the list is not there."
     if len({*each}) < len(each):
         return "a client has one update a round: which draw puts nobody back?"
+    others = [{*own} for own in every if own and isinstance(own, list)]
+    if not each and others:
+        always = sorted(set.intersection(*others))
+        beside = f", and client {always[0]} is in all others" if always else ""
+        return (
+            f"nobody is drawn in {sum(not own for own in every)} of {len(every)} rounds{beside}. "
+            "Which line decides that, beside the draw?"
+        )
     if not each:
         return f"{size.fraction:g} x {size.clients} is {exact:.3g}. Who trains then?"
     if len(each) == size.clients:

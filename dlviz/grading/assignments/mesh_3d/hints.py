@@ -12,10 +12,11 @@ from math import prod
 
 import torch
 
-from dlviz.grading.assignments.mesh_3d.model import blocks_of, cut, gradients
+from dlviz.grading.assignments.mesh_3d.model import blocks_of, cut, gradients, part_of
 from dlviz.grading.assignments.mesh_3d.run import NUMBER, Key, Meshed, MeshSize
 from dlviz.grading.assignments.mesh_3d.variations import VARIATIONS, taken, varied
 from dlviz.grading.harness.feedback import listed, number
+from dlviz.grading.harness.solved import solved
 
 Groups = Sequence[dict[str, list[int]]]  # of all ranks
 GROUP = "a rank's group on an axis has the ranks whose numbers on the other axes are the same."
@@ -180,6 +181,9 @@ def why_gradient(tried: Meshed, step: int, rank: int, wrong: Sequence[str]) -> t
     if not seen.any():
         return "0", "which line leaves no gradient there?"
     if step:
+        before = tried.left[rank].gradients[step - 1][name]
+        if before is not None and (said := _said_of_steps(tried, step, rank, name, seen, before)):
+            return said
         return "not that of this step", (
             "the step before was right. What of it is still there: a tensor made outside, a "
             "gradient that was never emptied, weights as they were?"
@@ -200,6 +204,24 @@ def why_gradient(tried: Meshed, step: int, rank: int, wrong: Sequence[str]) -> t
         "follow the step back from the loss: what a stage gets from the one behind it, what f adds "
         "over tp, what both stages have of the embedding, what the replicas average. With rehearse "
         "of a mesh of one long axis you see which of them it is."
+    )
+
+
+def _said_of_steps(
+    tried: Meshed, step: int, rank: int, name: str, seen: torch.Tensor, before: torch.Tensor
+) -> tuple[str, str] | None:
+    """What a gradient is that is made of this step's and of that `before`."""
+    size, at = tried.size, tried.size.place(rank)
+    whole = tried.reference[step].gradients
+    own = part_of(whole, size.pp, at["pp"], size.tp, at["tp"])[name]
+    found = solved(seen.flatten(), [own.flatten(), before.double().flatten()])
+    if found is None or not found[1]:
+        return None
+    if not found[0]:
+        return "that of the step before", "what keeps it, and what of this step takes its place?"
+    return f"{found[0]:.3g} of this step's and {found[1]:.3g} of that of the step before", (
+        "the step before was right, and its gradient is in this one's. p.grad is empty when "
+        "train_step is called: what of yours keeps a gradient from one step to the next?"
     )
 
 
@@ -272,9 +294,21 @@ def _said(tried: Meshed, rank: int, name: str, parts: torch.Tensor, alone: bool)
             else "nothing of the other replicas is in it, and something multiplies or divides it."
         )
     told = listed([f"{float(each):.3g}" for each in right])
-    return f"{told} of those of replicas 0 to {size.dp - 1}", (
-        "each replica counts the same in the mean. Which of them does a rank hear of?"
-    )
+    return f"{told} of those of replicas 0 to {size.dp - 1}", _why_unequal(right, at["dp"])
+
+
+def _why_unequal(parts: torch.Tensor, own: int) -> str:
+    """Why replicas count differently in a rank's gradient, one of `own`."""
+    if missing := [str(d) for d, each in enumerate(parts) if abs(each) < 1e-6]:
+        return f"nothing of replica {listed(missing)} is in it: which of them does a rank hear of?"
+    others = parts[torch.arange(len(parts)) != own]
+    if _near(others, others[:1]):
+        times = _times(_fraction(float(parts[own] / others[0])))
+        return (
+            f"a rank's own replica, here {own}, counts {times} what each other one does. The sum "
+            "that all_reduce leaves has each of them once: what changes it, beside its division?"
+        )
+    return "each replica counts the same in the mean. By what is each one's share multiplied?"
 
 
 def _said_of_ends(

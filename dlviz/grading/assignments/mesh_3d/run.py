@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dlviz.cluster import Comm
+from dlviz.cluster import Comm, RunError
+from dlviz.cluster.stuck.waits import RECEIVES, SENDS
 from dlviz.grading.assignments.mesh_3d.model import (
     BLOCKS,
     StagePart,
@@ -34,7 +35,9 @@ from dlviz.grading.assignments.mesh_3d.model import (
 from dlviz.grading.harness import attempt as harness
 from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.dealt import Dealt, copied, fresh
+from dlviz.grading.harness.feedback import listed
 from dlviz.grading.harness.guard import Watch, calls_of_dlviz
+from dlviz.grading.harness.sandbox import why_ended
 from dlviz.grading.harness.sizes import Size
 from dlviz.machine import Machine
 from dlviz.trace import Trace
@@ -311,7 +314,7 @@ def attempt(
     given = Given.drawn(size, widths)
     run = harness.attempt(
         stepped, size.ranks, program, size.axes, widths, given.dealt(size), machine=machine,
-        where=size, own=OWN, expects=EXPECTS, known=KNOWN,
+        where=size, own=OWN, expects=EXPECTS, known=_known(size),
     )  # fmt: skip
     return Meshed(size, widths, given, run.results, run.trace)
 
@@ -320,9 +323,28 @@ def attempt_groups(program: Program, size: MeshSize) -> Grouped:
     """Call `groups` for each rank of a mesh."""
     run = harness.attempt(
         grouped, 1, program, size.axes,
-        where=size, own=OWN, expects=EXPECTS, known=KNOWN, plain=True,
+        where=size, own=OWN, expects=EXPECTS, known=_known(size), plain=True,
     )  # fmt: skip
     return run.results[0]
+
+
+def _known(size: MeshSize) -> Callable[[RunError], str]:
+    """Finds a hint where a run did not come to its end."""
+    return lambda error: _why_astray(size, error) or why_ended(error, KNOWN)
+
+
+def _why_astray(size: MeshSize, error: RunError) -> str:
+    """A hint where a rank waits for one that is on no stage of its replica, with activations."""
+    for wait in error.waits or []:
+        hands_on = wait.op in SENDS + RECEIVES and len(wait.shape or ()) == 3  # (B, s, h)
+        if hands_on and wait.peer is not None and wait.peer not in size.group(wait.rank, "pp"):
+            asks, way = ("sends", "to") if wait.op in SENDS else ("waits for", "from")
+            return (
+                f"rank {wait.rank} {asks} activations or their gradient {way} rank {wait.peer}, "
+                f"which differs from it on {listed(size.apart([wait.rank, wait.peer]))}. A stage's "
+                "neighbour differs on pp alone: in which group is its number one more or one less?"
+            )
+    return ""
 
 
 def grouped(comm: Comm, program: Program, axes: dict[str, int]) -> Grouped:

@@ -305,7 +305,7 @@ def check_bound(ran: Server) -> None:
             f"{ran.size}, worker {worker} is answered at clock {clock}, while the slowest is at "
             f"clock {slowest:g}",
             f"worker {worker} is held until the slowest is at clock {clock - ran.size.bound:g}",
-            why_ahead(clocks, max(c - least for _, c, least in ahead)),
+            why_ahead(clocks, ran.let_run()),
         )
 
 

@@ -90,12 +90,37 @@ def why_held(clocks: Clocks) -> str:
     )
 
 
-def why_ahead(clocks: Clocks, most: float) -> str:
-    """Why a worker is answered that is too far ahead; `most` is the largest lead of the run."""
-    if most > clocks.bound + 1:
+def why_ahead(clocks: Clocks, done: Sequence[Event]) -> str:
+    """Why a worker is answered that is too far ahead, by what the server has `done` where workers
+    push as if there were no bound."""
+    now, bound = Clocks(clocks.pushes, clocks.bound), clocks.bound
+    seen = []  # of a worker that is not done: how far it is ahead, and behind; is it answered?
+    for what, worker in [*done, Event("push", 0)]:
+        asked = {"push": now.held, "reply": [worker]}.get(what, [])
+        fastest = max(now.clock.values())
+        seen += [
+            (now.lead(each), fastest - now.clock[each], what == "reply")
+            for each in asked
+            if each in now.going
+        ]
+        if worker:
+            now.note(Event(what, worker))
+    most = max((lead for lead, _, answered in seen if answered), default=0)
+    held = [lead for lead, _, answered in seen if not answered]
+    if seen and not held:
         return (
-            f"later a worker is even {most:g} ahead. From whose clock is the bound counted: the "
-            "slowest worker's?"
+            f"nobody is held, however far ahead: a worker that is {most:g} ahead is answered too. "
+            "With whose clock is its own compared, if with any?"
+        )
+    if held and all(answered == (behind <= bound) for _, behind, answered in seen):
+        return (
+            f"a worker more than {bound:g} behind the fastest is held, and the fastest goes on. "
+            "Who is to wait for whom?"
+        )
+    if held and bound < most < min(held):
+        return (
+            f"a worker that is {most:g} ahead goes on, one that is {min(held):g} ahead is held. "
+            f"The bound is {bound:g}: with what is the lead compared?"
         )
     return (
         "a worker at clock c goes on when the slowest clock is c - bound or more. Try it with the "

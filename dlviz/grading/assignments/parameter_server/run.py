@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -26,7 +27,7 @@ from dlviz.grading.assignments.parameter_server.rules import Clocks, Event
 from dlviz.grading.harness import attempt as harness
 from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.dealt import drawn
-from dlviz.grading.harness.feedback import listed, number, shown_line
+from dlviz.grading.harness.feedback import CheckFailed, listed, number, shown_line
 from dlviz.grading.harness.guard import Guard, Watch
 from dlviz.grading.harness.sizes import Size
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -170,6 +171,7 @@ class Ran(Generic[S, L]):
     start: torch.Tensor
     left: list[L]
     trace: Trace
+    let_run: Callable[[], Sequence[Event]] = list  # what the server does without turns by the bound
 
 
 # -- steps under the lock --------------------------------------------------------------------------
@@ -283,12 +285,15 @@ def guarded(
 # -- the server ------------------------------------------------------------------------------------
 
 
-def served(program: Program, size: Service, slow: float | None = None) -> Ran[Service, Served]:
+def served(
+    program: Program, size: Service, slow: float | None = None, ahead: bool = False
+) -> Ran[Service, Served]:
     """Run the student's server on rank 0; where worker 1 is so many times as `slow` as the others,
-    paced. Raises CheckFailed, caused by the RunError if there is one, where the run does not come
-    to its end, and where ready-made code did the work."""
+    paced; where they push `ahead`, in turns of no bound. Raises CheckFailed, caused by the RunError
+    if there is one, where the run does not come to its end, and where ready-made code did the
+    work."""
     start, machine = start_weights(), None
-    turns = _turns(size) if slow is None else []
+    turns = _turns(replace(size, bound=math.inf) if ahead else size) if slow is None else []
     if slow is not None:
         factors = [1.0, slow, *[1.0] * (size.workers - 1)]
         switch = Topology.switch(size.workers + 1, Link(MESSAGE, math.inf))
@@ -305,7 +310,17 @@ def served(program: Program, size: Service, slow: float | None = None) -> Ran[Se
         where=size, own=SERVER, stuck=stuck, known=KNOWN,
         expects="every push is answered, and the server returns after the last",
     )  # fmt: skip
-    return Ran(size, start, run.results, run.trace)
+    return Ran(size, start, run.results, run.trace, partial(_let_run, program, size))
+
+
+def _let_run(program: Program, size: Service) -> list[Event]:
+    """What the server does where workers push as if there were no bound, until it holds one whose
+    turn it is."""
+    try:
+        return events(served(program, size, ahead=True).trace)
+    except CheckFailed as failed:
+        trace = getattr(failed.__cause__, "trace", None)
+        return [] if trace is None else events(trace)
 
 
 def _serve(

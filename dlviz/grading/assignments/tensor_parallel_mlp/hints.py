@@ -14,7 +14,13 @@ from fractions import Fraction
 import torch
 from torch.nn.functional import gelu, linear
 
-from dlviz.grading.assignments.tensor_parallel_mlp.run import CUT, MLPSize, Parallel, State
+from dlviz.grading.assignments.tensor_parallel_mlp.run import (
+    CUT,
+    NO_GRADIENT,
+    MLPSize,
+    Parallel,
+    State,
+)
 from dlviz.grading.assignments.tensor_parallel_mlp.variations import varied
 from dlviz.grading.harness.feedback import listed
 
@@ -22,6 +28,7 @@ LAYOUT = (
     "torch keeps a weight as (outputs, inputs). Column-parallel cuts up by its outputs, "
     "row-parallel cuts down by its inputs: which dim of each weight is that?"
 )
+WHICH_LINE = "which line multiplies or divides by it?"
 PARTS = {  # what a rank may hold in place of its part, and what may be behind it
     "the whole": "each rank computes its own part of the inner width, so that is all it needs of "
     "the weight.",
@@ -154,6 +161,10 @@ def why_output(tried: Parallel, rank: int, step: int) -> tuple[str, str]:
             "all numbers are float64: which line makes float32 of them? torch.zeros and a new "
             "module do, unless they are told otherwise."
         )
+    times = float((own.output * right).sum() / (right * right).sum())
+    if times and same(own.output, times * right):
+        k = Fraction(times).limit_denominator(1000)
+        return f"{_times(k)} the MLP's", f"it is right but for a factor of {k}: {WHICH_LINE}"
     if step:
         return "no longer the MLP's", (
             "step 0 is right. The weights have changed since, as an optimizer changes them, on "
@@ -232,6 +243,8 @@ def why_gradient(tried: Parallel, rank: int, step: int, wrong: Sequence[str]) ->
     size, n = tried.size, tried.size.ranks
     own, name = tried.left[rank].steps[step], wrong[0]
     seen = seen_of(tried, step)[rank].get(name)
+    if seen is None and not (own.functions or seen_of(tried, step)[rank]):
+        return "None", NO_GRADIENT
     if seen is None:
         return "None", (
             "backward never came to it. Does the output depend on it, and does backward of f and "
@@ -273,7 +286,7 @@ def seen_of(tried: Parallel, step: int) -> list[State]:
 
 
 def _said_of_factor(k: Fraction, n: int, wrong: Sequence[str]) -> tuple[str, str]:
-    what = f"{k} times what it should be" if k.denominator == 1 else f"{k} of what it should be"
+    what = f"{_times(k)} what it should be"
     if k == n and {*wrong} & {*CUT}:
         return what, (
             "y is the same on every rank, and so is its gradient: that of each rank's share is the "
@@ -290,7 +303,11 @@ def _said_of_factor(k: Fraction, n: int, wrong: Sequence[str]) -> tuple[str, str
         )
     if k == Fraction(1, n):
         return what, "nothing is divided: the ranks hold parts of one sum, and a sum is no mean."
-    return what, f"it is right but for a factor of {k}, on {n} ranks: which line multiplies by it?"
+    return what, f"it is right but for a factor of {k}, on {n} ranks: {WHICH_LINE}"
+
+
+def _times(k: Fraction) -> str:
+    return f"{k} times" if k.denominator == 1 else f"{k} of"
 
 
 def _shares_in(seen: torch.Tensor, shares: Sequence[torch.Tensor]) -> list[float] | None:

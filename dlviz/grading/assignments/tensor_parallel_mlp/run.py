@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from traceback import walk_stack
 from typing import Any
 
@@ -26,7 +27,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dlviz.cluster import Comm, RunError
+from dlviz.cluster import Comm, DeadlockError, RunError
 from dlviz.grading.harness import attempt as harness
 from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.dealt import Dealt, copied, fresh
@@ -231,9 +232,30 @@ def attempt(
 
 def _known(size: MLPSize) -> Callable[[RunError], str]:
     """Finds a hint where a run did not come to its end."""
-    return lambda error: why_ended(
-        error, {"must match the": _why_shapes(str(error), size), **KNOWN}
+    return lambda error: (
+        _why_idle(error)
+        or why_ended(error, {"must match the": _why_shapes(str(error), size), **KNOWN})
     )
+
+
+def _why_idle(error: RunError) -> str:
+    """A hint where ranks wait for ever since one has no part in a sum of the others."""
+    if not isinstance(error, DeadlockError) or error.trace is None:
+        return ""
+    spans, table = error.trace.spans, error.trace.messages
+    for step, way in product(range(STEPS), WAYS):
+        busy: dict[int, bool] = {}
+        for row in spans[(spans.step == step) & (spans.name == way)].rows():
+            sent = (table.src == row.rank) & (table.sent >= row.start) & (table.sent <= row.end)
+            taken = (table.dst == row.rank) & (table.received >= row.start)
+            busy[row.rank] = bool((sent | (taken & (table.received <= row.end))).any())
+        idle = [rank for rank, own in busy.items() if not own]
+        if idle and any(busy.values()):
+            return (
+                f"in {way} of step {step} rank {idle[0]} neither sends nor receives, while others "
+                "do: it has no part in their sum. What there depends on the rank?"
+            )
+    return ""
 
 
 def _why_shapes(text: str, size: MLPSize) -> str:

@@ -1,6 +1,6 @@
 // Moments that the reader marks with a note, which a saved page keeps; and when the run lost ranks.
 import { h, refill } from "../shared/dom.js";
-import { button, toggle } from "../shared/stage.js";
+import { button, opens, toggle } from "../shared/stage.js";
 import { momentOf } from "./words.js";
 
 /** @import { Timeline } from "./context.js" */
@@ -18,7 +18,10 @@ export function marks(own) {
   const flags = h("div", { class: "dlv-flags" });
   own.answers.add("marks", panel);
   picture.plot.append(flags);
-  const open = toggle("marks", "list the marks; N marks a moment", false, (on) => shown.set({ marksOpen: on }));
+  const open = opens(toggle("marks", "list the marks; N marks a moment", false, (on) => {
+    shown.set({ marksOpen: on });
+    shown.flush();
+  }), panel);
 
   /** @returns {Mark[]} */
   const all = () => model.get("marks") ?? [];
