@@ -597,6 +597,7 @@ def test_a_span_counts_until_the_message_left_that_it_sends():
     ]
 
 
+@pytest.mark.sweep
 def test_the_critical_path_of_262_144_spans_takes_well_under_a_second():
     trace = simulate(make("gpipe", 8, 2**14))
     began = process_time()

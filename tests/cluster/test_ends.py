@@ -203,6 +203,7 @@ def killed_and_swept(tmp_path):
     assert not any(name.startswith(("dlviz-", "pymp-")) for name in left), (left, done.stderr)
 
 
+@pytest.mark.sweep
 def test_a_temporary_folder_with_a_long_name_is_no_hindrance(tmp_path):
     long = tmp_path / ("long" * 30)
     long.mkdir()

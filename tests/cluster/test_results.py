@@ -69,7 +69,13 @@ def test_a_large_tensor_is_left_and_fetched(way, packed):
 
 
 # Elements of 2 bytes: the last that is packed, the first that is left, and around a piece.
-@pytest.mark.parametrize("length", [LARGE // 2 - 1, LARGE // 2, PIECE // 2, PIECE // 2 + 1])
+@pytest.mark.parametrize(
+    "length",
+    [
+        LARGE // 2 - 1, LARGE // 2, PIECE // 2 + 1,
+        pytest.param(PIECE // 2, marks=pytest.mark.sweep),
+    ],
+)  # fmt: skip
 def test_every_length_and_type_comes_whole(way, packed, length):
     def worker(comm):
         number = torch.arange(length) % 100

@@ -131,6 +131,7 @@ def handed_in(name: str, course: Path, *students: str) -> dict[str, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_a_submission_that_is_right_in_part_is_graded_and_gets_its_feedback(course):
     name = "ring_all_reduce"
     assert handed_in(name, course, "bob")["bob"] == COURSES[name]["bob"]["points"][0]

@@ -264,6 +264,7 @@ def test_a_network_that_is_cut_for_2_s_is_waited_for_and_one_cut_for_ever_is_not
     assert f"{GONE}: nothing was heard of it" in found["message"]
 
 
+@pytest.mark.sweep
 def test_a_host_whose_parent_dies_ends_the_run():
     namespaces.need(namespaces.why_not())
     with several_hosts() as pair:

@@ -278,6 +278,7 @@ def test_every_claim_of_a_modelled_run_holds():
         assert_claims(trace, clock)
 
 
+@pytest.mark.sweep
 def test_the_waits_of_100_000_spans_are_found_in_well_under_a_second():
     random = np.random.default_rng(0)
     count, ranks = 100_000, 8

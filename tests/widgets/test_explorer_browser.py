@@ -321,7 +321,7 @@ def ranks():
     return [pid for pid, parent, _ in rows if parent in servers and int(pid) in own]
 
 
-@pytest.mark.parametrize("how", ["button", "interrupt"])
+@pytest.mark.parametrize("how", ["button", pytest.param("interrupt", marks=pytest.mark.sweep)])
 def test_in_jupyterlab_a_run_is_stopped_at_once_the_first_of_a_kernel_too(lab, how):
     """By the button while the kernel still loads PyTorch, by an interrupt while ranks run."""
     lab.shown(0)

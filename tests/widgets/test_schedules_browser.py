@@ -368,6 +368,7 @@ def settled(shown):
     )
 
 
+@pytest.mark.sweep
 def test_in_jupyterlab_every_control_changes_the_picture(lab):
     shown = Page(lab.page)
     changes = {
@@ -471,6 +472,7 @@ def test_in_jupyterlab_no_two_boards_have_a_pattern_of_one_name(lab):
     assert len({*names}) == len(names)
 
 
+@pytest.mark.sweep
 def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(lab):
     shown = Page(lab.page, 1)
     shown.root.scroll_into_view_if_needed()

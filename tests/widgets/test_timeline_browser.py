@@ -2180,6 +2180,7 @@ def test_one_span_can_be_selected_and_measured(read_page):
     assert amount(reader.cells("ranks")["0"]["compute"]) == 0.25
 
 
+@pytest.mark.sweep
 def test_a_hundred_thousand_spans_are_drawn_and_every_key_still_acts(read_page):
     count = 100_000
     i = np.arange(count)

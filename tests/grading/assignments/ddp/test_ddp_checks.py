@@ -67,6 +67,7 @@ def test_a_right_program_is_right_at_every_size(row, check):
     assert report.failure is None and report.points == report.most, str(report)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_each_size_has_its_share_of_the_points():
     sizes = [(2, 4), (3, 6), (4, 5), (1, 2)]
