@@ -36,7 +36,6 @@ LONGEST = (
     "test_two_hosts",
     "test_schedules_browser",
     "test_ddp_checks",
-    "test_fedavg_checks",
     "test_one_f_one_b",
     "test_faults",
     "test_explorer_browser",
