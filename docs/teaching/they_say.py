@@ -1,16 +1,19 @@
 """Write what students say and what to ask into the lecturers' pages: `make teaching`.
 
-Both stand in dlviz/grading/questions/, in the order of the pages' headings on predictions.
+Of predictions both stand in dlviz/grading/questions/, in the order of the pages' headings; of
+assignments in tests/grading/assignments/, beside the programs that show each misconception.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from dlviz.grading.questions import Question, by_lab
 
 PAGES = Path(__file__).parent
+ROOT = PAGES.parents[1]
 QUOTED = re.compile(  # what students say, what to ask, and what that would tell, in brackets
     r"\*They say:\*\s.*?\s\*Ask:\*\s[^?]*\?(?:\s\([^()]*(?:\([^()]*\)[^()]*)*\))?", re.S
 )
@@ -34,7 +37,21 @@ def written(page: str, questions: tuple[Question, ...]) -> str:
     return "".join([head, *sections])
 
 
+def with_tables(page: str, tables: dict[str, str]) -> str:
+    """The page on assignments with the table of each one's misconceptions."""
+    for name, table in tables.items():
+        place = rf"(^## `{name}`: .*?^### Common misconceptions\n\n)(?:\|.*\n)+"
+        page = re.sub(place, lambda found, own=table: f"{found[1]}{own}\n", page, flags=re.M | re.S)
+    return page
+
+
 def main() -> None:
+    sys.path.insert(0, str(ROOT / "tests" / "grading"))
+    from rows import NAMES, misconceptions
+
+    page = ROOT / "assignments" / "README.md"
+    tables = {name: misconceptions(name) for name in NAMES}
+    page.write_text(with_tables(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
     labs = by_lab()
     for path in sorted(PAGES.glob("[0-9]*.md")):
         text = path.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import nbformat
 ROOT = Path(__file__).parents[2]
 ASSIGNMENTS = ROOT / "assignments"
 STUDENTS = ROOT / "labs" / "assignments"
+Changes = Mapping[str, str | Sequence[Sequence[str]]]  # of cells, by their ids
 
 
 @dataclass(frozen=True)
@@ -66,37 +67,53 @@ class Assignment:
             if cell.cell_type == "code" and "BEGIN SOLUTION" in cell.source
         }
 
-    def written(self, changes: Mapping[str, str | Sequence[Sequence[str]]]) -> str:
-        """What the notebook imports and the solution's cells, of which some are replaced, or have
-        something else in the place of what stands there once."""
+    def changed(self, changes: Changes) -> dict[str, str]:
+        """The solution's cells, of which some are replaced, or have something else in the place of
+        what stands there once, or where nothing is named, more at the end."""
         cells = self.cells()
         for name, change in changes.items():
             if isinstance(change, str):
                 cells[name] = change
                 continue
             for old, new in change:
-                assert cells[name].count(old) == 1, f"{old!r} stands {cells[name].count(old)} times"
-                cells[name] = cells[name].replace(old, new)
-        return "\n\n\n".join([managed(self.source)["imports"].source, *cells.values()])
+                assert not old or cells[name].count(old) == 1, f"{old!r} does not stand there once"
+                cells[name] = cells[name].replace(old, new) if old else cells[name] + new
+        return cells
 
-    def called(self, check: str) -> list[str]:
-        """The names that the cell of a check calls it on."""
+    def written(self, changes: Changes) -> str:
+        """What the notebook imports and these cells."""
+        cells = self.changed(changes).values()
+        return "\n\n\n".join([managed(self.source)["imports"].source, *cells])
+
+    def call(self, check: str) -> ast.Call:
+        """What the cell of a check calls."""
         (call,) = (
             each
             for each in ast.walk(ast.parse(managed(self.source)[f"check_{check}"].source))
-            if isinstance(each, ast.Call) and ast.unparse(each.func).endswith(f".check_{check}")
+            if isinstance(each, ast.Call)
+            and re.fullmatch(r"\w+\.check_\w+", ast.unparse(each.func))
         )
-        return [ast.unparse(each) for each in call.args]
+        return call
+
+    def called(self, check: str) -> list[str]:
+        """The names that the cell of a check calls it on."""
+        return [ast.unparse(each) for each in self.call(check).args]
+
+    def needed(self, check: str) -> set[str]:
+        """The ids of the cells that define what the check's cell calls, or these cells name."""
+        cells, found, ahead = self.cells(), set(), self.called(check)
+        for name in ahead:  # it grows meanwhile
+            for each in {*cells} - found:
+                if re.search(rf"^(def|class) {name}\b", cells[each], re.M):
+                    found.add(each)
+                    ahead += re.findall(r"\w+", cells[each])
+        return found
 
     def solution(self, name: str) -> Any:
         """A function or a class as the source notebook has it."""
         names = {"__name__": "handed_in"}
         exec(self.written({}), names)
         return names[name]
-
-    def released(self, course: Path) -> str:
-        """The cells of the students' copy, as one text."""
-        return "\n".join(cell.source for cell in self.notebook(course / "release").cells)
 
     def handed_out(self) -> Path:
         """The students' copy in the repository."""
@@ -109,17 +126,13 @@ class Assignment:
         assert "WARNING" not in nbgrader(course, "generate_assignment", self.name)
         return course
 
-    def hand_in(
-        self, course: Path, student: str, changes: Mapping[str, Callable[[str], str]] | None = None
-    ) -> None:
+    def hand_in(self, course: Path, student: str, changes: Changes | None = None) -> None:
         """Submit the students' copy with the solution filled in, some cells changed; of None
         nothing is filled in."""
-        solved = managed(self.source)
         lab = self.notebook(course / "release")
+        cells = {} if changes is None else self.changed(changes)
         for name, cell in managed(lab).items():
-            if changes is not None and solved[name].metadata.nbgrader.solution:
-                kept = [line for line in solved[name].source.splitlines() if "### " not in line]
-                cell.source = changes.get(name, str)("\n".join(kept))
+            cell.source = cells.get(name, cell.source)
         folder = course / "submitted" / student / self.name
         folder.mkdir(parents=True)
         nbformat.write(lab, folder / f"{self.name}.ipynb")

@@ -1,11 +1,11 @@
 """Programs that students hand in, right and wrong, as rows of assignments/<name>/wrong.toml.
 
-at.sums = [[2]]                 # for each check the sizes at which its hints are looked at
+at.sums = [2]                   # for each check the sizes at which its hints are looked at
 [[program]]
 what = "off by one"             # in the lecturers' table, if there is something to `ask`
 reduce_scatter = [["what the solution has there", "what stands in its place"]]
 all_gather = "the whole cell"   # cells by their ids; those that are not named are the solution
-at = [[3]]                      # other sizes, for all checks or by their names
+at = [3]                        # other sizes, for all checks or by their names; [] are its own
 loses = ["sums"]                # the checks that give less than all points; right without
 hint.sums = "a pattern"         # what is said; of a check that it does not lose, too
 hint = "a pattern"              # or one for all checks that it loses
@@ -14,9 +14,11 @@ ask = "which chunk arrives?"
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -50,8 +52,19 @@ class HandedIn:
         return f"{self.assignment}: {self.what}"
 
     def check(self, name: str) -> Check:
+        """What its cell calls, with the sizes that stand there for all to see."""
         module = import_module(f"dlviz.grading.assignments.{self.assignment}.checks")
-        return getattr(module, f"check_{name}")
+        call = Assignment(self.assignment).call(name)
+        check = copy(getattr(module, ast.unparse(call.func).rpartition(".")[2]))
+        for each in call.keywords:
+            if each.arg == "sizes":
+                check.sizes = getattr(module, ast.unparse(each.value).rpartition(".")[2])
+        return check
+
+    def checks(self) -> list[str]:
+        """The checks that see its changes; of the solution itself all."""
+        every, known = checks(self.assignment), Assignment(self.assignment)
+        return [name for name in every if not self.cells or known.needed(name) & {*self.cells}]
 
     def programs(self, check: str) -> tuple[Any, ...]:
         """What the check's cell calls it on."""

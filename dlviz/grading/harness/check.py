@@ -18,33 +18,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from dlviz.grading.handin import Points, note_check
 from dlviz.grading.harness import judge
 from dlviz.grading.harness.feedback import CheckFailed, wrapped
 from dlviz.grading.harness.sandbox import NOT_WRITTEN, TimeUp
+from dlviz.grading.harness.sizes import Size
 
 Program = Callable[..., Any]
-
-
-class Size(Protocol):
-    """One size at which a program is tried; printed, it says which."""
-
-    @property
-    def trivial(self) -> bool:
-        """Whether a program that does nothing passes here: alone it earns no point."""
-        ...
-
-    @staticmethod
-    def listed(sizes: Sequence[Any]) -> str:
-        """Several sizes in a few words."""
-        ...
-
-    @staticmethod
-    def in_common(passed: Sequence[Any], failed: Sequence[Any]) -> str:
-        """A hint from what the sizes that failed share and those that passed do not, or ""."""
-        ...
 
 
 Run = Callable[[Sequence[Program], Sequence[Any]], Mapping[Any, Any]]

@@ -20,7 +20,7 @@ import re
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import wraps
@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.grading.harness.feedback import PACKAGE, CheckFailed, shown_line
+from dlviz.grading.harness.feedback import PACKAGE, shown_line
 
 LIBRARIES = (  # code that is not the program's: dlviz, Python's own, installed packages
     PACKAGE,
@@ -308,15 +308,3 @@ def calls_of_dlviz(borrowed: list[str]) -> Iterator[None]:
 
     with _profiling(note):
         yield
-
-
-def check_open(where: str, raised: Sequence[Sequence[str]]) -> None:
-    """That no rank met an error and went on; `raised` has what each rank's Watch noted."""
-    met = [f"rank {rank} met {errors[0]}" for rank, errors in enumerate(raised) if errors]
-    if met:
-        raise CheckFailed(
-            f"{where}, {met[0]}, and went on",
-            "no call goes wrong",
-            "an `except` of yours hides this error. Take the `except` away, and mend what the "
-            "error tells of.",
-        )

@@ -43,6 +43,7 @@ from dlviz.grading.harness.check import at_each, check
 from dlviz.grading.harness.feedback import CheckFailed, Rehearsal, listed, number, passes, raised
 from dlviz.grading.harness.guard import calls_of_dlviz
 from dlviz.grading.harness.sandbox import HINTS, ended_by, run_alone, why_ended
+from dlviz.grading.harness.sizes import Size
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bytes_sent, step_seconds
 from dlviz.trace import Trace
@@ -68,9 +69,10 @@ CUT_WRONG = (
 
 
 @dataclass(frozen=True)
-class Cut:
+class Cut(Size):
     """A network of so many parameters, and the most bytes of a bucket."""
 
+    legend = "parameters x bytes"
     parameters: int
     most: int
 
@@ -80,14 +82,6 @@ class Cut:
 
     def __str__(self) -> str:
         return f"for {number(self.parameters, 'parameter')} and {self.most} bytes"
-
-    @staticmethod
-    def listed(sizes: Sequence[Cut]) -> str:
-        return "at parameters x bytes = " + listed([f"{s.parameters}x{s.most}" for s in sizes])
-
-    @staticmethod
-    def in_common(passed: Sequence[Cut], failed: Sequence[Cut]) -> str:
-        return ""
 
     @property
     def made(self) -> list[nn.Parameter]:
@@ -197,13 +191,14 @@ def on_ranks(
 
 
 ddp = partial(check, size=Shards)
+trained, watched = on_ranks(), on_ranks(Even)
 
 
 @ddp(
     "all ranks end with the mean gradient of one process",
     points=5,
     sizes=((3, 7), (2, 8), (2, 5, 1), (4, 6, 2), (1, 4)),
-    run=on_ranks(),
+    run=trained,
 )
 def check_gradients(tried: Training) -> None:
     """In each of two steps every gradient is that of one process of plain torch on the whole batch,
@@ -277,7 +272,7 @@ def _why_wrong(
     "one all-reduce for each bucket, in the same order on all ranks",
     points=3,
     sizes=((3, 6, 1), (2, 6), (4, 8, 1), (2, 4, 2)),
-    run=on_ranks(),
+    run=trained,
 )
 def check_launches(tried: Training) -> None:
     """The all-reduces of each step are the buckets, in the order of the list on every rank."""
@@ -298,7 +293,7 @@ def check_launches(tried: Training) -> None:
     "each rank sends 2(n-1)/n times the gradients' bytes",
     points=2,
     sizes=((3, 6), (2, 4), (4, 4)),
-    run=on_ranks(Even),
+    run=watched,
 )
 def check_bytes(tried: Training) -> None:
     """In a step each rank sends 2(n-1)/n times |g|, what the all-reduces of all buckets cost."""
@@ -332,7 +327,7 @@ def _why_bytes(tried: Training, sent: float) -> str:
     "buckets are under way while backward goes on",
     points=3,
     sizes=((3, 6), (2, 4), (4, 8)),
-    run=on_ranks(Even),
+    run=watched,
 )
 def check_overlap(tried: Training) -> str:
     """On each rank, between the launch of a bucket and the wait for it, a layer's backward begins:

@@ -26,10 +26,13 @@ from torch import nn
 
 from dlviz.cluster import Comm, RunError
 from dlviz.cluster.lanes import Handle, Lane
+from dlviz.grading.harness import attempt as harness
+from dlviz.grading.harness.attempt import Left, Own
 from dlviz.grading.harness.dealt import drawn
-from dlviz.grading.harness.feedback import CheckFailed, listed, number, shown_line
-from dlviz.grading.harness.guard import Watch, check_open, line_of
-from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.grading.harness.feedback import number, shown_line
+from dlviz.grading.harness.guard import Watch, line_of
+from dlviz.grading.harness.sandbox import why_ended
+from dlviz.grading.harness.sizes import ONE_ALONE, Size, one_number_alone
 from dlviz.machine import Machine
 from dlviz.models import seed_layers
 from dlviz.parallel.layers import LayerSpans, layers_of
@@ -62,27 +65,25 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
 }
 
 
+OWN = Own(
+    "hooks and buckets of your own, with all_reduce for a bucket", "when does a bucket leave?"
+)
+
+
 @dataclass(frozen=True)
-class Shards:
+class Shards(Size):
     """A number of ranks, of examples in the batch, and who uses the spare layer: 0 all ranks, 1
     those with an odd number, 2 none."""
 
+    legend = "ranks x examples"
     ranks: int
     examples: int
     spare: int = 0
-
-    @property
-    def trivial(self) -> bool:
-        return self.ranks == 1
 
     def __str__(self) -> str:
         unused = ("", ", a layer used by odd ranks alone", ", a layer used by no rank")
         what = number(self.examples, "example")
         return f"on {number(self.ranks, 'rank')} with {what}{unused[self.spare]}"
-
-    @staticmethod
-    def listed(sizes: Sequence[Shards]) -> str:
-        return f"at ranks x examples = {listed([size.short for size in sizes])}"
 
     @property
     def short(self) -> str:
@@ -91,10 +92,7 @@ class Shards:
 
     @staticmethod
     def in_common(passed: Sequence[Shards], failed: Sequence[Shards]) -> str:
-        right, wrong = ({s.ranks for s in sizes} - {1} for sizes in (passed, failed))
-        if right == {2} and len(wrong - {2}) == len(wrong) > 1:
-            return "it works on 2 ranks alone. Where does yours rely on that number?"
-        return ""
+        return ONE_ALONE.format(2) if one_number_alone(passed, failed) == 2 else ""
 
     @property
     def shares(self) -> list[int]:
@@ -167,8 +165,8 @@ class RankStep:
     gradients: list[torch.Tensor | None]
 
 
-@dataclass(frozen=True)
-class Trained:
+@dataclass
+class Trained(Left):
     """What one rank left: its steps, its parameters at the end, the number of elements of each
     all-reduce, of each one on a lane how many layers' backward had begun when it was launched and
     when it was waited for, and what the rank did that it may not do."""
@@ -181,8 +179,6 @@ class Trained:
     hooks: list[int] = field(default_factory=list)  # registered in each step
     written: list[str] = field(default_factory=list)
     unwaited: list[str] = field(default_factory=list)
-    borrowed: list[str] = field(default_factory=list)
-    raised: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -228,20 +224,11 @@ def attempt(
     end, and where ready-made code did the work.
     """
     seed = int(np.random.default_rng().integers(1000))
-    expected = "every rank returns from begin, backward and finish"
-    try:
-        args = (program, size, net, seed, late, cutter)
-        run = run_alone(_worked, size.ranks, *args, machine=machine)
-    except RunError as error:
-        raise CheckFailed(f"{size}, {ended_by(error)}", expected, _why(error, size)) from error
-    borrowed = [line for own in run.results for line in own.borrowed]
-    if borrowed:
-        raise CheckFailed(
-            f"{size}, ready-made code was called: {borrowed[0]}",
-            "hooks and buckets of your own, with all_reduce for a bucket",
-            "what the ready-made code does is what you are to write: when does a bucket leave?",
-        )
-    check_open(str(size), [own.raised for own in run.results])
+    run = harness.attempt(
+        _worked, size.ranks, program, size, net, seed, late, cutter, machine=machine,
+        where=size, own=OWN, expects="every rank returns from begin, backward and finish",
+        known=lambda error: _why(error, size),
+    )  # fmt: skip
     return Training(size, net, seed, run.results, run.trace)
 
 

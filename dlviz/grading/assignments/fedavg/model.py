@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from dlviz.cluster import Comm
+from dlviz.grading.harness.attempt import Left
 from dlviz.grading.harness.dealt import drawn, fresh
 from dlviz.models import MLP
 
@@ -112,7 +113,7 @@ class LocalStep:
 
 
 @dataclass
-class Noted:
+class Noted(Left):
     """What one rank did: the weights that it began with, the weights and rows of each gradient and
     the gradient, its steps, how many of them it had made at each message to the server, the number
     of optimizers that it made, and the weights that it tested."""
@@ -125,8 +126,6 @@ class Noted:
     optimizers: int = 0
     tested: list[torch.Tensor] = field(default_factory=list)
     in_full: bool = True  # not in a long run, which notes the tested weights alone
-    borrowed: list[str] = field(default_factory=list)
-    raised: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 

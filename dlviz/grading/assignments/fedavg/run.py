@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dlviz.cluster import Comm, DeadlockError, RunError
+from dlviz.cluster import Comm, DeadlockError, Run, RunError
 from dlviz.grading.assignments.fedavg.hints import why_stuck
 from dlviz.grading.assignments.fedavg.model import (
     LocalStep,
@@ -33,9 +33,11 @@ from dlviz.grading.assignments.fedavg.model import (
     Problem,
     RankExamples,
 )
-from dlviz.grading.harness.feedback import PACKAGE, CheckFailed, listed, number, shown_line
-from dlviz.grading.harness.guard import Guard, check_open, line_of
-from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.grading.harness import attempt as harness
+from dlviz.grading.harness.attempt import Own
+from dlviz.grading.harness.feedback import PACKAGE, listed, number, shown_line
+from dlviz.grading.harness.guard import Guard, line_of
+from dlviz.grading.harness.sizes import Size
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace import Trace
 
@@ -67,15 +69,21 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
     "needs rows": "randperm(len(data)) is an order of the rows; .split(batch) cuts it.",
 }
 
+OWN = Own(
+    "comm.send, comm.recv, comm.isend and comm.irecv, in lines of your own",
+    "who sends what to whom in a round, and what becomes of it?",
+)
+
 
 def epochs_of(count: int) -> str:
     return f"{count} epoch{'s' * (count != 1)}"
 
 
 @dataclass(frozen=True)
-class Cohort:
+class Cohort(Size):
     """A number of clients that all answer in each of some rounds, with their local work."""
 
+    legend = "clients x rounds x epochs x batch"
     clients: int
     rounds: int
     epochs: int
@@ -91,20 +99,12 @@ class Cohort:
             f"{epochs_of(self.epochs)} and batches of {self.batch}"
         )
 
-    @staticmethod
-    def listed(sizes: Sequence[Cohort]) -> str:
-        each = [f"{s.clients}x{s.rounds}x{s.epochs}x{s.batch}" for s in sizes]
-        return "at clients x rounds x epochs x batch = " + listed(each)
-
-    @staticmethod
-    def in_common(passed: Sequence[Cohort], failed: Sequence[Cohort]) -> str:
-        return ""
-
 
 @dataclass(frozen=True)
-class SelectSize:
+class SelectSize(Size):
     """A fraction of so many clients."""
 
+    legend = "clients x fraction"
     clients: int
     fraction: float
 
@@ -114,14 +114,6 @@ class SelectSize:
 
     def __str__(self) -> str:
         return f"of {number(self.clients, 'client')} a fraction of {self.fraction:g}"
-
-    @staticmethod
-    def listed(sizes: Sequence[SelectSize]) -> str:
-        return "at clients x fraction = " + listed([f"{s.clients}x{s.fraction:g}" for s in sizes])
-
-    @staticmethod
-    def in_common(passed: Sequence[SelectSize], failed: Sequence[SelectSize]) -> str:
-        return ""
 
     @property
     def wanted(self) -> int:
@@ -134,11 +126,12 @@ class SelectSize:
 
 
 @dataclass(frozen=True)
-class Stragglers:
+class Stragglers(Size):
     """A number of clients of which the last are slow, and whom a round asks, a word each: "123 12"
     are clients 1, 2 and 3, and then 1 and 2. `deadline` and what the first client's local epochs
     take are seconds; each client is slower than the one before it by `apart` of that."""
 
+    legend = "clients x slow x rounds"
     clients: int
     slow: int
     asked: str
@@ -146,22 +139,15 @@ class Stragglers:
     train: float = 0.01
     apart: float = 0.3
 
-    trivial = False
-
     def __str__(self) -> str:
         last = [str(self.clients - each) for each in reversed(range(self.slow))]
         told = f", client{'s' * (self.slow > 1)} {listed(last)} slow," if last else ""
         rounds = listed([" ".join(word) for word in self.asked.split()])
         return f"with {number(self.clients, 'client')}{told} and rounds that ask {rounds}"
 
-    @staticmethod
-    def listed(sizes: Sequence[Stragglers]) -> str:
-        each = [f"{s.clients}x{s.slow}x{s.rounds}" for s in sizes]
-        return "at clients x slow x rounds = " + listed([*dict.fromkeys(each)])
-
-    @staticmethod
-    def in_common(passed: Sequence[Stragglers], failed: Sequence[Stragglers]) -> str:
-        return ""
+    @property
+    def short(self) -> str:
+        return f"{self.clients}x{self.slow}x{self.rounds}"
 
     @property
     def rounds(self) -> int:
@@ -219,37 +205,14 @@ class FederatedGuard(Guard):
         noted.faults.extend(self.faults())
 
 
-def _refuse(where: str, called: str) -> CheckFailed:
-    return CheckFailed(
-        f"{where}, {CALLED}{called}",
-        "comm.send, comm.recv, comm.isend and comm.irecv, in lines of your own",
-        "what the ready-made code does is what you are to write: who sends what to whom in a "
-        "round, and what becomes of it?",
-    )
-
-
-def _ended(where: str, error: RunError, expected: str, plain: bool = False) -> CheckFailed:
-    """Why a run did not come to its end; `plain` as of `ended_by`."""
-    if called := re.search(f"{CALLED}(.+)", "\n".join(error.output or [])):
-        return _refuse(where, called[1])
-    if error.trace is not None and (calls := _collectives(error.trace)):
-        return _refuse(where, calls[0])
-    return CheckFailed(f"{where}, {ended_by(error, plain)}", expected, why_ended(error, KNOWN))
-
-
-def _collectives(trace: Trace) -> list[str]:
-    """The collectives that were called after the one that brings all ranks to one start."""
-    rows = sorted(trace.spans.rows(), key=lambda row: row.start)
-    called = [row for row in rows if row.kind == "collective" and row.rank == 0][1:]
-    return [f"comm.{row.name}, {shown_line(row.where)}" for row in called]
-
-
-def check_own(where: str, left: Sequence[Any], trace: Trace) -> None:
-    """That what ran was the program's own, and that it met no errors."""
-    called = [line for own in left for line in own.borrowed] + _collectives(trace)
-    if called:
-        raise _refuse(where, called[0])
-    check_open(where, [own.raised for own in left])
+def _called(run: Run | RunError) -> list[str]:
+    """Ready-made code of which a rank told before it was ended, and collectives that were called
+    after the one that brings all ranks to one start."""
+    told = re.findall(f"{CALLED}(.+)", "\n".join(run.output or []))
+    spans = [] if run.trace is None else run.trace.spans.rows()
+    rows = sorted(spans, key=lambda row: row.start)
+    rows = [row for row in rows if row.kind == "collective" and row.rank == 0][1:]
+    return told + [f"comm.{row.name}, {shown_line(row.where)}" for row in rows]
 
 
 # -- all clients answer ----------------------------------------------------------------------------
@@ -314,16 +277,12 @@ def averaged(
     take longer. Raises CheckFailed, caused by the RunError if there is one, where the run does not
     come to its end, and where ready-made code did the work."""
     problem = problem or problem_of(size.clients)
-    server, client = programs
-    try:
-        args = (server, client, size, problem, in_full)
-        run = run_alone(
-            _average, size.clients + 1, *args, machine=machine, times=1 if in_full else LONG
-        )
-    except RunError as error:
-        expected = "the server and all clients return after the last round"
-        raise _ended(str(size), error, expected) from error
-    check_own(str(size), run.results, run.trace)
+    run = harness.attempt(
+        _average, size.clients + 1, *programs, size, problem, in_full,
+        machine=machine, times=1 if in_full else LONG,
+        where=size, own=OWN, called=_called, known=KNOWN,
+        expects="the server and all clients return after the last round",
+    )  # fmt: skip
     return Averaged(size, problem, run.results, run.trace)
 
 
@@ -379,10 +338,10 @@ def _draw_who_answers(comm: Comm) -> None:
 def selected(program: Program, size: SelectSize) -> tuple[SelectSize, list[list[Any]], bool]:
     """What a select returns, TIMES calls for each of DRAWS seeds, and whether the first seed gives
     the same again."""
-    try:
-        run = run_alone(_select, 1, program, size)
-    except RunError as error:
-        raise _ended(str(size), error, "select returns a list of clients", plain=True) from error
+    expects = "select returns a list of clients"
+    run = harness.attempt(
+        _select, 1, program, size, where=size, expects=expects, known=KNOWN, plain=True
+    )
     return size, *run.results[0]
 
 
@@ -499,21 +458,20 @@ def timed(program: Program, size: Stragglers, choose: Program | None = None) -> 
     part in a round, by default those that the size says. Raises CheckFailed, caused by the RunError
     if there is one, where the run does not come to its end."""
     problem = problem_of(size.clients)
-    expected = "the server returns after the last round"
-    try:
-        args = (program, size, problem, choose)
-        run = run_alone(_serve, size.clients + 1, *args, machine=size.machine())
-    except DeadlockError as error:
-        server = next((wait for wait in error.waits or [] if wait.rank == 0), None)
-        if server is None:
-            raise _ended(str(size), error, expected) from error
-        said, hint = why_stuck(server)
-        seen = f"{size}, nobody can go on: {said}, {shown_line(server.where)}"
-        raise CheckFailed(seen, expected, hint) from error
-    except RunError as error:
-        raise _ended(str(size), error, expected) from error
-    check_own(str(size), run.results, run.trace)
+    run = harness.attempt(
+        _serve, size.clients + 1, program, size, problem, choose, machine=size.machine(),
+        where=size, own=OWN, called=_called, stuck=_stuck, known=KNOWN,
+        expects="the server returns after the last round",
+    )  # fmt: skip
     return Timed(size, problem, run.results, run.trace)
+
+
+def _stuck(error: DeadlockError) -> tuple[str, str] | None:
+    server = next((wait for wait in error.waits or [] if wait.rank == 0), None)
+    if server is None:
+        return None
+    said, hint = why_stuck(server)
+    return f"{said}, {shown_line(server.where)}", hint
 
 
 class Chooser:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from dlviz.cluster import Comm, RunError
+from dlviz.cluster import Comm
+from dlviz.grading.harness.attempt import attempt
 from dlviz.grading.harness.check import at_each, check
 from dlviz.grading.harness.feedback import CheckFailed, listed
-from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.grading.harness.sizes import Size
 from dlviz.machine import Machine, Topology
 from dlviz.machine.hardware import DEVICES, LINKS
 from dlviz.sim import TransformerShape, plans
@@ -34,13 +35,12 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
 
 
 @dataclass(frozen=True)
-class PlanSize:
+class PlanSize(Size):
     """Devices, and the limit of a rank in GB."""
 
+    legend = "devices x GB"
     devices: int
     gigabytes: float
-
-    trivial = False
 
     @property
     def limit(self) -> float:
@@ -48,14 +48,6 @@ class PlanSize:
 
     def __str__(self) -> str:
         return f"on {self.devices} devices with {self.gigabytes:.10g} GB a rank"
-
-    @staticmethod
-    def listed(sizes: Sequence[PlanSize]) -> str:
-        return f"at devices x GB = {listed([f'{s.devices}x{s.gigabytes:.10g}' for s in sizes])}"
-
-    @staticmethod
-    def in_common(passed: Sequence[PlanSize], failed: Sequence[PlanSize]) -> str:
-        return ""
 
 
 def plan_table(devices: int) -> list[Row]:
@@ -80,15 +72,11 @@ class Chosen:
 def attempt_choice(program: Callable[..., Any], size: PlanSize) -> Chosen:
     """Raises CheckFailed where the function does not come to its end."""
     table = plan_table(size.devices)
-    try:
-        got = run_alone(_choose, 1, program, table, size.limit).results[0]
-    except RunError as error:
-        raise CheckFailed(
-            f"{size}, {ended_by(error, plain=True)}",
-            "a row of the table",
-            why_ended(error, KNOWN),
-        ) from error
-    return Chosen(size, table, got)
+    run = attempt(
+        _choose, 1, program, table, size.limit,
+        where=size, expects="a row of the table", known=KNOWN, plain=True,
+    )  # fmt: skip
+    return Chosen(size, table, run.results[0])
 
 
 def _choose(comm: Comm, program: Callable[..., Any], table: list[Row], limit: float) -> Any:

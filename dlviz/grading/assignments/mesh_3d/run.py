@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dlviz.cluster import Comm, Run, RunError
+from dlviz.cluster import Comm
 from dlviz.grading.assignments.mesh_3d.model import (
     BLOCKS,
     StagePart,
@@ -31,10 +31,11 @@ from dlviz.grading.assignments.mesh_3d.model import (
     gradients,
     part_of,
 )
+from dlviz.grading.harness import attempt as harness
+from dlviz.grading.harness.attempt import Left, Own
 from dlviz.grading.harness.dealt import Dealt, copied, fresh
-from dlviz.grading.harness.feedback import CheckFailed, listed
-from dlviz.grading.harness.guard import Watch, calls_of_dlviz, check_open
-from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.grading.harness.guard import Watch, calls_of_dlviz
+from dlviz.grading.harness.sizes import Size
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
@@ -67,10 +68,17 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
 }
 
 
+EXPECTS = "every rank comes to its end"
+OWN = Own(
+    "f, g, all_reduce and the calls of comm and of the axes of mesh", "which ranks need which sum?"
+)
+
+
 @dataclass(frozen=True)
-class MeshSize:
+class MeshSize(Size):
     """A mesh, in the order of its axes."""
 
+    legend = "dp x pp x tp"
     dp: int
     pp: int
     tp: int
@@ -81,8 +89,8 @@ class MeshSize:
         return self.dp * self.pp * self.tp
 
     @property
-    def trivial(self) -> bool:
-        return self.ranks == 1
+    def short(self) -> str:
+        return f"{self.dp}x{self.pp}x{self.tp}"
 
     @property
     def axes(self) -> dict[str, int]:
@@ -90,10 +98,6 @@ class MeshSize:
 
     def __str__(self) -> str:
         return f"on a mesh of {', '.join(f'{a}={n}' for a, n in self.axes.items())}"
-
-    @staticmethod
-    def listed(sizes: Sequence[MeshSize]) -> str:
-        return f"at dp x pp x tp = {listed([f'{s.dp}x{s.pp}x{s.tp}' for s in sizes])}"
 
     @staticmethod
     def in_common(passed: Sequence[MeshSize], failed: Sequence[MeshSize]) -> str:
@@ -168,24 +172,20 @@ class Given:
         )
 
 
-@dataclass(frozen=True)
-class Grouped:
-    """What `groups` returned for each rank, as numbers or in words, and ready-made code that it
-    called."""
+@dataclass
+class Grouped(Left):
+    """What `groups` returned for each rank, as numbers or in words."""
 
     got: list[dict[str, list[int]] | str]
-    borrowed: list[str]
 
 
-@dataclass(frozen=True)
-class MeshLeft:
+@dataclass
+class MeshLeft(Left):
     """What a rank left of each step: the loss that it returned, and its gradients by the names of
     the whole weights."""
 
     losses: list[float | str] = field(default_factory=list)
     gradients: list[dict[str, torch.Tensor | None]] = field(default_factory=list)
-    borrowed: list[str] = field(default_factory=list)
-    raised: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -309,50 +309,25 @@ def attempt(
     where the run does not come to its end, and where ready-made code did the work."""
     widths = widths or Widths()
     given = Given.drawn(size, widths)
-    run = _run(size, stepped, program, size.axes, widths, given.dealt(size), machine=machine)
-    refuse(size, run.results)
+    run = harness.attempt(
+        stepped, size.ranks, program, size.axes, widths, given.dealt(size), machine=machine,
+        where=size, own=OWN, expects=EXPECTS, known=KNOWN,
+    )  # fmt: skip
     return Meshed(size, widths, given, run.results, run.trace)
 
 
 def attempt_groups(program: Program, size: MeshSize) -> Grouped:
     """Call `groups` for each rank of a mesh."""
-    left = _run(size, grouped, program, size.axes, ranks=1).results[0]
-    refuse(size, [left])
-    return left
-
-
-def _run(
-    size: MeshSize,
-    worker: Callable[..., Any],
-    *args: Any,
-    ranks: int = 0,
-    machine: Machine | None = None,
-) -> Run:
-    """On so many ranks, on those of the mesh where none are given."""
-    try:
-        return run_alone(worker, ranks or size.ranks, *args, machine=machine)
-    except RunError as error:
-        raise CheckFailed(
-            f"{size}, {ended_by(error, plain=ranks == 1)}",
-            "every rank comes to its end",
-            why_ended(error, KNOWN),
-        ) from error
-
-
-def refuse(size: MeshSize, left: Sequence[MeshLeft | Grouped]) -> None:
-    """Raise CheckFailed where ready-made code did the work, or an error was hidden."""
-    if borrowed := [line for own in left for line in own.borrowed]:
-        raise CheckFailed(
-            f"{size}, ready-made code was called: {borrowed[0]}",
-            "f, g, all_reduce and the calls of comm and of the axes of mesh",
-            "what the ready-made code does is what you are to write: which ranks need which sum?",
-        )
-    check_open(str(size), [own.raised for own in left if isinstance(own, MeshLeft)])
+    run = harness.attempt(
+        grouped, 1, program, size.axes,
+        where=size, own=OWN, expects=EXPECTS, known=KNOWN, plain=True,
+    )  # fmt: skip
+    return run.results[0]
 
 
 def grouped(comm: Comm, program: Program, axes: dict[str, int]) -> Grouped:
     """What `groups` makes of each rank, in one process, which has no mesh to ask."""
-    left = Grouped([], [])
+    left = Grouped([])
     for rank in range(prod(axes.values())):
         with calls_of_dlviz(left.borrowed):
             got = program(rank, dict(axes))

@@ -30,7 +30,7 @@ from dlviz.grading.assignments.one_f_one_b.rules import (
     check_turns,
     never,
 )
-from dlviz.grading.assignments.one_f_one_b.run import Size, Tried, rows_of
+from dlviz.grading.assignments.one_f_one_b.run import ScheduleSize, Tried, rows_of
 from dlviz.grading.harness.check import Program, check
 from dlviz.grading.harness.feedback import CheckFailed, Rehearsal, number, passes
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -54,7 +54,7 @@ PLAIN = ((4, 8), (2, 6), (3, 7), (5, 8), (5, 3))  # ranks, microbatches
 CHUNKED = ((4, 8, 2), (2, 6, 3), (3, 3, 2))  # and chunks
 STEP = 0.005  # s that a forward takes through all stages of a rank; a backward takes twice that
 
-pipeline = partial(check, size=Size, sizes=PLAIN, run=rows_of)
+pipeline = partial(check, size=ScheduleSize, sizes=PLAIN, run=rows_of)
 
 
 @pipeline("every action is there once, and in order", points=3)
@@ -125,9 +125,11 @@ def check_bubble(tried: Tried) -> None:
         )
 
 
-def _trained(programs: Sequence[Program], sizes: Sequence[Size]) -> Mapping[Size, Any]:
+def _trained(
+    programs: Sequence[Program], sizes: Sequence[ScheduleSize]
+) -> Mapping[ScheduleSize, Any]:
     """The size, and what its ranks came to in training."""
-    left: dict[Size, Any] = {}
+    left: dict[ScheduleSize, Any] = {}
     for size, tried in rows_of(programs, sizes).items():
         left[size] = tried
         if isinstance(tried, Tried):
@@ -143,11 +145,11 @@ def _trained(programs: Sequence[Program], sizes: Sequence[Size]) -> Mapping[Size
 @check(
     "real ranks train as one process would",
     points=2,
-    size=Size,
+    size=ScheduleSize,
     sizes=((4, 8), (3, 7), (5, 3)),
     run=_trained,
 )
-def check_training(left: tuple[Size, list[training.Result]]) -> None:
+def check_training(left: tuple[ScheduleSize, list[training.Result]]) -> None:
     """Real ranks take three steps of training in the student's order: the loss of each and the
     gradients of the last are those of one process, up to the order of their sums."""
     size, results = left
@@ -163,7 +165,7 @@ def rehearse(
     program: Program, ranks: int = 4, microbatches: int = 8, chunks: int | None = None
 ) -> Rehearsal:
     """Simulate the student's schedule, as far as it goes where it does not come to its end."""
-    size = Size(ranks, microbatches, chunks)
+    size = ScheduleSize(ranks, microbatches, chunks)
     tried = rows_of([program], [size])[size]
     if isinstance(tried, CheckFailed):
         return Rehearsal(Trace(meta={"clock": "simulated", "ranks": ranks}), tried.in_short)
@@ -185,7 +187,7 @@ def train(
 ) -> Rehearsal:
     """Train for one step with the student's schedule on real ranks, paced, with messages that take
     no time; where it does not come to its end, simulate it as far as it goes."""
-    size = Size(ranks, microbatches, chunks)
+    size = ScheduleSize(ranks, microbatches, chunks)
     tried = rows_of([program], [size])[size]
     if not isinstance(tried, Tried) or not passes(check_legal, tried):
         played = rehearse(program, ranks, microbatches, chunks)
@@ -215,6 +217,6 @@ def as_far_as_it_goes(tried: Tried) -> tuple[Trace, list[list[Action]]]:
     return Trace(meta={"clock": "simulated", "ranks": schedule.ranks}), rows
 
 
-def _costs(size: Size) -> Costs:
+def _costs(size: ScheduleSize) -> Costs:
     share = STEP / (size.chunks or 1)
     return Costs(forward=share, backward_input=share, backward_weight=share)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlviz.grading.assignments.one_f_one_b.run import Size, Tried
+from dlviz.grading.assignments.one_f_one_b.run import ScheduleSize, Tried
 from dlviz.grading.harness.feedback import number
 from dlviz.schedules import Action, ScheduleError
 from dlviz.trace import Trace
 
 
-def why_sequence(size: Size, kind: str, seen: Action, wanted: Action) -> str:
+def why_sequence(size: ScheduleSize, kind: str, seen: Action, wanted: Action) -> str:
     if kind == "B" and seen.stage < wanted.stage:
         return (
             "gradients come back from the end of the model. Which of a rank's stages is nearest to "

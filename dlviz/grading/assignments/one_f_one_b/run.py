@@ -23,6 +23,7 @@ from dlviz.grading.harness.check import Program, at_each
 from dlviz.grading.harness.feedback import CheckFailed, listed, number, raised
 from dlviz.grading.harness.guard import calls_of_dlviz
 from dlviz.grading.harness.sandbox import HINTS, NEVER_ENDS, TimeUp, ended_by, run_alone, why_ended
+from dlviz.grading.harness.sizes import Size
 from dlviz.schedules import Action, Schedule, make
 from dlviz.schedules.orders import loop
 
@@ -40,12 +41,16 @@ OUTSIDE = (
 
 
 @dataclass(frozen=True)
-class Size:
+class ScheduleSize(Size):
+    """Ranks, microbatches, and of an interleaved schedule the chunks of each rank."""
+
     ranks: int
     microbatches: int
     chunks: int | None = None  # None: 1F1B, whose actions name no stage
 
-    trivial = False
+    @property
+    def trivial(self) -> bool:
+        return False
 
     @property
     def stages(self) -> int:
@@ -60,8 +65,8 @@ class Size:
         words = f"on {number(self.ranks, 'rank')} with {number(self.microbatches, 'microbatch')}"
         return words + (f" and {number(self.chunks, 'chunk')}" if self.chunks else "")
 
-    @staticmethod
-    def listed(sizes: Sequence[Size]) -> str:
+    @classmethod
+    def listed(cls, sizes: Sequence[ScheduleSize]) -> str:
         legend = "p x m" + " x v" * (sizes[0].chunks is not None)
         return f"at {legend} = {listed([size.short for size in sizes])}"
 
@@ -71,7 +76,7 @@ class Size:
         return f"{self.ranks}x{self.microbatches}{chunks}"
 
     @staticmethod
-    def in_common(passed: Sequence[Size], failed: Sequence[Size]) -> str:
+    def in_common(passed: Sequence[ScheduleSize], failed: Sequence[ScheduleSize]) -> str:
         if not passed or len(failed) + len(passed) < 3:
             return ""
         if all(size.few for size in failed) and not any(size.few for size in passed):
@@ -101,7 +106,7 @@ class Size:
 class Tried:
     """The rows that a student's program gave, at one size."""
 
-    size: Size
+    size: ScheduleSize
     rows: list[list[Action]]
 
     @property
@@ -121,7 +126,9 @@ class Tried:
         return " ".join(["..."] * (len(cells) > 12) + cells[-12:])
 
 
-def rows_of(programs: Sequence[Program], sizes: Sequence[Size]) -> dict[Size, Tried | CheckFailed]:
+def rows_of(
+    programs: Sequence[Program], sizes: Sequence[ScheduleSize]
+) -> dict[ScheduleSize, Tried | CheckFailed]:
     """What the program gives at each size; size by size where that does not come to its end, so
     that one size costs no other."""
     try:
@@ -138,7 +145,7 @@ def rows_of(programs: Sequence[Program], sizes: Sequence[Size]) -> dict[Size, Tr
     return dict(zip(sizes, found, strict=True))
 
 
-def _alone(programs: Sequence[Program], size: Size) -> Tried:
+def _alone(programs: Sequence[Program], size: ScheduleSize) -> Tried:
     left = rows_of(programs, [size])[size]
     if isinstance(left, CheckFailed):
         raise left
@@ -157,7 +164,7 @@ def _ended(error: RunError, where: str) -> CheckFailed:
 
 
 def _asked(
-    comm: Comm, program: Program, sizes: Sequence[Size]
+    comm: Comm, program: Program, sizes: Sequence[ScheduleSize]
 ) -> tuple[list[Tried | CheckFailed], str]:
     """The rows of all ranks at each size, and what the program printed."""
     found, printed = [], io.StringIO()
@@ -176,7 +183,7 @@ def _asked(
     return found, printed.getvalue()[:PRINTED]
 
 
-def _check_parameters(program: Program, size: Size) -> None:
+def _check_parameters(program: Program, size: ScheduleSize) -> None:
     names = [*inspect.signature(program).parameters] if callable(program) else []
     wanted = [*PARAMETERS[: 3 if size.chunks is None else 4]]
     if names != wanted and sorted(names) == sorted(wanted):
@@ -187,7 +194,7 @@ def _check_parameters(program: Program, size: Size) -> None:
         )
 
 
-def _row(program: Program, size: Size, rank: int, kept: list[Any]) -> list[Action]:
+def _row(program: Program, size: ScheduleSize, rank: int, kept: list[Any]) -> list[Action]:
     numbers = (rank, size.ranks, size.microbatches, size.chunks)
     most = 2 * size.microbatches * (size.chunks or 1)
     where, expected = f"{size}, rank {rank}", f"the {most} actions of the rank, one after the other"
@@ -232,7 +239,7 @@ def _row(program: Program, size: Size, rank: int, kept: list[Any]) -> list[Actio
     return [_action(item, size, rank, expected) for item in items]
 
 
-def _action(item: Any, size: Size, rank: int, expected: str) -> Action:
+def _action(item: Any, size: ScheduleSize, rank: int, expected: str) -> Action:
     found = ONE.fullmatch(item.strip()) if isinstance(item, str) else None
     if not found or (size.chunks and not found[1]):
         named = "4F0 or 4B3" if size.chunks else "F0 or B3"
@@ -253,7 +260,7 @@ def _why_no_row(given: Any) -> str:
     return "yield each action where it is due, or put them into a list and return that."
 
 
-def _why_no_action(item: Any, size: Size) -> str:
+def _why_no_action(item: Any, size: ScheduleSize) -> str:
     if isinstance(item, Action):
         return "that is an object of dlviz's own: write each action as a text."
     if isinstance(item, str) and FRACTION.fullmatch(item.strip()):

@@ -20,13 +20,15 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from dlviz.cluster import Comm, DeadlockError, RunError
+from dlviz.cluster import Comm, DeadlockError
 from dlviz.grading.assignments.parameter_server.hints import why_stuck
 from dlviz.grading.assignments.parameter_server.rules import Clocks, Event
+from dlviz.grading.harness import attempt as harness
+from dlviz.grading.harness.attempt import Left, Own
 from dlviz.grading.harness.dealt import drawn
-from dlviz.grading.harness.feedback import CheckFailed, listed, number, shown_line
-from dlviz.grading.harness.guard import Guard, Watch, check_open
-from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.grading.harness.feedback import listed, number, shown_line
+from dlviz.grading.harness.guard import Guard, Watch
+from dlviz.grading.harness.sizes import Size
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace import Trace
 
@@ -63,42 +65,39 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
 }
 
 
+STEP = Own(
+    "shared.tensor, shared.lock and gradient, in lines of your own",
+    "what does a step read and write, and when does it hold the lock?",
+)
+SERVER = Own(
+    "comm.recv, update and comm.send, in lines of your own", "whose pull is answered when?"
+)
+
+
 @dataclass(frozen=True)
-class Team:
+class Team(Size):
     """A number of ranks that share weights, and the steps of each."""
 
+    legend = "ranks x steps"
     ranks: int
     steps: int
-
-    @property
-    def trivial(self) -> bool:
-        return self.ranks == 1
 
     def __str__(self) -> str:
         return f"on {number(self.ranks, 'rank')} with {number(self.steps, 'step')} each"
 
-    @staticmethod
-    def listed(sizes: Sequence[Team]) -> str:
-        return "at ranks x steps = " + listed([f"{s.ranks}x{s.steps}" for s in sizes])
-
-    @staticmethod
-    def in_common(passed: Sequence[Team], failed: Sequence[Team]) -> str:
-        return ""
-
 
 @dataclass(frozen=True)
-class Service:
+class Service(Size):
     """A number of workers, of pushes of the first (each has `more` than the one before it), how far
     a worker may be ahead, and which worker pushes only when no other may (0: they push in rounds,
     each worker once)."""
 
+    legend = "workers x bound"
     workers: int
     fewest: int
     bound: float
     last: int = 0
     more: int = 3
-
-    trivial = False
 
     def __str__(self) -> str:
         each = listed([str(count) for count in self.pushes.values()])
@@ -108,15 +107,9 @@ class Service:
     def limit(self) -> str:
         return "no bound" if self.bound == math.inf else f"bound {self.bound}"
 
-    @staticmethod
-    def listed(sizes: Sequence[Service]) -> str:
-        bounds = ["∞" if size.bound == math.inf else f"{size.bound}" for size in sizes]
-        each = [f"{size.workers}x{bound}" for size, bound in zip(sizes, bounds, strict=True)]
-        return "at workers x bound = " + listed([*dict.fromkeys(each)])
-
-    @staticmethod
-    def in_common(passed: Sequence[Service], failed: Sequence[Service]) -> str:
-        return ""
+    @property
+    def short(self) -> str:
+        return f"{self.workers}x{'∞' if self.bound == math.inf else self.bound}"
 
     @property
     def pushes(self) -> dict[int, int]:
@@ -145,7 +138,7 @@ def drawn_examples(steps: int) -> list[torch.Tensor]:
 
 
 @dataclass
-class Worked:
+class Worked(Left):
     """What one rank left: its examples, the weights of each of its gradients, what the memory held
     after each hold of the lock in which the rank had changed it, and in the end; how often it wrote
     without the lock, and put another tensor in the place of the shared one."""
@@ -154,20 +147,17 @@ class Worked:
     asked: list[torch.Tensor] = field(default_factory=list)
     after: list[torch.Tensor] = field(default_factory=list)
     memory: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    borrowed: list[str] = field(default_factory=list)
     unlocked: int = 0
     replaced: int = 0
 
 
-@dataclass(frozen=True)
-class Served:
+@dataclass
+class Served(Left):
     """What one rank left: a worker its examples and the weights that it got for each push, the
     server what it did that it may not do."""
 
     examples: list[torch.Tensor] = field(default_factory=list)
     got: list[torch.Tensor] = field(default_factory=list)
-    borrowed: list[str] = field(default_factory=list)
-    raised: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
@@ -190,21 +180,10 @@ def worked(program: Program, size: Team, paced: bool = False) -> Ran[Team, Worke
     run does not come to its end."""
     start = start_weights()
     machine = classroom(size.ranks, step=FORWARD) if paced else None
-    try:
-        run = run_alone(_work, size.ranks, program, size.steps, start, machine=machine)
-    except RunError as error:
-        raise CheckFailed(
-            f"{size}, {ended_by(error)}",
-            "every rank returns from its steps",
-            why_ended(error, KNOWN),
-        ) from error
-    borrowed = [line for own in run.results for line in own.borrowed]
-    if borrowed:
-        raise CheckFailed(
-            f"{size}, ready-made code was called: {borrowed[0]}",
-            "shared.tensor, shared.lock and gradient, in lines of your own",
-            "what a step reads and writes is what you are to write: when does it hold the lock?",
-        )
+    run = harness.attempt(
+        _work, size.ranks, program, size.steps, start, machine=machine,
+        where=size, own=STEP, expects="every rank returns from its steps", known=KNOWN,
+    )  # fmt: skip
     return Ran(size, start, run.results, run.trace)
 
 
@@ -314,27 +293,18 @@ def served(program: Program, size: Service, slow: float | None = None) -> Ran[Se
         factors = [1.0, slow, *[1.0] * (size.workers - 1)]
         switch = Topology.switch(size.workers + 1, Link(MESSAGE, math.inf))
         machine = Machine(classroom(size.workers + 1).device, switch, FORWARD, tuple(factors))
-    expected = "every push is answered, and the server returns after the last"
-    try:
-        run = run_alone(_serve, size.workers + 1, program, size, start, turns, machine=machine)
-    except DeadlockError as error:
+
+    def stuck(error: DeadlockError) -> tuple[str, str]:
         done = [] if error.trace is None else events(error.trace)
         server = next((wait for wait in error.waits or [] if wait.rank == 0), None)
-        line = f", {shown_line(server.where)}" if server else ""
         said, hint = why_stuck(Clocks(size.pushes, size.bound), done, server)
-        raise CheckFailed(f"{size}, nobody can go on: {said}{line}", expected, hint) from error
-    except RunError as error:
-        raise CheckFailed(
-            f"{size}, {ended_by(error)}", expected, why_ended(error, KNOWN)
-        ) from error
-    server = run.results[0]
-    if server.borrowed:
-        raise CheckFailed(
-            f"{size}, ready-made code was called: {server.borrowed[0]}",
-            "comm.recv, update and comm.send, in lines of your own",
-            "what the ready-made code does is what you are to write: whose pull is answered when?",
-        )
-    check_open(str(size), [own.raised for own in run.results])
+        return said + (f", {shown_line(server.where)}" if server else ""), hint
+
+    run = harness.attempt(
+        _serve, size.workers + 1, program, size, start, turns, machine=machine,
+        where=size, own=SERVER, stuck=stuck, known=KNOWN,
+        expects="every push is answered, and the server returns after the last",
+    )  # fmt: skip
     return Ran(size, start, run.results, run.trace)
 
 
@@ -355,7 +325,7 @@ def _serve(
     guard = Guard(comm)
     with guard.watching():
         program(comm, weights, update, size.pushes, size.bound)
-    return Served([], [], [*guard.borrowed], guard.raised, guard.faults())
+    return Served([], [], guard.faults(), borrowed=[*guard.borrowed], raised=guard.raised)
 
 
 def _pushed(comm: Comm, size: Service, weights: torch.Tensor, turns: Sequence[int]) -> Served:

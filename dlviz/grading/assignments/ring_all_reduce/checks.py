@@ -41,6 +41,7 @@ from dlviz.grading.assignments.ring_all_reduce.run import (
 from dlviz.grading.harness.check import at_each, check
 from dlviz.grading.harness.feedback import CheckFailed, Rehearsal, listed, number
 from dlviz.grading.harness.sandbox import TimeUp, ended_by, run_alone
+from dlviz.grading.harness.sizes import EVEN, ONE_ALONE, Size, one_number_alone
 from dlviz.metrics import bytes_sent
 from dlviz.trace import Trace
 
@@ -58,7 +59,7 @@ RANKS = (2, 3, 4, 5, 1)
 
 
 @dataclass(frozen=True)
-class Ranks:
+class Ranks(Size):
     """A number of ranks at which a program is tried."""
 
     ranks: int
@@ -67,12 +68,8 @@ class Ranks:
         if not 1 <= self.ranks <= MOST_RANKS:
             raise ValueError(f"{self.ranks} ranks: the checks take 1 to {MOST_RANKS}.")
 
-    @property
-    def trivial(self) -> bool:
-        return self.ranks == 1
-
-    @staticmethod
-    def listed(sizes: Sequence[Ranks]) -> str:
+    @classmethod
+    def listed(cls, sizes: Sequence[Ranks]) -> str:
         numbers = sorted(size.ranks for size in sizes)
         return f"on {listed([*map(str, numbers)])} rank{'s' * (numbers != [1])}"
 
@@ -81,15 +78,10 @@ class Ranks:
         right = {size.ranks for size in passed} - {1}
         wrong = {size.ranks for size in failed}
         if {2, 4} <= right and {3, 5} & wrong:
-            return (
-                "it works on 2 and on 4 ranks. What in it holds for even numbers or powers of two "
-                "alone?"
-            )
+            return EVEN
         # on 2 ranks both neighbours are one rank, and any order of the chunks will do
-        if len(right) == 1 and right != {2} and len(wrong - {1}) > 1:
-            only = next(iter(right))
-            return f"it works on {only} ranks alone. Where does yours rely on that number?"
-        return ""
+        only = one_number_alone(passed, failed)
+        return ONE_ALONE.format(only) if only > 2 else ""
 
 
 def on_ranks(
@@ -133,6 +125,7 @@ def _gathering(programs: Sequence[Function], sizes: Sequence[Ranks]) -> dict[Ran
 
 
 ring = partial(check, points=3, size=Ranks, sizes=RANKS)
+_even = on_ranks(lambda n: 4 * n)  # chunks of four cells
 
 
 @ring(
@@ -165,7 +158,7 @@ def check_sums(tries: Sequence[Attempt]) -> None:
         _check_gathered(tried, why_no_sum)
 
 
-@ring("2(n-1) rounds, each rank sending to its right neighbour", run=on_ranks(lambda n: 4 * n))
+@ring("2(n-1) rounds, each rank sending to its right neighbour", run=_even)
 def check_rounds(tries: Sequence[Attempt]) -> None:
     """2(n-1) rounds, in each of which every rank sends to its right neighbour.
 
@@ -193,7 +186,7 @@ def check_rounds(tries: Sequence[Attempt]) -> None:
         )
 
 
-@ring("each rank sends 2(n-1)/n times the tensor's bytes", run=on_ranks(lambda n: 4 * n))
+@ring("each rank sends 2(n-1)/n times the tensor's bytes", run=_even)
 def check_bytes(tries: Sequence[Attempt]) -> None:
     """Each rank sends 2(n-1)/n times the tensor's bytes."""
     (tried,), n = tries, tries[0].ranks

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from dlviz.cluster import Comm, DeadlockError, RunError
+from dlviz.cluster import Comm, DeadlockError, Run, RunError
 from dlviz.cluster.parent.arguments import name_of
+from dlviz.grading.harness import attempt as harness
+from dlviz.grading.harness.attempt import Left, Own
 from dlviz.grading.harness.feedback import CheckFailed, listed, number, shown_line
-from dlviz.grading.harness.guard import Guard, check_open
-from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.grading.harness.guard import Guard
+from dlviz.grading.harness.sandbox import why_ended
 from dlviz.trace import Trace
 
 Function = Callable[[Comm, list[torch.Tensor]], Any]
@@ -32,21 +34,23 @@ MOST_RANKS = 9  # whose contributions can be told apart
 MOST_TIMES = 2  # that one is looked for in a cell
 ROUNDING = 1e-12  # of a sum: what another order of additions changes lies far below
 UNKNOWN = -1
+OWN = Own(
+    "comm.send, comm.recv, comm.isend and comm.irecv alone, in lines of your own",
+    "which messages does it send?",
+)
 
 
-@dataclass(frozen=True)
-class Left:
+@dataclass
+class ChunksLeft(Left):
     """What one rank left: its numbers at the start, what its tensor held after each function, what
     the list's tensors held (None where they are no longer that many cells), the messages that each
-    function sent, and what it did that it may not do."""
+    function sent, and which of them it touched on their way."""
 
     start: np.ndarray
     held: list[np.ndarray]
     listed: list[np.ndarray | None]
     sent: list[list[np.ndarray]]
     yields: list[str]
-    borrowed: list[str]
-    raised: list[str]
     faults: list[str]
 
 
@@ -55,7 +59,7 @@ class Attempt:
     """A run of functions. `scattered`: it began with chunk r+1 of rank r as the whole one."""
 
     names: list[str]
-    left: list[Left]
+    left: list[ChunksLeft]
     scattered: bool
     trace: Trace
     instead: str = ""  # why it began so
@@ -146,20 +150,11 @@ def attempt(
     end, and where messages did not come from the functions' own lines.
     """
     names, where = [name_of(each) for each in functions], _where(n, cells)
-    try:
-        run = run_alone(_guarded, n, functions, cells, late)
-    except RunError as error:
-        if error.trace is not None and (called := _collectives(error.trace)):
-            raise _not_own(where, called[0]) from error
-        raise CheckFailed(
-            f"{where}, {ended_by(error)}",
-            f"every rank returns from {listed(names)}",
-            why(error, n, cells),
-        ) from error
-    borrowed = [line for own in run.results for line in own.borrowed]
-    if called := _collectives(run.trace) or borrowed:
-        raise _not_own(where, called[0])
-    check_open(where, [own.raised for own in run.results])
+    run = harness.attempt(
+        _guarded, n, functions, cells, late, where=where, own=OWN, called=_collectives,
+        expects=f"every rank returns from {listed(names)}",
+        known=lambda error: why(error, n, cells),
+    )  # fmt: skip
     if yields := run.results[0].yields:
         raise CheckFailed(
             f"{where}, {yields[0]} returned a generator, and none of its lines ran",
@@ -191,14 +186,14 @@ def _nearest(values: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.nda
     return counts[place], sums[place, np.arange(len(values))]
 
 
-def _guarded(comm: Comm, functions: Sequence[Function], cells: int, late: bool) -> Left:
+def _guarded(comm: Comm, functions: Sequence[Function], cells: int, late: bool) -> ChunksLeft:
     start = np.random.default_rng().uniform(1.0, 9.0, cells)
     tensor = torch.tensor(start)
     chunks = list(tensor.tensor_split(comm.size))
     lengths = [len(chunk) for chunk in chunks]
     guard = Guard(comm)
     faults = guard.faults  # as it is before anything of the student's has run
-    left = Left(start, [], [], [], [], [], [], [])
+    left = ChunksLeft(start, [], [], [], [], [])
     if late and comm.rank == comm.size - 1:
         time.sleep(LATE)
     for function in functions:
@@ -238,20 +233,11 @@ def _contributors(counts: np.ndarray) -> str:
     return f"rank{'s' * (len(held) > 1)} {', '.join(held)}"
 
 
-def _collectives(trace: Trace) -> list[str]:
+def _collectives(run: Run | RunError) -> list[str]:
     """The backend's own collectives that were called, and where."""
+    trace = run.trace or Trace(meta={"ranks": 1})
     rows = [row for row in trace.spans.rows() if row.kind == "collective"]
     return [f"comm.{row.name}, {shown_line(row.where)}" for row in rows]
-
-
-def _not_own(where: str, called: str) -> CheckFailed:
-    return CheckFailed(
-        f"{where}, ready-made code was called: {called}",
-        "comm.send, comm.recv, comm.isend and comm.irecv alone, in lines of your own",
-        "a ring needs no barrier: recv and wait() return when the message has come."
-        if "barrier" in called
-        else "what the ready-made code does is what you are to write: which messages does it send?",
-    )
 
 
 def why(error: RunError, n: int, cells: int) -> str:

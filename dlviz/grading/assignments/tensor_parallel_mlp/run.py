@@ -26,11 +26,14 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dlviz.cluster import Comm, Run, RunError
+from dlviz.cluster import Comm, RunError
+from dlviz.grading.harness import attempt as harness
+from dlviz.grading.harness.attempt import Left, Own
 from dlviz.grading.harness.dealt import Dealt, copied, fresh
-from dlviz.grading.harness.feedback import PACKAGE, CheckFailed, listed, number, shown_line
-from dlviz.grading.harness.guard import TORCH, Watch, check_open, line_of
-from dlviz.grading.harness.sandbox import ended_by, run_alone, why_ended
+from dlviz.grading.harness.feedback import PACKAGE, CheckFailed, number, shown_line
+from dlviz.grading.harness.guard import TORCH, Watch, line_of
+from dlviz.grading.harness.sandbox import why_ended
+from dlviz.grading.harness.sizes import EVEN, ONE_ALONE, Size, one_number_alone
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
@@ -77,41 +80,38 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
     "object has no attribute": "is that made in __init__, or noted in ctx by forward, before it is "
     "used?",
 }
+EXPECTS = "every rank returns from forward and backward"
+OWN = Own(
+    "functions and a module of your own, with all_reduce, or send and recv",
+    "where do ranks have to add?",
+)
 
 
 @dataclass(frozen=True)
-class MLPSize:
+class MLPSize(Size):
     """A number of ranks, of rows of x, and the widths of the MLP; without inner, of x alone."""
 
+    legend = "ranks x hidden x inner"
     ranks: int
     rows: int
     hidden: int
     inner: int = 0
 
-    @property
-    def trivial(self) -> bool:
-        return self.ranks == 1
-
     def __str__(self) -> str:
         inner = f" and an inner width of {self.inner}" if self.inner else ""
         return f"on {number(self.ranks, 'rank')} with x ({self.rows}, {self.hidden}){inner}"
 
-    @staticmethod
-    def listed(sizes: Sequence[MLPSize]) -> str:
-        each = [f"{s.ranks}x{s.hidden}" + (f"x{s.inner}" if s.inner else "") for s in sizes]
-        inner = " x inner" if sizes[0].inner else ""
-        return f"at ranks x hidden{inner} = {listed(each)}"
+    @property
+    def short(self) -> str:
+        return f"{self.ranks}x{self.hidden}" + (f"x{self.inner}" if self.inner else "")
 
     @staticmethod
     def in_common(passed: Sequence[MLPSize], failed: Sequence[MLPSize]) -> str:
         right, wrong = ({s.ranks for s in sizes} - {1} for sizes in (passed, failed))
         if {2, 4} <= right and wrong and not wrong & {2, 4}:
-            return (
-                "it works on 2 and on 4 ranks. What in it holds for even numbers or powers of two "
-                "alone?"
-            )
-        if right == {2} and len(wrong - {2}) == len(wrong) > 1:
-            return "it works on 2 ranks alone. Where does yours rely on that number?"
+            return EVEN
+        if one_number_alone(passed, failed) == 2:
+            return ONE_ALONE.format(2)
         divides = [s.hidden % s.ranks == 0 for s in passed if s.ranks > 1]
         if divides and all(divides) and all(s.hidden % s.ranks for s in failed):
             return (
@@ -178,8 +178,8 @@ class MLPStep:
     functions: int = 0
 
 
-@dataclass(frozen=True)
-class Sharded:
+@dataclass
+class Sharded(Left):
     """What a rank left: its steps, and what it did that it may not do."""
 
     steps: list[MLPStep] = field(default_factory=list)
@@ -187,8 +187,6 @@ class Sharded:
     kept: list[str] = field(default_factory=list)  # whole weights that are still in memory
     sliced: list[str] = field(default_factory=list)  # those of them in which a parameter lies
     whole: list[str] = field(default_factory=list)  # lines that had a whole weight later on
-    borrowed: list[str] = field(default_factory=list)
-    raised: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -223,23 +221,19 @@ def attempt(
     end, where ready-made code did the work, and where there is no output to judge.
     """
     seed = int(np.random.default_rng().integers(1000))
-    run = _run(size, trained, program, size, seed, steps, machine=machine)
-    tried = Parallel(size, seed, run.results, run.trace)
-    refuse(tried.size, tried.left)
-    return tried
+    run = harness.attempt(
+        trained, size.ranks, program, size, seed, steps, machine=machine,
+        where=size, own=OWN, expects=EXPECTS, known=_known(size),
+    )  # fmt: skip
+    refuse_odd(size, run.results)
+    return Parallel(size, seed, run.results, run.trace)
 
 
-def _run(
-    size: MLPSize, worker: Callable[..., Any], *args: Any, machine: Machine | None = None
-) -> Run:
-    try:
-        return run_alone(worker, size.ranks, *args, machine=machine)
-    except RunError as error:
-        raise CheckFailed(
-            f"{size}, {ended_by(error)}",
-            "every rank returns from forward and backward",
-            why_ended(error, {"must match the": _why_shapes(str(error), size), **KNOWN}),
-        ) from error
+def _known(size: MLPSize) -> Callable[[RunError], str]:
+    """Finds a hint where a run did not come to its end."""
+    return lambda error: why_ended(
+        error, {"must match the": _why_shapes(str(error), size), **KNOWN}
+    )
 
 
 def _why_shapes(text: str, size: MLPSize) -> str:
@@ -260,18 +254,10 @@ def _why_shapes(text: str, size: MLPSize) -> str:
     return "two tensors do not have the same shape there. Which shapes have x, z, y and the biases?"
 
 
-def refuse(size: MLPSize, left: Sequence[Sharded | Passed]) -> None:
-    """Raise CheckFailed where ready-made code did the work, an error was hidden, or there is no
-    output to judge."""
-    if borrowed := [line for own in left for line in own.borrowed]:
-        raise CheckFailed(
-            f"{size}, ready-made code was called: {borrowed[0]}",
-            "functions and a module of your own, with all_reduce, or send and recv",
-            "what the ready-made code does is what you are to write: where do ranks have to add?",
-        )
-    check_open(str(size), [own.raised for own in left])
+def refuse_odd(size: MLPSize, left: Sequence[Sharded]) -> None:
+    """Raise CheckFailed where there is no output to judge."""
     for rank, own in enumerate(left):
-        for seen, hint in own.odd if isinstance(own, Sharded) else ():
+        for seen, hint in own.odd:
             raise CheckFailed(
                 f"{size}, on rank {rank} {seen}",
                 "an nn.Module whose output is a tensor of the shape of x",
@@ -458,25 +444,24 @@ def _change(parameters: dict[str, nn.Parameter], bias: torch.Tensor) -> None:
                 p += bias
 
 
-@dataclass(frozen=True)
-class Passed:
-    """What a rank put into f or g and got out of it, there and back, and what it did that it may
-    not do."""
+@dataclass
+class Passed(Left):
+    """What a rank put into f or g and got out of it, there and back."""
 
     given: dict[str, torch.Tensor]  # by the way
     got: dict[str, torch.Tensor | None]
     changed: list[str]
-    borrowed: list[str]
-    raised: list[str]
 
 
 def attempt_function(function: Program, size: MLPSize, draws: Sequence[State] = ()) -> list[Passed]:
     """Call f or g on a tensor for each rank that none of the others gets, or on those of `draws`.
     Raises CheckFailed as `attempt` does."""
     given = draws or drawn(size)
-    left = _run(size, passed, function, Dealt(given)).results
-    refuse(size, left)
-    return [replace(own, given=each) for own, each in zip(left, given, strict=True)]
+    run = harness.attempt(
+        passed, size.ranks, function, Dealt(given),
+        where=size, own=OWN, expects=EXPECTS, known=_known(size),
+    )  # fmt: skip
+    return [replace(own, given=each) for own, each in zip(run.results, given, strict=True)]
 
 
 def drawn(size: MLPSize) -> list[State]:
@@ -503,4 +488,4 @@ def passed(comm: Comm, function: Program, dealt: Dealt[State]) -> Passed:
                 got["backward"] = None if x.grad is None else copied(x.grad)
     changed = ["x"] * (not torch.equal(x, given["forward"]))
     changed += ["the gradient"] * (not torch.equal(gradient, given["backward"]))
-    return Passed(given, got, changed, list(watch.borrowed), watch.raised)
+    return Passed(given, got, changed, borrowed=list(watch.borrowed), raised=watch.raised)

@@ -1,0 +1,52 @@
+"""A size at which a program is tried: printed, it says which.
+
+@dataclass(frozen=True)
+class Team(Size):
+    "A number of ranks, and the steps of each."
+    legend = "ranks x steps"
+    ranks: int
+    steps: int
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from dlviz.grading.harness.feedback import listed
+
+EVEN = "it works on 2 and on 4 ranks. What in it holds for even numbers or powers of two alone?"
+
+ONE_ALONE = "it works on {} ranks alone. Where does yours rely on that number?"
+
+
+@dataclass(frozen=True)
+class Size:
+    legend: ClassVar[str]  # what its short form has, one after the other
+
+    @property
+    def trivial(self) -> bool:
+        """Whether a program that does nothing passes here: alone it earns no point."""
+        return getattr(self, "ranks", 0) == 1
+
+    @property
+    def short(self) -> str:
+        values = [getattr(self, each.name) for each in fields(self)]
+        return "x".join(f"{v:.10g}" if isinstance(v, float) else str(v) for v in values)
+
+    @classmethod
+    def listed(cls, sizes: Sequence[Any]) -> str:
+        """Several sizes in a few words."""
+        return f"at {cls.legend} = {listed([*dict.fromkeys(size.short for size in sizes)])}"
+
+    @staticmethod
+    def in_common(passed: Sequence[Any], failed: Sequence[Any]) -> str:
+        """A hint from what the sizes that failed share and those that passed do not, or ""."""
+        return ""
+
+
+def one_number_alone(passed: Sequence[Any], failed: Sequence[Any]) -> int:
+    """The only number of ranks at which a program is right, of several; 0 where it is none."""
+    right, wrong = ({size.ranks for size in sizes} - {1} for sizes in (passed, failed))
+    return min(right) if len(right) == 1 and len(wrong - right) == len(wrong) > 1 else 0
