@@ -8,6 +8,7 @@ all_gather = "the whole cell"   # cells by their ids; those that are not named a
 at = [3]                        # other sizes, for all checks or by their names; [] are its own
 loses = ["sums"]                # the checks that give less than all points; right without
 hint.sums = "a pattern"         # what is said; of a check that it does not lose, too
+hint = "a pattern"              # or one for all checks that it loses
 ask = "which chunk arrives?"
 """
 
@@ -88,13 +89,16 @@ def rows(assignment: str) -> list[HandedIn]:
 def _row(assignment: str, at: dict[str, list[Any]], row: dict[str, Any]) -> HandedIn:
     own = row.get("at", {})
     sizes = at | (own if isinstance(own, dict) else dict.fromkeys(at, own))
+    loses, hint = row.get("loses", []), row.get("hint", {})
+    if isinstance(hint, str):
+        hint = dict.fromkeys(loses, hint)
     return HandedIn(
         assignment,
         row["what"],
         {name: each for name, each in row.items() if name not in KEYS},
         {check: [tuple(n) if isinstance(n, list) else n for n in sizes[check]] for check in sizes},
-        frozenset(row.get("loses", ())),
-        row.get("hint", {}),
+        frozenset(loses),
+        hint,
         row.get("ask", ""),
     )
 
