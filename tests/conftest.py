@@ -18,6 +18,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
+# jsonschema builds the grammars of links that nobody checks here: seconds of each process.
+sys.modules["rfc3987_syntax"] = None  # pyright: ignore[reportArgumentType]
 importlib.import_module("IPython")  # as a notebook's, our fork server loads what optimizers need
 os.environ["DLVIZ_PREDICTIONS"] = ""  # neither a test nor its kernels keep predictions
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side: more threads than cores take turns

@@ -316,7 +316,6 @@ def test_a_function_that_does_not_fit_a_screen_is_seen():
 
 TWICE = {
     "Attempt",  # one run of a program: a student's in grading, a reader's in a widget
-    "Size",  # the protocol of grading's checks, and the sizes of a pipeline, which keep to it
 }
 
 

@@ -1,7 +1,7 @@
 """What the checks say of programs that students hand in, as the rows of an assignment have them:
 right ones get all points, each wrong one loses those it should and gets a hint that fits.
 
-    globals().update(tests_of("ddp"))       in the assignment's test file
+    globals().update(held_to_rows("ddp"))       in the assignment's test file
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dlviz.grading.harness import feedback
 from dlviz.grading.harness.check import Report
 
 
-def tests_of(name: str) -> dict[str, Callable[..., Any]]:
+def held_to_rows(name: str) -> dict[str, Callable[..., Any]]:
     """In `make test` two right programs, and the first wrong one of each check; in the sweep all of
     them at all sizes."""
     programs = rows(name)

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import resource
+import signal
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ from dlviz.trace.recorder import is_inside
 
 SECONDS = 5.0  # that a run may take where nothing else runs; one without a fault takes some tenths
 SHARED = 4  # programs that may want each core before a run gets more time
+LAST = 0.5  # s in which the others say where they are, too
 TURN = 0.2  # s between the failures of two ranks, so that of several the first rank's is told
 PATIENCE = 60.0  # s more until a run is ended that has not even begun
 MEMORY = 512 * 2**20  # bytes that a process may take beyond those that it starts with
@@ -107,7 +109,9 @@ def _bounded(
 ) -> Any:
     """`at_will`: nobody looks what the worker calls, which takes its time."""
     with open(stacks[comm.rank], "w") as file:
-        faulthandler.dump_traceback_later(seconds, exit=True, file=file)  # by a thread without GIL
+        # neither needs the GIL; and all have said where they are before the first is ended
+        faulthandler.dump_traceback_later(seconds, file=file)
+        signal.setitimer(signal.ITIMER_REAL, seconds + LAST)
         try:
             _bound_memory()
             with nullcontext() if at_will else refusing():
@@ -118,6 +122,7 @@ def _bounded(
             time.sleep(TURN * comm.rank)
             raise
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             faulthandler.cancel_dump_traceback_later()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from courses import Assignment
-from programs import tests_of
+from programs import held_to_rows
 from rows import HandedIn, checks, rows
 
 from dlviz.grading.assignments.ddp import checks as ddp_checks
@@ -18,7 +18,7 @@ from dlviz.grading.harness import sandbox as alone
 from dlviz.metrics import overlap
 from dlviz.parallel.buckets import fill_buckets
 
-globals().update(tests_of("ddp"))
+globals().update(held_to_rows("ddp"))
 ROWS = {row.what: row for row in rows("ddp")}
 RIGHT = [row for row in ROWS.values() if not row.loses]
 

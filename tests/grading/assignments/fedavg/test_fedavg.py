@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from judging import judged
-from programs import tests_of
+from programs import held_to_rows
 from rows import HandedIn, checks, rows
 from torch import nn
 
@@ -27,7 +27,7 @@ from dlviz.grading.assignments.fedavg.run import (
 from dlviz.grading.harness import sandbox as alone
 from dlviz.metrics import bytes_sent
 
-globals().update(tests_of("fedavg"))
+globals().update(held_to_rows("fedavg"))
 ROWS = {row.what: row for row in rows("fedavg")}
 SOLUTION = ROWS["the solution"]
 COHORT = Cohort(3, 3, 2, 4)

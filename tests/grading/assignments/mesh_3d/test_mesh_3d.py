@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from courses import Assignment
 from judging import judged
-from programs import tests_of
+from programs import held_to_rows
 from rows import rows
 
 from dlviz import launch
@@ -18,7 +18,7 @@ from dlviz.grading.assignments.mesh_3d.plans import Chosen, PlanSize, plan_table
 from dlviz.grading.assignments.mesh_3d.run import MeshSize, grouped
 from dlviz.grading.harness.feedback import CheckFailed
 
-globals().update(tests_of("mesh_3d"))
+globals().update(held_to_rows("mesh_3d"))
 ROWS = {row.what: row for row in rows("mesh_3d")}
 SOLUTION = ROWS["the solution"]
 CUBE = MeshSize(2, 2, 2)

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 from courses import Assignment
-from programs import tests_of
+from programs import held_to_rows
 from rows import HandedIn, rows
 
 from dlviz import metrics
@@ -18,7 +18,7 @@ from dlviz.grading.assignments.one_f_one_b.run import ScheduleSize, rows_of
 from dlviz.grading.harness import feedback, sandbox
 from dlviz.schedules import make
 
-globals().update(tests_of("one_f_one_b"))
+globals().update(held_to_rows("one_f_one_b"))
 PIPELINE = Assignment("one_f_one_b")
 ROWS = {row.what: row for row in rows(PIPELINE.name)}
 check_bubble, check_order = pipeline_checks.check_bubble, pipeline_checks.check_order

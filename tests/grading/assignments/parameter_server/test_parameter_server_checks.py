@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from courses import Assignment
-from programs import tests_of
+from programs import held_to_rows
 from rows import checks, rows
 
 from dlviz.grading.assignments.parameter_server import checks as parameter_server_checks
@@ -30,7 +30,7 @@ from dlviz.grading.assignments.parameter_server.run import (
 from dlviz.grading.harness import sandbox as alone
 from dlviz.metrics import staleness
 
-globals().update(tests_of("parameter_server"))
+globals().update(held_to_rows("parameter_server"))
 ROWS = {row.what: row for row in rows("parameter_server")}
 RIGHT = [row for row in ROWS.values() if not row.loses]
 WORK, SERVE = ("lock", "parallel"), ("pushes", "weights", "bound", "order", "no_hang")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from judging import judged
-from programs import tests_of
+from programs import held_to_rows
 from rows import HandedIn, checks, rows
 from torch import nn
 
@@ -26,7 +26,7 @@ from dlviz.grading.harness import sandbox as alone
 from dlviz.metrics import step_seconds
 from dlviz.trace import Trace
 
-globals().update(tests_of("tensor_parallel_mlp"))
+globals().update(held_to_rows("tensor_parallel_mlp"))
 ROWS = {row.what: row for row in rows("tensor_parallel_mlp")}
 SOLUTION = ROWS["the solution"]
 TWO = MLPSize(2, 3, 4, 10)
