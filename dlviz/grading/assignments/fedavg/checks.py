@@ -356,7 +356,7 @@ def _why_bytes(times: float, rounds: int, back: bool) -> str:
     "a fraction of the clients, each as likely as any other",
     points=2,
     size=SelectSize,
-    sizes=((7, 0.4), (4, 0.5), (7, 0.3), (6, 0.1)),
+    sizes=((7, 0.4), (4, 0.5), (7, 0.3), (4, 0.1)),
     run=lambda programs, sizes: at_each(sizes, lambda size: selected(programs[0], size)),
 )
 def check_select(tried: Selected) -> None:
@@ -440,7 +440,10 @@ def _why_chosen(each: Sequence[int], size: SelectSize, every: Sequence[Sequence[
             "Which line decides that, beside the draw?"
         )
     if not each:
-        return f"{size.fraction:g} x {size.clients} is {exact:.3g}. Who trains then?"
+        return (
+            f"{size.fraction:g} x {size.clients} is {exact:.3g}, and nobody is drawn, where there "
+            "are never fewer than one. Which line sees to that?"
+        )
     if len(each) == size.clients:
         return "these are all that are given. What is `fraction` for?"
     if len(each) in (math.floor(exact), math.ceil(exact)):
