@@ -264,15 +264,6 @@ def test_the_ranks_of_a_laptop_fit_their_room_and_numbers_stand_only_where_they_
     assert all(cell["y"] + cell["height"] < layout["height"] for cell in frame)
 
 
-@pytest.mark.parametrize(("ranks", "numbered"), [(4, True), (8, True), (9, False)])
-def test_eight_ranks_keep_their_numbers_beside_the_programs_lines(ranks, numbered):
-    made = state(ring(ranks, ranks))
-    layout = drawn(made, "return m.layoutOf(scene, 833, 232);")
-    assert (layout["valueHeight"] > 0) == numbered
-    assert layout["rowHeight"] >= layout["valueHeight"] + 4 * layout["lines"]
-    assert layout["height"] <= (330 if numbered else 260)
-
-
 @pytest.mark.parametrize("ranks", [9, 13])
 def test_cells_of_many_ranks_stay_small_and_show_each_contribution(ranks):
     made = state(ring(ranks, ranks))

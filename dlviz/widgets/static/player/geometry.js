@@ -42,13 +42,12 @@ const LETTER = 6.6; // pixels of a digit
 const CHIP = 13; // a contribution's side, if there is room
 const THINNEST = 4; // of a row of contributions
 const NUMBER = 15; // the height of a number
-const NUMBERED = 8; // ranks: of so many all rows are high enough for numbers, however little room there is
 const LANES = 5; // arrows beside each other
 const PICTURES = 48; // rounds that have a small picture each
 
 /**
  * Where columns, chunks and ranks lie in a picture that is `width` pixels wide and `tall` pixels high
- * if it can be. Numbers stand in the cells where they fit; for those of a few ranks the picture is made higher.
+ * if it can be. Numbers stand in the cells where they fit.
  * @param {Scene} scene
  * @param {number} width
  * @param {number} [tall]
@@ -63,8 +62,7 @@ export function layoutOf(scene, width, tall = Infinity) {
   const gap = clamp(each / 5, 4, GAP);
   const room = each - gap - 2 * PAD;
   const longest = scene.values.reduce((most, text) => Math.max(most, text.length), 0);
-  const high = scene.rows.length <= NUMBERED || room - NUMBER >= lines * THINNEST;
-  const fits = longest && longest * LETTER + 3 <= wide && high;
+  const fits = longest && longest * LETTER + 3 <= wide && room - NUMBER >= lines * THINNEST;
   const valueHeight = fits ? NUMBER : 0;
   const stripHeight = lines * clamp((room - valueHeight) / lines, THINNEST, CHIP) || 0;
   const rowHeight = Math.max(12, 2 * PAD + valueHeight + stripHeight);
