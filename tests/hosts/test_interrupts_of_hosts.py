@@ -81,9 +81,8 @@ def ended(runs, hosts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "where", [pytest.param(0, id="host-a", marks=pytest.mark.sweep), pytest.param(1, id="host-b")]
-)
+@pytest.mark.sweep
+@pytest.mark.parametrize("where", [0, 1], ids=["host-a", "host-b"])
 def test_an_interrupt_on_either_host_ends_all_ranks_on_both(where, hosts):
     runs = start(hosts, PORT + where)
     interrupt(runs[where])

@@ -403,6 +403,7 @@ def test_in_jupyterlab_every_control_changes_the_picture(lab):
     assert "m = 6" in shown.heading()
 
 
+@pytest.mark.sweep
 def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
     shown = Page(lab.page)
     shown.enter("ranks, as a number", "2")
@@ -459,6 +460,7 @@ def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_t
     assert shown.root.locator(".dlv-result").inner_text() == "" and shown.picture() != before
 
 
+@pytest.mark.sweep
 def test_in_jupyterlab_no_two_boards_have_a_pattern_of_one_name(lab):
     """Each widget of a page loads its modules for itself: what they count begins anew in each."""
     shown = Page(lab.page)

@@ -65,11 +65,16 @@ def test_gpipes_order_gets_at_most_half_of_the_points(what, end):
 @pytest.mark.parametrize(
     ("lines", "shown"),
     [
-        ("    done = 0\n    while done < microbatches:\n        action = f'F{done}'", "[wa]"),
-        (
+        pytest.param(
+            "    done = 0\n    while done < microbatches:\n        action = f'F{done}'",
+            "[wa]",
+            marks=pytest.mark.sweep,
+        ),
+        pytest.param(
             "    import time\n    while True:\n        try:\n            time.sleep(0.001)\n"
             "        except:\n            continue",
             "",
+            marks=pytest.mark.sweep,
         ),
         ("    import time\n    time.sleep(60)", r"time\.sleep\(60\)"),
     ],
