@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from courses import Assignment
 
 from dlviz.grading.harness import judge
 from dlviz.grading.harness.judge import ask
@@ -55,6 +56,10 @@ def judges():
     return found
 
 told = {"right": graded(right), "judges": judges()}
+mlp = {"__name__": "__main__"}
+exec(sys.argv[1], mlp)  # to its operators torch loads more than to others, once for all ranks
+told["mlp"] = mlp["tensor_checks"].check_f(mlp["CopyToRanks"], sizes=[(2, 3, 4)])
+told["mlp"] += mlp["tensor_checks"].check_bytes(mlp["ParallelMLP"], sizes=[(2, 3, 4, 10)])
 right_to_all = lambda *given, **options: dlviz.cluster.Run([{}], [""], None, 0.0)
 harness = dlviz.grading.harness
 for module in (dlviz.cluster, harness.check, sys.modules["dlviz.grading.harness.sandbox"], dlviz):
@@ -79,14 +84,15 @@ print(json.dumps(told))
 @pytest.mark.slow
 def test_what_a_kernel_replaces_decides_nothing_and_its_judge_ends_with_it(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(HERE.parents[2])}
+    mlp = Assignment("tensor_parallel_mlp").written({})
     done = subprocess.run(
-        [sys.executable, "-c", KERNEL], env=env, cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-c", KERNEL, mlp], env=env, cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     *printed, last = done.stdout.splitlines()
     told = json.loads(last)
     assert printed[0].endswith("cutting 72") and printed[1].startswith("Right, 3 of 3 points")
-    assert (told["right"], told["wrong"], told["interrupted"]) == (3, 0, True)
+    assert (told["right"], told["mlp"], told["wrong"], told["interrupted"]) == (3, 4, 0, True)
     assert len(told["judges"]) == 1 and told["again"] == told["judges"]
     until = time.monotonic() + 60
     while os.path.exists(f"/proc/{told['judges'][0]}") and time.monotonic() < until:

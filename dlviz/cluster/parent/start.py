@@ -45,6 +45,7 @@ PRELOADED = [
 # judged the fork server does so once for many runs, in a script each rank that has an optimizer.
 OPTIMIZERS = ["torch._dynamo"]
 LONGEST = 60  # characters of a folder in which a socket may lie, whose whole path has 107 at most
+JUDGES = "DLVIZ_JUDGES"  # in the environment of a process that judges students' programs
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
 ENDING = {signal.SIGINT, signal.SIGTERM}  # what ends a program from outside, often as a group
 context: Any = multiprocessing.get_context(METHOD)
@@ -64,7 +65,7 @@ def warm_up() -> None:
     if METHOD != "forkserver" or holds_seat():
         return
     os.register_at_fork(after_in_child=_in_a_fork)
-    many = not {"IPython", "dlviz.grading.harness.judge"}.isdisjoint(sys.modules)
+    many = "IPython" in sys.modules or JUDGES in os.environ
     context.set_forkserver_preload(PRELOADED + OPTIMIZERS * many)
     starting_up = getattr(multiprocessing.current_process(), "_inheriting", False)  # spawned
     if MARK in os.environ:

@@ -31,7 +31,7 @@ from dlviz.cluster import Comm, DeadlockError, RunError
 from dlviz.grading.harness import attempt as harness
 from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.dealt import Dealt, copied, fresh
-from dlviz.grading.harness.feedback import PACKAGE, CheckFailed, number, shown_line
+from dlviz.grading.harness.feedback import PACKAGE, CheckFailed, listed, number, shown_line
 from dlviz.grading.harness.guard import TORCH, Watch, line_of
 from dlviz.grading.harness.sandbox import why_ended
 from dlviz.grading.harness.sizes import EVEN, ONE_ALONE, Size, one_number_alone
@@ -92,7 +92,6 @@ OWN = OwnWork(
 class MLPSize(Size):
     """A number of ranks, of rows of x, and the widths of the MLP; without inner, of x alone."""
 
-    legend = "ranks x hidden x inner"
     ranks: int
     rows: int
     hidden: int
@@ -105,6 +104,11 @@ class MLPSize(Size):
     @property
     def short(self) -> str:
         return f"{self.ranks}x{self.hidden}" + (f"x{self.inner}" if self.inner else "")
+
+    @classmethod
+    def listed(cls, sizes: Sequence[MLPSize]) -> str:
+        legend = "ranks x hidden" + " x inner" * (sizes[0].inner > 0)
+        return f"at {legend} = {listed([*dict.fromkeys(size.short for size in sizes)])}"
 
     @staticmethod
     def in_common(passed: Sequence[MLPSize], failed: Sequence[MLPSize]) -> str:
