@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dlviz.grading.harness import sandbox as alone
+from dlviz.grading.harness import sandbox
 from dlviz.grading.harness.check import Check, Report, check
 from dlviz.grading.harness.feedback import WIDTH, CheckFailed
 
@@ -113,15 +113,15 @@ def test_the_time_is_longer_only_where_many_programs_share_the_cores(monkeypatch
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     for load, seconds in ((0.1, 5), (8.0, 5), (16.0, 10)):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
-        assert alone.limit() == seconds
+        assert sandbox.limit() == seconds
 
 
 @pytest.mark.slow
 def test_the_time_counts_from_when_the_program_begins(monkeypatch):
     """A machine that takes long to start a process takes nothing from the program."""
-    monkeypatch.setattr(alone, "SECONDS", 1.0)
+    monkeypatch.setattr(sandbox, "SECONDS", 1.0)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
-    assert alone.run_alone(returns, 1, SlowToArrive()).results == [None]
+    assert sandbox.run_alone(returns, 1, SlowToArrive()).results == [None]
 
 
 class SlowToArrive:
@@ -137,7 +137,7 @@ def returns(comm, given):
 
 def test_nothing_of_a_run_stays_behind_on_disk(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    alone.run_alone(where, 1, tmp_path)
+    sandbox.run_alone(where, 1, tmp_path)
     assert not [*tmp_path.iterdir()]
 
 

@@ -68,11 +68,11 @@ def attempt(
         why = known(error) if callable(known) else why_ended(error, known)
         raise CheckFailed(f"{where}, {ended_by(error, plain)}", expects, why) from error
     if own is not None:
-        refuse(where, run.results, own, called(run))
+        _refuse(where, run.results, own, called(run))
     return run
 
 
-def refuse(where: object, left: Sequence[Left], own: OwnWork, called: Sequence[str] = ()) -> None:
+def _refuse(where: object, left: Sequence[Left], own: OwnWork, called: Sequence[str] = ()) -> None:
     """Raise CheckFailed where ready-made code did the work, or an error was hidden."""
     if borrowed := [*called, *(line for each in left for line in each.borrowed)]:
         raise own.instead_of(where, borrowed[0])

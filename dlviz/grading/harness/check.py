@@ -153,3 +153,16 @@ def at_each(sizes: Sequence[Any], attempt: Callable[[Any], Any]) -> dict[Any, An
             if isinstance(failed.__cause__, TimeUp):
                 break
     return left
+
+
+def each_alone(run: Run, programs: Sequence[Program], sizes: Sequence[Any]) -> dict[Any, Any]:
+    """What a run that tries all sizes in one process leaves at each by itself, so that one at which
+    it does not come to its end costs no other."""
+
+    def tried(size: Any) -> Any:
+        left = run(programs, [size])[size]
+        if isinstance(left, CheckFailed):
+            raise left
+        return left
+
+    return at_each(sizes, tried)

@@ -1,7 +1,7 @@
 """Checks of DDP's buckets that a student wrote: what was seen, what was expected, one hint.
 
     cut_into_buckets(parameters, most)    lists of parameters, in the order in which backward comes
-    class BucketedGradients               averages gradients over the ranks (ddp_run.py)
+    class BucketedGradients               averages gradients over the ranks (run.py)
 
 The class gets buckets that are right, so that its points do not hang on the first function. Each
 check runs it on real ranks, some tenths of a second each, and reads gradients and the Trace.
@@ -39,7 +39,7 @@ from dlviz.grading.assignments.ddp.run import (
     attempt,
     cut,
 )
-from dlviz.grading.harness.check import at_each, check
+from dlviz.grading.harness.check import at_each, check, each_alone
 from dlviz.grading.harness.feedback import CheckFailed, Rehearsal, listed, number, passes, raised
 from dlviz.grading.harness.guard import calls_of_dlviz
 from dlviz.grading.harness.sandbox import HINTS, ended_by, run_alone, why_ended
@@ -97,7 +97,7 @@ def _cut(programs: Sequence[Callable[..., Any]], sizes: Sequence[Cut]) -> dict[C
         found = run_alone(_cut_each, 1, programs[0], sizes).results[0]
     except RunError as error:
         if len(sizes) > 1:
-            return at_each(sizes, lambda size: _cut_alone(programs, size))
+            return each_alone(_cut, programs, sizes)
         failed = CheckFailed(f"{sizes[0]}, {ended_by(error, plain=True)}", LISTS, why_ended(error))
         failed.__cause__ = error
         return {sizes[0]: failed}
@@ -105,13 +105,6 @@ def _cut(programs: Sequence[Callable[..., Any]], sizes: Sequence[Cut]) -> dict[C
         size: CheckFailed(told, LISTS, hint) if hint else (size, buckets)
         for size, (buckets, told, hint) in zip(sizes, found, strict=True)
     }
-
-
-def _cut_alone(programs: Sequence[Callable[..., Any]], size: Cut) -> Any:
-    left = _cut(programs, [size])[size]
-    if isinstance(left, CheckFailed):
-        raise left
-    return left
 
 
 def _cut_each(

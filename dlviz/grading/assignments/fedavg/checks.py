@@ -2,7 +2,7 @@
 
     server, client    rounds in which all clients answer: weights out, local work, updates back
     select            a random fraction of the clients
-    timed_server      rounds that end at a deadline (fedavg_run.py)
+    timed_server      rounds that end at a deadline (run.py)
 
 Each check runs the functions on real ranks, some tenths of a second each. What the clients really
 did at which weights is noted; from the Trace come the messages: how many bytes, and whose update

@@ -1,8 +1,8 @@
 """Checks of a training step on a mesh that a student wrote: seen, expected, one hint.
 
     groups(rank, sizes)                            the ranks of a rank's group on each axis
-    train_step(comm, mesh, part, tokens, targets)  a step along dp, pp and tp (mesh_run.py)
-    choose(table, memory)                          the best plan under a limit (mesh_plans.py)
+    train_step(comm, mesh, part, tokens, targets)  a step along dp, pp and tp (run.py)
+    choose(table, memory)                          the best plan under a limit (plans.py)
 
 A step runs on real ranks and is judged by its gradients and by the places on the mesh between which
 the messages of its Trace went.

@@ -3,7 +3,7 @@
     one_f_one_b(rank, ranks, microbatches)             "F0", "B3": of the rank's one stage
     interleaved(rank, ranks, microbatches, chunks)     "6F0", "2B3": the stage first
 
-Each check asks for the rows of all ranks (pipeline_rows.py), at several sizes, and looks at one
+Each check asks for the rows of all ranks (run.py), at several sizes, and looks at one
 side of them alone; check_training lets real ranks train with them. Symbols: p ranks, m
 microbatches, v chunks, r a rank.
 """

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from dlviz.cluster import Comm, RunError
-from dlviz.grading.harness.check import Program, at_each
+from dlviz.grading.harness.check import Program, each_alone
 from dlviz.grading.harness.feedback import CheckFailed, listed, number, raised
 from dlviz.grading.harness.guard import calls_of_dlviz
 from dlviz.grading.harness.sandbox import HINTS, NEVER_ENDS, TimeUp, ended_by, run_alone, why_ended
@@ -135,7 +135,7 @@ def rows_of(
         found, printed = run_alone(_asked, 1, programs[0], sizes).results[0]
     except RunError as error:
         if len(sizes) > 1:
-            return at_each(sizes, lambda size: _alone(programs, size))
+            return each_alone(rows_of, programs, sizes)
         spans = [] if error.trace is None else [*error.trace.spans.rows()]
         where = next((row.name for row in reversed(spans) if row.kind == "phase"), str(sizes[0]))
         failed = _ended(error, where)
@@ -143,13 +143,6 @@ def rows_of(
         return {sizes[0]: failed}
     print(printed, end="")
     return dict(zip(sizes, found, strict=True))
-
-
-def _alone(programs: Sequence[Program], size: ScheduleSize) -> Tried:
-    left = rows_of(programs, [size])[size]
-    if isinstance(left, CheckFailed):
-        raise left
-    return left
 
 
 def _ended(error: RunError, where: str) -> CheckFailed:

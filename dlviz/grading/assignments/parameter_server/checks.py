@@ -2,7 +2,7 @@
 expected, one hint.
 
     work(shared, gradient, steps, lr)              a rank's steps on shared weights, under a lock
-    serve(comm, weights, update, pushes, bound)    the server of workers that run ahead (..._run.py)
+    serve(comm, weights, update, pushes, bound)    the server of workers that run ahead (run.py)
 
 Each check runs the function on real ranks, some tenths of a second each. From the Trace comes the
 order alone (of the holds of the lock, of what the server did); one process repeats the updates in

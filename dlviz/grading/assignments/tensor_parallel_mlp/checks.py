@@ -1,7 +1,7 @@
 """Checks of a tensor-parallel MLP that a student wrote: what was seen, what was expected, one hint.
 
     CopyToRanks (f), SumOverRanks (g)    autograd functions of x and the communicator
-    ParallelMLP                          the module that keeps a rank's part (tensor_run.py)
+    ParallelMLP                          the module that keeps a rank's part (run.py)
 
 Each check runs them on real ranks, some tenths of a second each, and reads outputs, gradients and
 the Trace. Symbols: n ranks, B rows of x, h the hidden width.

@@ -13,8 +13,7 @@ from rows import HandedIn, checks, rows
 
 from dlviz.grading.assignments.ddp import checks as ddp_checks
 from dlviz.grading.assignments.ddp.run import Even, Shards, Unseen, attempt, bucket_bytes, cut
-from dlviz.grading.harness import feedback
-from dlviz.grading.harness import sandbox as alone
+from dlviz.grading.harness import feedback, sandbox
 from dlviz.metrics import overlap
 from dlviz.parallel.buckets import fill_buckets
 
@@ -79,8 +78,8 @@ def test_each_size_has_its_share_of_the_points():
 
 
 def test_one_size_that_never_ends_costs_no_other_one(monkeypatch):
-    monkeypatch.setattr(alone, "SECONDS", 1.0)
-    monkeypatch.setattr(alone.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(sandbox, "SECONDS", 1.0)
+    monkeypatch.setattr(sandbox.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     endless = ["buckets = [[]]", "buckets = [[]]\n    while most > 1000: pass"]
     sizes = [(5, 72), (8, 72), (6, 10_000), (5, 64)]
     report = grade("buckets", changed("cut_into_buckets", "buckets", endless), sizes)
@@ -90,8 +89,8 @@ def test_one_size_that_never_ends_costs_no_other_one(monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_that_never_ends_is_told_when_the_time_is_up_and_not_tried_again(monkeypatch):
-    monkeypatch.setattr(alone, "SECONDS", 2.0)
-    monkeypatch.setattr(alone.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(sandbox, "SECONDS", 2.0)
+    monkeypatch.setattr(sandbox.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     endless = "while True:\n                try: len(self.launched)\n                except: pass"
     given = changed("bucketed_gradients", "gradients", ["handle.wait()", endless])
     report = grade("gradients", given, ())

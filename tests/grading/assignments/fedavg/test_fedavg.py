@@ -24,7 +24,7 @@ from dlviz.grading.assignments.fedavg.run import (
     problem_of,
     timed,
 )
-from dlviz.grading.harness import sandbox as alone
+from dlviz.grading.harness import sandbox
 from dlviz.metrics import bytes_sent
 
 globals().update(held_to_rows("fedavg"))
@@ -68,8 +68,8 @@ def test_sizes_at_which_any_mean_or_any_choice_is_right_give_no_points():
 
 @pytest.mark.slow
 def test_a_round_that_never_ends_is_told_when_the_time_is_up(monkeypatch):
-    monkeypatch.setattr(alone, "SECONDS", 1.0)
-    monkeypatch.setattr(alone.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(sandbox, "SECONDS", 1.0)
+    monkeypatch.setattr(sandbox.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     goes_on = HandedIn("fedavg", "goes on", {"timed_server": [["break\n", "continue\n"]]}, {})
     begun = time.monotonic()
     found = fedavg_checks.check_deadline.grade(*goes_on.programs("deadline"))

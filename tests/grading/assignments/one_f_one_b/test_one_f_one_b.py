@@ -115,18 +115,27 @@ def test_what_the_program_prints_is_shown_and_leaves_no_profile_function(capsys)
 def test_training_that_is_not_that_of_one_process_is_told(monkeypatch):
     launch = pipeline_checks.launch
 
-    def spoiled(*args, **kwargs):
-        run = launch(*args, **kwargs)
-        change(run.results)
-        return run
+    def spoiled_by(change):
+        def spoiled(*args, **kwargs):
+            run = launch(*args, **kwargs)
+            change(run.results)
+            return run
 
-    monkeypatch.setattr(pipeline_checks, "launch", spoiled)
-    change = lambda results: results[1][1][1][0].mul_(1 + 1e-6)  # noqa: E731
-    failure = check_training.grade(plain("the solution"), sizes=[(2, 2)]).failure
-    assert "the gradients of stage 1 are not those of one process" in failure.seen
-    change = lambda results: results[0][0].__setitem__(2, 0.5)  # noqa: E731
-    failure = check_training.grade(plain("the solution"), sizes=[(2, 2)]).failure
-    assert re.search(r"rank 0 has the loss 0.5 in step 2, not 0\.\d+", failure.seen)
+        return spoiled
+
+    for change, said in (
+        (
+            lambda results: results[1][1][1][0].mul_(1 + 1e-6),
+            "the gradients of stage 1 are not those of one process",
+        ),
+        (
+            lambda results: results[0][0].__setitem__(2, 0.5),
+            r"rank 0 has the loss 0.5 in step 2, not 0\.\d+",
+        ),
+    ):
+        monkeypatch.setattr(pipeline_checks, "launch", spoiled_by(change))
+        failure = check_training.grade(plain("the solution"), sizes=[(2, 2)]).failure
+        assert re.search(said, failure.seen)
 
 
 def test_a_rehearsal_simulates_the_students_own_schedule():

@@ -27,7 +27,7 @@ from dlviz.grading.assignments.parameter_server.run import (
     served,
     worked,
 )
-from dlviz.grading.harness import sandbox as alone
+from dlviz.grading.harness import sandbox
 from dlviz.metrics import staleness
 
 globals().update(held_to_rows("parameter_server"))
@@ -95,7 +95,7 @@ def test_each_size_has_its_share_of_the_points_and_one_rank_alone_has_none():
 def test_a_worker_that_is_never_answered_is_told_of_long_before_the_time_is_up():
     begun = time.monotonic()
     report = grade("no_hang", serve("no answer to the last push"), [(3, 1, INF)])
-    assert time.monotonic() - begun < alone.limit() and "nobody can go on" in told(report)
+    assert time.monotonic() - begun < sandbox.limit() and "nobody can go on" in told(report)
 
 
 def never_ends(shared, *_):
@@ -105,8 +105,8 @@ def never_ends(shared, *_):
 
 @pytest.mark.slow
 def test_a_run_that_never_ends_is_told_when_the_time_is_up_and_not_tried_again(monkeypatch):
-    monkeypatch.setattr(alone, "SECONDS", 1.0)
-    monkeypatch.setattr(alone.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(sandbox, "SECONDS", 1.0)
+    monkeypatch.setattr(sandbox.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     report = grade("parallel", never_ends)
     assert re.search(r"not ended after 1 s rank 0 is at test_parameter_s\w+.py:", told(report))
     assert len(report.failed) == 1 and report.points == 0
