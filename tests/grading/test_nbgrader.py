@@ -132,14 +132,6 @@ def handed_in(name: str, course: Path, *students: str) -> dict[str, float]:
 
 @pytest.mark.slow
 @pytest.mark.sweep
-def test_a_submission_that_is_right_in_part_is_graded_and_gets_its_feedback(course):
-    name = "ring_all_reduce"
-    assert handed_in(name, course, "bob")["bob"] == COURSES[name]["bob"]["points"][0]
-    assert Assignment(name).told(course, "bob").count("Not yet, 0 of 3") == 5
-
-
-@pytest.mark.slow
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", NAMES)
 def test_right_partly_right_and_empty_submissions_are_graded_and_get_their_feedback(name, course):
     grades = handed_in(name, course, "ada", "bob", "eve")
