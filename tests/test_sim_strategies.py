@@ -15,6 +15,7 @@ from dlviz.sim import Layer, strategy
 from dlviz.sim.programs import Receive, play
 from dlviz.sim.strategies import SERVED
 from dlviz.widgets import methods
+from dlviz.widgets.control import Choice
 from dlviz.widgets.methods import KNOBS, machine_of, played
 
 GRADIENT = 0.06
@@ -194,7 +195,11 @@ CASES = [
         )
     ),
 ]
-FIRST = {option: known[0] for knobs in KNOBS.values() for option, (_, known) in knobs.items()}
+FIRST = {
+    knob.name: [*(knob.options if isinstance(knob, Choice) else knob.values)][0]
+    for knobs in KNOBS.values()
+    for knob in knobs
+}
 
 
 def operations(trace):

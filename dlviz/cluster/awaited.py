@@ -11,7 +11,7 @@ import torch
 from dlviz.cluster.control.form import name_of
 from dlviz.cluster.control.matching import Channel
 from dlviz.cluster.control.waiting import mourn
-from dlviz.cluster.pacing.pace import Choice
+from dlviz.cluster.pacing.pace import Earliest
 from dlviz.cluster.requests import SendRequest
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 
@@ -71,7 +71,7 @@ class AnySource:
         tensor: torch.Tensor | None,
         deadline: float | None,
     ):
-        self._choice = Choice(None)
+        self._choice = Earliest(None)
         self._channels = channels
         self._listed = listed
         self._pace = pace

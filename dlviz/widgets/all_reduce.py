@@ -298,8 +298,7 @@ def run(tell: Tell, **controls: Any) -> Found:
     ranks, algorithm = controls["ranks"], controls["algorithm"]
     if ranks > RUNNABLE:
         raise ValueError(f"{ranks} ranks are too many to run here: use {RUNNABLE} or fewer.")
-    from dlviz.cluster.parent.launch import watched
-    from dlviz.cluster.parent.output import ProgressCallback
+    from dlviz.cluster import launch
     from dlviz.collectives import all_reduce
 
     trace = simulated(**controls)
@@ -321,7 +320,7 @@ def run(tell: Tell, **controls: Any) -> Found:
             with comm.span("collective", f"turn {turn}"):
                 all_reduce(comm, tensor, algorithm)
 
-    trace = watched(ProgressCallback(tell), worker, ranks, on).trace
+    trace = launch(worker, ranks, on, progress=tell).trace
     took = [makespan_of(trace, f"turn {turn}") for turn in range(TURNS)]
     measured = float(np.median(took)) / factor
     told = [f"The median of {TURNS} turns."]

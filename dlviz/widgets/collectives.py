@@ -41,6 +41,7 @@ from dlviz.widgets.all_reduce import (
     told_ahead,
     winners,
 )
+from dlviz.widgets.control import Choice, Field, Slider
 from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.meanwhile import finish, meanwhile
 from dlviz.widgets.player import player_state
@@ -56,7 +57,6 @@ SHARED = (  # of networks with links between groups of ranks
     "port only after a message from nearby, it still needs the port for its whole latency and all "
     "of its bytes: there the line of the hierarchical all-reduce jumps."
 )
-CONTROLS = ("algorithm", "ranks", "nbytes", "alpha", "beta", "gamma", "topology")
 
 
 class CollectiveExplorer(Explorer):
@@ -70,41 +70,36 @@ class CollectiveExplorer(Explorer):
     """
 
     module = "collectives/index"
-    controls = CONTROLS
+    controls = (
+        Choice("algorithm", "algorithm", "ring", keys=("a", "next algorithm"),
+               options={name: TITLES[name] for name in ALGORITHMS}),
+        Choice("topology", "topology", "switch", options=[*TOPOLOGIES]),
+        Slider("ranks", "ranks", 4, values=range(RANKS[0], RANKS[1] + 1), says="{} ranks",
+               keys=("↑ ↓", "more ranks, fewer")),
+        Slider("nbytes", "size", 10**6, values=SIZES, unit="bytes",
+               keys=("← →", "smaller, larger")),
+        (
+            Field("alpha", "α", 10e-6, unit="µs a message", per=1e6, panel="link"),
+            Field("beta", "β", 1e-9, unit="ns a byte", per=1e9, panel="link"),
+            Field("gamma", "γ", 1e-10, unit="ns a byte added", per=1e9, panel="link"),
+        ),
+    )  # fmt: skip
 
-    algorithm = traitlets.Any("ring").tag(sync=True)
-    ranks = traitlets.Any(4).tag(sync=True)
-    nbytes = traitlets.Any(10**6).tag(sync=True)
-    alpha = traitlets.Any(10e-6).tag(sync=True)
-    beta = traitlets.Any(1e-9).tag(sync=True)
-    gamma = traitlets.Any(1e-10).tag(sync=True)
-    topology = traitlets.Any("switch").tag(sync=True)
     player = traitlets.Unicode("{}").tag(sync=True)
     maps = traitlets.Unicode("{}").tag(sync=True)
 
-    def __init__(
-        self,
-        algorithm: str = "ring",
-        ranks: int = 4,
-        nbytes: int = 10**6,
-        alpha: float = 10e-6,
-        beta: float = 1e-9,
-        gamma: float = 1e-10,
-        topology: str = "switch",
-        *,
-        theme: str = "auto",
-    ):
-        values = (algorithm, ranks, nbytes, alpha, beta, gamma, topology)
-        now: dict[str, Any] = dict(zip(CONTROLS, values, strict=True))
-        check(**now)
+    def __init__(self, *given: Any, theme: str = "auto", **values: Any):
+        super().__init__(*given, theme=theme, **values)
+        self.player = self._played(self._trace)
+        self._look_ahead()
+
+    def begin(self) -> None:
         self._model: dict[str, Any] = {}
         self._link: dict[str, Any] = {}  # of what is told ahead
         self._ahead: Future[dict[str, Any]] = Future()
         self._maps: dict[str, list[list[int]]] = {}  # of each network on that link
-        self._looking = self._look(now["topology"])
-        super().__init__(played(**now), now, theme)
-        self.player = self._played(self._trace)
-        self._look_ahead()
+        self._looking = self._look(self._now["topology"])
+        self._trace = played(**self._now)
 
     @property
     def measured(self) -> float | None:
@@ -131,7 +126,7 @@ class CollectiveExplorer(Explorer):
     def moved(self, values: dict[str, Any]) -> None:
         self._now, self._settled = values, False
 
-    def kept(self) -> dict[str, Any]:
+    def saved_state(self) -> dict[str, Any]:
         """All that a page without a kernel can show: the messages of every algorithm too, and the
         maps of all networks."""
         self.settle()
@@ -140,16 +135,15 @@ class CollectiveExplorer(Explorer):
         traces = {name: played(**{**self._now, "algorithm": name}) for name in ALGORITHMS}
         players = {name: self._played(trace, name) for name, trace in traces.items()}
         player = players[self._now["algorithm"]]
-        return {**super().kept(), "player": player, "players": players, "maps": self.maps}
+        return {**super().saved_state(), "player": player, "players": players, "maps": self.maps}
 
     def picture(self) -> Figure:
         """The lines of all algorithms, and the chosen size."""
         from dlviz.viz.print import costs
 
-        theme = "dark" if self.theme == "dark" else "light"
         self.settle()
         lines, title = self._model["curves"], self._title()
-        return costs(SIZES, lines, at=self._now["nbytes"], theme=theme, title=title)
+        return costs(SIZES, lines, at=self._now["nbytes"], theme=self.paper, title=title)
 
     def _look_ahead(self) -> None:
         """Find out what the front end may ask for next, unless that is known."""
@@ -189,7 +183,7 @@ class CollectiveExplorer(Explorer):
         size = text.nbytes(self._now["nbytes"])
         return f"All-reduce of {size} on {self._now['ranks']} ranks"
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """All that the front end draws, but for the messages."""
         now = self._now
         link = {name: now[name] for name in ("ranks", *FIELDS, "topology")}
@@ -212,7 +206,6 @@ class CollectiveExplorer(Explorer):
             "near": NEAR,
             "now": {name: rates(now["ranks"], now["nbytes"], took) for name, took in here.items()},
             "run": self._run,
-            "ran": self._ran,
         }  # fmt: skip
 
 

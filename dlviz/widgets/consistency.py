@@ -10,20 +10,18 @@ What is predicted is played by dlviz/sim/strategies.py. The arithmetic is in met
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import traitlets
-
 from dlviz.sim.strategies import SERVED
 from dlviz.trace import Trace
+from dlviz.widgets.control import Choice, Slider
 from dlviz.widgets.methods import (
     KNOBS,
     METHODS,
-    OPTIONS,
     SHOWN,
-    SLOWEST,
+    SLOW,
     WAYS,
     WORKERS,
     check,
@@ -34,15 +32,11 @@ from dlviz.widgets.methods import (
 )
 from dlviz.widgets.recording import Recording
 from dlviz.widgets.running import Found, Tell
-from dlviz.widgets.view import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDER = 0.03  # of a figure's width: the names of workers, than those of ranks
-
-CONTROLS = ("method", "workers", "slow", "way", *OPTIONS)
-
 
 class ConsistencyExplorer(Recording):
     """Choose how workers share a model, how many there are and how slow one is; see who waits for
@@ -59,27 +53,22 @@ class ConsistencyExplorer(Recording):
     """
 
     module = "consistency/index"
-    controls = CONTROLS
+    controls = (
+        (
+            Choice("method", "method", "async_server", options=METHODS),
+            *(knob for knobs in KNOBS.values() for knob in knobs),
+        ),
+        Slider("workers", "workers", 4, values=range(WORKERS[0], WORKERS[1] + 1),
+               says="{} workers"),
+        (
+            Choice("way", "slow", "one", options=WAYS),
+            Slider("slow", "takes", 3.0, values=SLOW, says="{} times as long", short="{}×"),
+        ),
+    )  # fmt: skip
 
-    method = traitlets.Any("async_server").tag(sync=True)
-    workers = traitlets.Any(4).tag(sync=True)
-    slow = traitlets.Any(3.0).tag(sync=True)
-    way = traitlets.Any("one").tag(sync=True)
-    backups = traitlets.Any(0).tag(sync=True)
-    bound = traitlets.Any(1).tag(sync=True)
-    form = traitlets.Any("asynchronous").tag(sync=True)
-    alpha = traitlets.Any(0.1).tag(sync=True)
-    every = traitlets.Any(4).tag(sync=True)
-    topology = traitlets.Any("ring").tag(sync=True)
-
-    def __init__(self, method: str = "async_server", *, theme: str = "auto", **values: Any):
-        given = {"method": method, **values}
-        now = {name: given.pop(name, self.traits()[name].default()) for name in CONTROLS}
-        if given:
-            raise TypeError(f"ConsistencyExplorer has no {next(iter(given))!r}.")
-        check(now)
-        self._trace = played(now)
-        super().__init__(self._trace, now, theme)
+    def begin(self) -> None:
+        super().begin()
+        self._trace = played(self._now)
 
     @property
     def trace(self) -> Trace:
@@ -99,20 +88,25 @@ class ConsistencyExplorer(Recording):
         values = dict(self._now)
         return self.recording(values, partial(run, values))
 
-    def kept(self) -> dict[str, Any]:
-        """All that a page without a kernel can show: the runs too, each with its prediction."""
-        recordings = [
-            {**one, "predicted": side(played(one["controls"]), one["controls"], "device")}
-            for one in self._runs
-        ]
-        return {**super().kept(), "recordings": compact(recordings)}
+    def label(self, values: dict[str, Any]) -> str:
+        own = [f"{knob.label} {values[knob.name]}" for knob in KNOBS[values["method"]]]
+        slow, workers = values["slow"], values["workers"]
+        slowed = [f"{slow:g}× as long: {WAYS[values['way']]}"] if slow > 1 else []
+        many = f"{workers} worker{'s' * (workers > 1)}"
+        return ", ".join([METHODS[values["method"]], *own, many, *slowed])
+
+    def pages(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """The runs, each with its prediction."""
+        for one in self._runs:
+            values = one["controls"]
+            predicted = side(played(values), values, "device")
+            yield values, {"predicted": predicted, "run": one["run"]}
 
     def picture(self) -> Figure:
         """The timeline."""
         from dlviz.viz.print import timeline
 
-        theme = "dark" if self.theme == "dark" else "light"
-        figure = timeline(self._trace, theme=theme, title=self._title())
+        figure = timeline(self._trace, theme=self.paper, title=self._title())
         axes, server = figure.axes[0], "rank 0" if self._now["method"] in SERVED else ""
         names = [name.get_text() for name in axes.get_yticklabels()]
         axes.set_yticklabels(
@@ -126,23 +120,15 @@ class ConsistencyExplorer(Recording):
         workers = self._now["workers"]
         return f"{METHODS[self._now['method']]}, {workers} worker{'s' * (workers > 1)}"
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         now = self._now
         return {
+            **super().payload(),
             "title": "Who waits for whom?",
             "details": DETAILS,
-            "methods": list(METHODS.items()),
-            "ways": list(WAYS.items()),
-            "knobs": {
-                method: [[option, says, list(known)] for option, (says, known) in knobs.items()]
-                for method, knobs in KNOBS.items()
-            },
-            "limits": {"workers": WORKERS, "slow": SLOWEST},
             "shown": SHOWN,
             "predicted": side(self._trace, now, "device"),
             "run": self._run or self.run_of(now).get("run"),
-            "ran": self._ran,
-            "recorded": self.recorded,
         }
 
 

@@ -3,47 +3,89 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from inspect import Parameter, Signature
 from typing import Any, ClassVar
 
+import traitlets
+
 from dlviz.trace import Trace
+from dlviz.widgets.control import Input, Setting
 from dlviz.widgets.requests import Answer, sentence
 from dlviz.widgets.running import Runner
 from dlviz.widgets.view import compact, dressed
 
+Controls = tuple[Setting | tuple[Setting, ...], ...]
+
 
 class Explorer(Runner):
-    """A widget whose `controls` are traits of its own; `_now` are their values that are shown.
+    """A widget whose `controls` are traits and keywords of its own; `_now` are the values shown.
 
-    A subclass says which values cannot be (`check`), what others come to (`moved`, which keeps them
-    in `_now`), what a run depends on of them (`choice`) and what its front end draws (`told`, with
-    a "title"), and has a still picture (`picture`); what `told` needs is there before it calls
-    `__init__`. Where something takes longer `moved` leaves it to `settle` and sets `_settled` to
-    False. A value that cannot be is told in the widget and changes nothing else, but that a run
-    that is under way ends, as it does at every other change of what it depends on.
+    A subclass says which values do not go together (`check`), what others come to (`moved`, which
+    puts them into `_now`), what a run depends on of them (`choice`) and what its front end draws
+    (`payload`, with a "title"), and has a still picture (`picture`); `begin` makes what `payload`
+    needs. Where something takes longer `moved` leaves it to `settle` and sets `_settled` to False.
+    An invalid value shows an error in the widget and changes nothing, but that a run that is under
+    way ends, as it does at every other change of what it depends on.
     """
 
-    controls: ClassVar[tuple[str, ...]] = ()
+    controls: ClassVar[Controls] = ()
+    names: ClassVar[tuple[str, ...]] = ()
 
     _settled = True
 
-    def __init__(self, trace: Trace, values: dict[str, Any], theme: str):
-        self._trace = trace  # all that the widget shows bears its name
-        self._now = values
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "controls" not in cls.__dict__:
+            return
+        cls.names = tuple(control.name for control in flat(cls.controls))
+        for control in flat(cls.controls):
+            trait = traitlets.Any(control.first).tag(sync=True)
+            setattr(cls, control.name, trait)
+            trait.class_init(cls, control.name)
+        kind, alone = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+        given = [Parameter(one.name, kind, default=one.first) for one in flat(cls.controls)]
+        cls.__signature__ = Signature([*given, Parameter("theme", alone, default="auto")])
+
+    def __init__(self, *given: Any, theme: str = "auto", **values: Any):
+        name = type(self).__name__
+        if len(given) > len(self.names):
+            raise TypeError(f"{name} has {len(self.names)} controls, and {len(given)} were given.")
+        now = {control.name: control.first for control in flat(self.controls)}
+        for control, value in [*zip(self.names, given, strict=False), *values.items()]:
+            if control not in now:
+                raise TypeError(f"{name} has no {control!r}.")
+            now[control] = value
         self._error = ""
-        super().__init__(trace, self._state(), theme)
+        self._trace = Trace()  # all that the widget shows bears its name
+        self._now = self.taken(now)
+        self._check(self._now)
+        self.begin()
+        super().__init__(self._trace, self._state(), theme)
         with self.hold_trait_notifications():
-            for name, value in values.items():
-                setattr(self, name, value)
-        self.observe(self._changed, [*self.controls])
+            for control, value in self._now.items():
+                setattr(self, control, value)
+        self.observe(self._changed, [*self.names])
 
-    @abstractmethod
+    def taken(self, values: dict[str, Any]) -> dict[str, Any]:
+        """First values as the controls have them."""
+        return values
+
     def check(self, values: dict[str, Any]) -> None:
-        """Raises ValueError for values that cannot be."""
+        """Raises ValueError for values that cannot be, though each is one of its control's."""
+
+    def begin(self) -> None:
+        """Make what `payload` needs, of the first values."""
 
     @abstractmethod
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """All that the front end draws of `_now`."""
+
+    def described(self) -> list[list[dict[str, Any]]]:
+        """The inputs in their groups, as the front end reads them."""
+        groups = [one if isinstance(one, tuple) else (one,) for one in self.controls]
+        inputs = [[one.described() for one in own if isinstance(one, Input)] for own in groups]
+        return [own for own in inputs if own]
 
     def moved(self, values: dict[str, Any]) -> None:
         """Go on with other values, which can be."""
@@ -56,19 +98,32 @@ class Explorer(Runner):
     def settle(self) -> None:
         """Show what takes longer, unless it is shown. A front end asks once the reader pauses."""
 
+    def pages(self) -> Iterable[tuple[dict[str, Any], dict[str, Any]]]:
+        """What a page without a kernel shows of other controls: some of them, and what then is new
+        of the payload."""
+        return ()
+
+    @property
+    def paper(self) -> str:
+        """The theme of the still picture."""
+        return "dark" if self.theme == "dark" else "light"
+
     def show(self) -> None:
         self.state = compact(dressed(self._trace, self._state()))
 
     def ahead(self, name: str, pictures: dict[Any, Any]) -> Answer:
-        """What tells `pictures`, by the values of the control `name`, before they are chosen."""
+        """What `pictures` show, by the values of the control `name`, before they are chosen."""
         of = {**self._now, name: None}
         return {"ahead": {"of": of, "ran": self._ran, "name": name, "pictures": pictures}}
 
     def requests(self) -> dict[str, Callable[..., Answer]]:
         return {**super().requests(), "change": self._change, "settle": self.settle}
 
-    def kept(self) -> dict[str, Any]:
-        return {**super().kept(), **{name: self._now[name] for name in self.controls}}
+    def saved_state(self) -> dict[str, Any]:
+        self.settle()
+        pages = [{"controls": some, "state": new} for some, new in self.pages()]
+        values = {name: self._now[name] for name in self.names}
+        return {**super().saved_state(), **values, "pages": compact(pages)}
 
     def _change(self, values: dict[str, Any]) -> Answer:
         """Set controls as a front end asks, and say what is wrong with them."""
@@ -77,12 +132,17 @@ class Explorer(Runner):
                 self.set_trait(name, value)
         return {"error": self._error} if self._error else None
 
+    def _check(self, values: dict[str, Any]) -> None:
+        for control in flat(self.controls):
+            control.check(values[control.name])
+        self.check(values)
+
     def _changed(self, change: Any) -> None:
-        values = {name: getattr(self, name) for name in self.controls}
+        values = {name: getattr(self, name) for name in self.names}
         if values == self._now and not self._error:
             return
         try:
-            self.check(values)
+            self._check(values)
             self._error = ""
             if values != self._now:
                 before = self.choice(self._now)
@@ -96,4 +156,10 @@ class Explorer(Runner):
 
     def _state(self) -> dict[str, Any]:
         shown = {"controls": self._now, "error": self._error, "settled": self._settled}
-        return {**self.told(), **shown}
+        return {"form": self.described(), "ran": self._ran, **self.payload(), **shown}
+
+
+def flat(controls: Controls) -> Iterator[Setting]:
+    """The controls of all groups."""
+    for one in controls:
+        yield from one if isinstance(one, tuple) else (one,)

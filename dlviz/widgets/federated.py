@@ -11,7 +11,7 @@ before the reader has any in federated_recorded.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import traitlets
 
 from dlviz.trace import Trace
 from dlviz.viz import palette
+from dlviz.widgets.control import Choice, Slider
 from dlviz.widgets.federated_recorded import recorded
 from dlviz.widgets.federated_run import FATES, LR, PARTS, run
 from dlviz.widgets.federation import (
@@ -39,10 +40,20 @@ from dlviz.widgets.federation import (
 )
 from dlviz.widgets.recording import Recording
 from dlviz.widgets.running import Found, Tell
-from dlviz.widgets.view import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def knob(name: str, label: str, panel: str, says: str, **words: Any) -> Slider:
+    """The slider of a control."""
+    return Slider(
+        name, label, FIRST[name], values=KNOBS[name], panel=panel, says=says, **words
+    )
+
+
+def choice(name: str, label: str, options: dict[Any, str], panel: str = "") -> Choice:
+    return Choice(name, label, FIRST[name], options=options, panel=panel)
 
 
 class FederatedExplorer(Recording):
@@ -63,34 +74,38 @@ class FederatedExplorer(Recording):
     """
 
     module = "federated/index"
-    controls = tuple(KNOBS)
+    controls = (
+        choice("clients", "clients", {many: str(many) for many in KNOBS["clients"]}),
+        choice("rounds", "rounds", {many: str(many) for many in KNOBS["rounds"]}),
+        knob("fraction", "C, asked", "rounds", "{} of the clients", unit="percent"),
+        knob("epochs", "E, epochs", "rounds", "{} local epochs"),
+        knob("batch", "B, batch", "rounds", "batches of {}",
+             words={None: ("the whole data as one batch", "∞")}),
+        choice("bits", "updates of", {32: "32 bits", 16: "16 bits"}, "rounds"),
+        knob("alpha", "α, alike", "data", "Dirichlet with α = {}"),
+        knob("deadline", "deadline", "data", "{} seconds", short="{} s",
+             words={None: ("none", "none")}),
+        knob("slow", "slow clients", "data", "{} of the clients", unit="percent"),
+        knob("sigma", "σ, noise", "trust", "noise of {} S on the sum",
+             words={0.0: ("no noise", "0")}),
+        knob("clip", "S, clip", "trust", "clipped to a norm of {}",
+             words={None: ("not clipped", "none")}),
+        knob("attackers", "attackers", "trust", "{} of the clients", unit="percent"),
+        choice("attack", "they", ATTACKS, "trust"),
+        choice("method", "combined by", METHODS, "trust"),
+        choice("secure", "secure aggregation", {False: "off", True: "on"}, "trust"),
+    )  # fmt: skip
     clock = "clients' times modelled"
 
-    clients = traitlets.Any(FIRST["clients"]).tag(sync=True)
-    rounds = traitlets.Any(FIRST["rounds"]).tag(sync=True)
-    fraction = traitlets.Any(FIRST["fraction"]).tag(sync=True)
-    epochs = traitlets.Any(FIRST["epochs"]).tag(sync=True)
-    batch = traitlets.Any(FIRST["batch"]).tag(sync=True)
-    bits = traitlets.Any(FIRST["bits"]).tag(sync=True)
-    alpha = traitlets.Any(FIRST["alpha"]).tag(sync=True)
-    deadline = traitlets.Any(FIRST["deadline"]).tag(sync=True)
-    slow = traitlets.Any(FIRST["slow"]).tag(sync=True)
-    sigma = traitlets.Any(FIRST["sigma"]).tag(sync=True)
-    clip = traitlets.Any(FIRST["clip"]).tag(sync=True)
-    attackers = traitlets.Any(FIRST["attackers"]).tag(sync=True)
-    attack = traitlets.Any(FIRST["attack"]).tag(sync=True)
-    method = traitlets.Any(FIRST["method"]).tag(sync=True)
-    secure = traitlets.Any(FIRST["secure"]).tag(sync=True)
     examples = traitlets.Bool(True).tag(sync=True)
 
-    def __init__(self, *, theme: str = "auto", **values: Any):
-        now = {name: values.pop(name, FIRST[name]) for name in KNOBS}
-        if values:
-            raise TypeError(f"FederatedExplorer has no {next(iter(values))!r}.")
-        check(now)
-        self._ended = 0  # runs so far
-        super().__init__(Trace(), now, theme)
+    def __init__(self, *given: Any, theme: str = "auto", **values: Any):
+        super().__init__(*given, theme=theme, **values)
         self.observe(lambda change: self.show(), "examples")
+
+    def begin(self) -> None:
+        super().begin()
+        self._ended = 0  # runs so far
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -119,10 +134,10 @@ class FederatedExplorer(Recording):
             self.examples = False  # the reader has one to look at
         return {"controls": values, **styled(self._ended - 1), "recorded": False, **found}
 
-    def kept(self) -> dict[str, Any]:
-        """What a page without a kernel shows of each run: what was predicted of it too."""
-        own = [predicted(one["controls"]) for one in self.shown]
-        return {**super().kept(), "recordings": compact(own)}
+    def pages(self) -> Iterator[tuple[Values, dict[str, Any]]]:
+        """The runs, and what was predicted of each."""
+        for place, one in enumerate(self.shown):
+            yield one["controls"], {"predicted": predicted(one["controls"]), "current": place}
 
     def picture(self) -> Figure:
         """Accuracy of the runs."""
@@ -133,7 +148,7 @@ class FederatedExplorer(Recording):
             title="Test digits read" + ", in recorded runs" * self.examples,
             xlabel="round (0 is the first)",
             ylabel="test digits read (%)",
-            theme="dark" if self.theme == "dark" else "light",
+            theme=self.paper,
         )
 
     def named(self) -> list[dict[str, Any]]:
@@ -142,7 +157,7 @@ class FederatedExplorer(Recording):
         told = names([one["controls"] for one in shown])
         return [{**one, "name": name} for one, name in zip(shown, told, strict=True)]
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         now = chosen(self._now)
         runs = self.named()
         own = [chosen(one["controls"]) for one in runs]
@@ -150,9 +165,6 @@ class FederatedExplorer(Recording):
         return {
             "title": "What does a round cost?",
             "details": [*DETAILS, f"Recorded runs were made by {recorded()['made']}."],
-            "knobs": {name: [*known] for name, known in KNOBS.items()},
-            "attacks": list(ATTACKS.items()),
-            "methods": list(METHODS.items()),
             "fates": [[fate, *LOOKS[fate]] for fate in FATES],
             "hues": HUES,
             "parts": PARTS,
@@ -161,7 +173,6 @@ class FederatedExplorer(Recording):
             "runs": runs,
             "current": own.index(now) if now in own else -1,
             "run": failed,
-            "ran": self._ran,
         }
 
 

@@ -46,10 +46,9 @@ FATES = ("answered", "late", "busy", "rejected", "lost")
 
 def run(values: Values, tell: Tell) -> Found:
     """Train on two ranks: what the front end shows, and the Trace."""
-    from dlviz.cluster.parent.launch import watched
-    from dlviz.cluster.parent.output import ProgressCallback
+    from dlviz.cluster import launch
 
-    done = watched(ProgressCallback(tell), play, 2, args=(values,), timeout=600.0)
+    done = launch(play, 2, args=(values,), timeout=600.0, progress=tell)
     rounds, seen = done.results[0]
     return found(values, rounds, seen, done.trace), done.trace
 

@@ -19,6 +19,7 @@ import numpy as np
 from dlviz.sim import federated as form
 from dlviz.sim.federated import ClientBytes
 from dlviz.viz import text
+from dlviz.widgets.control import one_of
 
 if TYPE_CHECKING:
     from dlviz.federated.arrivals import Arrivals
@@ -78,12 +79,7 @@ def check(values: Values) -> None:
     """ValueError, one sentence, where a control has a value that it cannot have, or the controls
     do not go together."""
     for name, known in KNOBS.items():
-        value = values[name]
-        if not any(value == one and isinstance(value, bool) == isinstance(one, bool)
-                   for one in known):  # fmt: skip
-            raise ValueError(
-                f"{name}={value!r} is unknown: use one of {', '.join(map(str, known))}."
-            )
+        one_of(name, values[name], known)
     if values["sigma"]:
         check_noise(values)
     if values["secure"]:

@@ -39,11 +39,10 @@ ENDS = {  # how X and Y are cut where a step begins and ends
 def run(values: dict[str, Any], tell: Tell) -> Found:
     """Train on real ranks, paced: what the front end shows, its seconds by the wall clock, and the
     Trace."""
-    from dlviz.cluster.parent.launch import watched
-    from dlviz.cluster.parent.output import ProgressCallback
+    from dlviz.cluster import launch
 
     machine = machine_of(values["ranks"])
-    done = watched(ProgressCallback(tell), train, machine.ranks, machine, args=(values,))
+    done = launch(train, machine.ranks, machine, args=(values,), progress=tell)
     return found(values, done.trace, done.results[0]), done.trace
 
 

@@ -77,13 +77,12 @@ class ScheduleLevels(ScheduleExplorer):
             return super().picture()
         from dlviz.viz import paper
 
-        theme = "dark" if self.theme == "dark" else "light"
         level = LEVELS[self._level - 1]
-        return paper.sheet(self._headed(), [level.question], [], 0.0, 7.0, theme)[0]
+        return paper.sheet(self._headed(), [level.question], [], 0.0, 7.0, self.paper)[0]
 
-    def kept(self) -> dict[str, Any]:
+    def saved_state(self) -> dict[str, Any]:
         own = {"level": self._level, "drawings": self._kept, "blanks": self.blanks}
-        return {**super().kept(), **own}
+        return {**super().saved_state(), **own}
 
     def _blank(self, number: int) -> dict[str, Any]:
         """The empty grid of a level, what the front end has to know of it, and the schedule that
@@ -155,10 +154,10 @@ class ScheduleLevels(ScheduleExplorer):
     def _headed(self) -> str:
         return f"Level {self._level}: {LEVELS[self._level - 1].title}"
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         levels = [
             {"number": number, "title": LEVELS[number - 1].title, "solved": self._solved(number)}
             for number in self._offered
         ]
         told = {"title": "Find the schedule yourself", "level": self._level, "levels": levels}
-        return {**super().told(), **told}
+        return {**super().payload(), **told}

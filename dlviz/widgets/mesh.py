@@ -11,14 +11,12 @@ others once the reader pauses. What is priced and run is in mesh_run.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import traitlets
-
-from dlviz.trace import Trace
 from dlviz.viz import palette, text
+from dlviz.widgets.control import Choice, Setting, Slider
 from dlviz.widgets.mesh_run import (
     AXES,
     BATCH,
@@ -40,7 +38,7 @@ from dlviz.widgets.mesh_run import (
 )
 from dlviz.widgets.recording import Recording
 from dlviz.widgets.running import Found, Tell
-from dlviz.widgets.view import compact, styled
+from dlviz.widgets.view import styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,30 +60,15 @@ class MeshExplorer(Recording):
     """
 
     module = "mesh/index"
-    controls = ("order", *SHAPE, "slower")
-
-    order = traitlets.Any("dp,pp,tp").tag(sync=True)
-    dp = traitlets.Any(2).tag(sync=True)
-    pp = traitlets.Any(2).tag(sync=True)
-    tp = traitlets.Any(2).tag(sync=True)
-    nodes = traitlets.Any(2).tag(sync=True)
-    slower = traitlets.Any(10).tag(sync=True)
-
-    def __init__(
-        self,
-        dp: int = 2,
-        pp: int = 2,
-        tp: int = 2,
-        nodes: int = 2,
-        slower: int = 10,
-        order: str = "dp,pp,tp",
-        *,
-        theme: str = "auto",
-    ):
-        values = (order, dp, pp, tp, nodes, slower)
-        now: dict[str, Any] = dict(zip(self.controls, values, strict=True))
-        check(now)
-        super().__init__(Trace(), now, theme)
+    controls = (
+        (*(Choice(axis, axis, 2, options=LENGTHS) for axis in ("dp", "pp", "tp")),),
+        (
+            Choice("nodes", "nodes", 2, options=NODES),
+            Slider("slower", "between them", 10, values=SLOWER,
+                   says="{} times as slow as inside", short="{}× slower"),
+        ),
+        Setting("order", "order", "dp,pp,tp"),
+    )  # fmt: skip
 
     def check(self, values: dict[str, Any]) -> None:
         check(values)
@@ -104,12 +87,15 @@ class MeshExplorer(Recording):
         values = dict(self._now)
         return self.recording(values, partial(run, values))
 
-    def kept(self) -> dict[str, Any]:
-        """All that a page without a kernel can show: the placements of the runs too."""
-        self.settle()
-        every = {key(one): one for one in [self._now, *self.recorded]}
-        shapes = {name: placements(**placed_by(values)) for name, values in every.items()}
-        return {**super().kept(), "shapes": compact(shapes)}
+    def label(self, values: dict[str, Any]) -> str:
+        axes = ", ".join(f"{axis} {values[axis]}" for axis in values["order"].split(","))
+        nodes, slower = values["nodes"], values["slower"]
+        return f"{axes}; {nodes} node{'s' * (nodes > 1)}, {slower:g}×"
+
+    def pages(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """The placements of what is chosen, and of the runs."""
+        for shape in {tuple(placed_by(one).items()) for one in [self._now, *self.recorded]}:
+            yield dict(shape), {"placements": placements(**dict(shape)), "run": None}
 
     def picture(self) -> Figure:
         """What a step takes with each axis between nodes, over the speed of the slow link."""
@@ -120,31 +106,27 @@ class MeshExplorer(Recording):
             f"{outer} between": [predicted(order, **shape, slower=slow).total for slow in SLOWER]
             for outer, order in {"dp": "dp,pp,tp", "pp": "pp,dp,tp", "tp": "tp,pp,dp"}.items()
         }
-        theme = "dark" if self.theme == "dark" else "light"
         title = f"A step of {ranks_of(self._now)} ranks on {shape['nodes']} nodes"
         labels = ("times as slow between nodes", "seconds")
-        return curve(lines, x=SLOWER, title=title, xlabel=labels[0], ylabel=labels[1], theme=theme)
+        return curve(
+            lines, x=SLOWER, title=title, xlabel=labels[0], ylabel=labels[1], theme=self.paper
+        )
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         now = self._now
         speeds = SLOWER if self._settled else (now["slower"],)
         return {
+            **super().payload(),
             "title": "Which axis belongs on the fast links?",
             "details": DETAILS,
             "axes": [[axis, TITLES[axis]] for axis in AXES],
-            "limits": {"lengths": LENGTHS, "nodes": NODES, "slower": SLOWER},
+            "slower": SLOWER,
             "owners": [styled(palette.rank_style(rank)) for rank in range(RANKS)],
             "hues": {axis: hue for axis, (_, hue) in palette.AXES.items()},
             "placements": placements(**placed_by(now), slower=speeds),
             "run": self._run if self._run and "total" not in self._run else None,
             "runs": self._runs,
-            "ran": self._ran,
         }
-
-
-def key(values: dict[str, Any]) -> str:
-    """The name of what a saved page shows of these lengths."""
-    return " ".join(str(values[name]) for name in SHAPE)
 
 
 def placed_by(values: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from dlviz.analysis.steps import seconds_between_ends
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim.mesh import MeshStep, mesh_step
 from dlviz.trace import Trace
+from dlviz.widgets.control import one_of
 from dlviz.widgets.running import Found, Tell, late_words
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ INSIDE = Link(latency=2e-3, bandwidth=5e7)
 
 def check(values: dict[str, Any]) -> None:
     """Raises ValueError for values that cannot be."""
-    for name, known in (*((axis, LENGTHS) for axis in AXES), ("nodes", NODES), ("slower", SLOWER)):
-        if isinstance(values[name], bool) or values[name] not in known:
-            raise ValueError(f"{name}={values[name]!r} is none here: use {_one_of(known)}.")
+    one_of("slower", values["slower"], SLOWER)
     if values["order"] not in ORDERS:
         raise ValueError(
             f"order={values['order']!r} is no placement: name dp, pp and tp once each, with commas "
@@ -58,10 +57,6 @@ def check(values: dict[str, Any]) -> None:
             f"nodes={values['nodes']} cannot share {ranks} rank{'s' * (ranks > 1)} evenly: use "
             "fewer nodes, or a longer axis."
         )
-
-
-def _one_of(known: tuple[int, ...]) -> str:
-    return f"{', '.join(map(str, known[:-1]))} or {known[-1]}"
 
 
 ORDERS = tuple(map(",".join, permutations(AXES)))
@@ -112,19 +107,18 @@ def placements(
 def run(values: dict[str, Any], tell: Tell) -> Found:
     """Train on real ranks, paced: what the front end shows, its step by the device clock, and the
     Trace."""
-    from dlviz.cluster.parent.launch import watched
-    from dlviz.cluster.parent.output import ProgressCallback
+    from dlviz.cluster import launch
     from dlviz.parallel import hybrid
 
     machine = machine_of(ranks_of(values), values["nodes"], values["slower"])
     lengths = {axis: values[axis] for axis in AXES}
-    done = watched(
-        ProgressCallback(tell),
+    done = launch(
         hybrid.train,
         machine.ranks,
         machine,
         args=(model(), batches()),
         kwargs={**lengths, "order": values["order"].split(","), "microbatches": MICROBATCHES},
+        progress=tell,
     )
     return found(done.trace, done.results[0]["losses"]), done.trace
 

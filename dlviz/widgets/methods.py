@@ -7,6 +7,7 @@ gets batches of as many rows more as there are workers.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,13 @@ from dlviz.machine.machine import CLASSROOM
 from dlviz.sim.data_parallel import Layer
 from dlviz.sim.strategies import SERVED, strategy
 from dlviz.trace import Trace
+from dlviz.widgets.control import Choice, Slider, one_of, whole
 from dlviz.widgets.running import Found, Tell, late_words
 from dlviz.widgets.view import column
 
 WORKERS = (1, 8)
 SLOWEST = 5.0  # times as long
+SLOW = [half / 2 for half in range(2, 11)]  # of the slider
 PROBABILITY = 0.1  # of an operation that is slow by chance
 WAYS = {"one": "one worker, always", "chance": "1 operation in 10"}
 METHODS = {
@@ -35,19 +38,23 @@ METHODS = {
     "local_sgd": "local SGD",
     "gossip": "gossip",
 }
-# Of each method what it alone has: option -> what the front end calls it, and its values.
-KNOBS: dict[str, dict[str, tuple[str, Any]]] = {
-    "sync_server": {"backups": ("backup workers", range(8))},
-    "async_server": {},
-    "stale_synchronous": {"bound": ("bound s", range(9))},
-    "easgd": {
-        "form": ("form", ("round_robin", "synchronous", "asynchronous")),
-        "alpha": ("α = ηρ", (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)),
-    },
-    "local_sgd": {"every": ("steps between averages H", range(1, 9))},
-    "gossip": {"topology": ("topology", ("ring", "matching"))},
+# Of each method the controls that it alone has.
+KNOBS: dict[str, list[Choice | Slider]] = {
+    "sync_server": [Slider("backups", "backup workers", 0, values=range(8))],
+    "async_server": [],
+    "stale_synchronous": [Slider("bound", "bound s", 1, values=range(9))],
+    "easgd": [
+        Choice("form", "form", "asynchronous",
+               options=("round_robin", "synchronous", "asynchronous")),
+        Slider("alpha", "α = ηρ", 0.1, values=(0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)),
+    ],
+    "local_sgd": [Slider("every", "steps between averages H", 4, values=range(1, 9))],
+    "gossip": [Choice("topology", "topology", "ring", options=("ring", "matching"))],
+}  # fmt: skip
+KNOBS = {
+    method: [replace(knob, where=("method", method)) for knob in knobs]
+    for method, knobs in KNOBS.items()
 }
-OPTIONS = tuple(option for knobs in KNOBS.values() for option in knobs)
 
 GRADIENT = 0.06  # s
 STEPS = 16  # gradients of a worker
@@ -62,23 +69,16 @@ DIGITS = 6  # of a second: the front end's times
 def check(values: dict[str, Any]) -> None:
     """ValueError, one sentence, where a control has a value that it cannot have."""
     method, workers = values["method"], values["workers"]
-    one_of("method", method, METHODS)
-    one_of("way", values["way"], WAYS)
-    fewest, most = WORKERS
-    if not _whole(workers) or not fewest <= workers <= most:
-        raise ValueError(f"workers={workers!r} has to be a whole number, {fewest} to {most}.")
+    whole("workers", workers, *WORKERS)
     slow = values["slow"]
     number = isinstance(slow, int | float) and not isinstance(slow, bool)
     if not number or not 1 <= slow <= SLOWEST:
         raise ValueError(f"slow={slow!r} has to be 1 to {SLOWEST:g}: how many times as long.")
-    for option, (_, known) in ((o, k) for knobs in KNOBS.values() for o, k in knobs.items()):
-        value = values[option]
-        if isinstance(known, tuple):
-            one_of(option, value, known)
-        elif not (_whole(value) and value in known):
-            raise ValueError(
-                f"{option}={value!r} has to be a whole number, {known[0]} to {known[-1]}."
-            )
+    for knob in (knob for knobs in KNOBS.values() for knob in knobs if isinstance(knob, Slider)):
+        if isinstance(knob.values, range):
+            whole(knob.name, values[knob.name], knob.values[0], knob.values[-1])
+        else:
+            one_of(knob.name, values[knob.name], knob.values)
     if method == "sync_server" and values["backups"] >= workers:
         raise ValueError(
             f"backups={values['backups']} of {workers} workers leave nobody to wait for: use "
@@ -88,18 +88,9 @@ def check(values: dict[str, Any]) -> None:
         raise ValueError(f"topology='matching' pairs the workers, and {workers} leave one over.")
 
 
-def one_of(name: str, value: Any, known: Any) -> None:
-    if value not in known:
-        raise ValueError(f"{name}={value!r} is unknown: use one of {', '.join(map(str, known))}.")
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def options_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """The method's own options."""
-    return {option: values[option] for option in KNOBS[values["method"]]}
+    return {knob.name: values[knob.name] for knob in KNOBS[values["method"]]}
 
 
 def shares(values: Mapping[str, Any]) -> bool:
@@ -206,11 +197,10 @@ def figures(trace: Trace, first: int, clock: str) -> dict[str, Any]:
 def run(values: dict[str, Any], tell: Tell) -> Found:
     """Train on real ranks, paced: what the front end shows, its figures by the wall clock, and the
     Trace."""
-    from dlviz.cluster.parent.launch import watched
-    from dlviz.cluster.parent.output import ProgressCallback
+    from dlviz.cluster import launch
 
     machine = machine_of(values)
-    done = watched(ProgressCallback(tell), train, machine.ranks, machine, args=(values,))
+    done = launch(train, machine.ranks, machine, args=(values,), progress=tell)
     losses = done.results[0]
     told = [f"Loss {losses[0]:.3g}, at the end {losses[-1]:.3g}."]
     if values["method"] == "easgd":

@@ -39,8 +39,7 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
     made.check()
     if made.ranks > RUNNABLE:
         raise ValueError(f"{made.ranks} ranks are too many to run here: use {RUNNABLE} or fewer.")
-    from dlviz.cluster.parent.launch import watched
-    from dlviz.cluster.parent.output import ProgressCallback
+    from dlviz.cluster import launch
 
     lengths = trace.spans.end - trace.spans.start
     shortest = float(lengths[lengths > 0].min())
@@ -50,7 +49,7 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
     device = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)
     link = Link(paced.latency, float("inf"))
     on = Machine(device, Topology.switch(made.ranks, link), step=shortest * factor)
-    done = watched(ProgressCallback(tell), train, made.ranks, on, args=(made, paced))
+    done = launch(train, made.ranks, on, args=(made, paced), progress=tell)
     step = done.trace.only(step=STEPS - 1, kind=metrics.COMPUTE)
     before, after = matched(simulate(made, paced), step, None, "wall")
     before, after = (

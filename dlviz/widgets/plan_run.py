@@ -27,11 +27,10 @@ def run(
 ) -> Found:
     """Train on real ranks, paced: what the front end shows, its seconds by the wall clock, and the
     Trace."""
-    from dlviz.cluster.parent.launch import watched
-    from dlviz.cluster.parent.output import ProgressCallback
+    from dlviz.cluster import launch
 
     args = (shape, batch, plan)
-    done = watched(ProgressCallback(tell), train, machine.ranks, machine, args=args)
+    done = launch(train, machine.ranks, machine, args=args, progress=tell)
     return found(done.trace, done.results[0]), done.trace
 
 

@@ -23,8 +23,8 @@ from dlviz.machine.hardware import DEVICES, LINKS
 from dlviz.schedules import TITLES
 from dlviz.sim import TransformerShape, plans, why_none_fits
 from dlviz.sim.planner import plan_work
-from dlviz.trace import Trace
 from dlviz.viz import palette
+from dlviz.widgets.control import Choice, Field, Setting, Slider, one_of, whole
 from dlviz.widgets.plan_run import run
 from dlviz.widgets.recording import Recording
 from dlviz.widgets.running import Found, Tell
@@ -57,6 +57,8 @@ RUNNABLE = 8  # ranks
 PARTS = ("dp", "tp", "pp", "microbatch", "schedule", "recompute")  # the name of a plan
 AXES = ("dp", "tp", "pp")
 COLUMNS = (*PARTS, "seconds", "memory", "stage", "bubble", "limited_by")
+COUNTS = sorted({many for k in range(13) for many in (2**k, 3 * 2**k) if many <= MOST})
+BATCHES = [2**k for k in range(17)]
 TABLES = 8  # that are shown again at once
 AT_ONCE = 3500  # of `plan_work`, 40 ms: what takes longer is shown once the reader pauses
 
@@ -78,40 +80,30 @@ class PlanExplorer(Recording):
 
     module = "plans/index"
     controls = (
-        "model", "device", "inside", "between", "node", "devices", "batch", "memory", "plan"
-    )  # fmt: skip
+        Choice("model", "model", LAB),
+        Slider("devices", "devices", 8, values=COUNTS, says="{} devices", typed="in all"),
+        Slider("batch", "batch", 16, values=BATCHES, says="{} batch", typed="sequences"),
+        Choice("device", "device", OWN, options=[*CHIPS]),
+        Choice("inside", "inside", OWN, options=[*WIRES]),
+        Choice("between", "between", SLOW, options=[*WIRES]),
+        Field("node", "nodes of", 4, unit="devices"),
+        Setting("memory", "memory limit", None),
+        Setting("plan", "plan", None),
+    )
 
-    model = traitlets.Any(LAB).tag(sync=True)
-    device = traitlets.Any(OWN).tag(sync=True)
-    inside = traitlets.Any(OWN).tag(sync=True)
-    between = traitlets.Any(SLOW).tag(sync=True)
-    node = traitlets.Any(4).tag(sync=True)
-    devices = traitlets.Any(8).tag(sync=True)
-    batch = traitlets.Any(16).tag(sync=True)
-    memory = traitlets.Any(None).tag(sync=True)
-    plan = traitlets.Any(None).tag(sync=True)
-
-    def __init__(
-        self,
-        model: str | TransformerShape = LAB,
-        devices: int = 8,
-        batch: int = 16,
-        *,
-        device: str = OWN,
-        inside: str = OWN,
-        between: str = SLOW,
-        node: int = 4,
-        memory: float | None = None,
-        plan: tuple[int, int, int, int, str, str] | None = None,
-        theme: str = "auto",
-    ):
+    def taken(self, values: dict[str, Any]) -> dict[str, Any]:
         self._shapes = dict(SHAPES)
-        chosen = (self._named(model), device, inside, between, node, devices, batch, memory, plan)
-        now: dict[str, Any] = dict(zip(self.controls, chosen, strict=True))
-        self.check(now)
+        return {**values, "model": self._named(values["model"])}
+
+    def begin(self) -> None:
+        super().begin()
         self._tables: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         self._drawn: list[dict[str, Any]] = []  # the table that is shown
-        super().__init__(Trace(), now, theme)
+
+    def described(self) -> list[list[dict[str, Any]]]:
+        first, *others = super().described()
+        models = [[name, name] for name in self._shapes]
+        return [[{**first[0], "options": models}], *others]
 
     @property
     def plans(self) -> list[dict[str, Any]]:
@@ -148,10 +140,6 @@ class PlanExplorer(Recording):
             self._settled = True
             self.show()
 
-    def kept(self) -> dict[str, Any]:
-        self.settle()
-        return super().kept()
-
     def choice(self, values: dict[str, Any]) -> Any:
         on, plan = machine_part(values), values["plan"]
         if on in self._tables and (row := self._chosen(values)):
@@ -173,7 +161,6 @@ class PlanExplorer(Recording):
         """The shortest step within a memory limit, over the limit."""
         from dlviz.viz.print import curve
 
-        theme = "dark" if self.theme == "dark" else "light"
         best: list[tuple[float, float]] = []
         for row in sorted(self._rows(self._now), key=lambda row: (row["memory"], row["seconds"])):
             if not best or row["seconds"] < best[-1][1]:
@@ -188,10 +175,10 @@ class PlanExplorer(Recording):
             title=title,
             xlabel=f"memory limit, {unit} a device",
             ylabel="seconds of a step",
-            theme=theme,
+            theme=self.paper,
         )
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         now = self._now
         chosen, runs = None, []
         if self._settled:
@@ -202,11 +189,6 @@ class PlanExplorer(Recording):
         return {
             "title": "Which plan is best?",
             "details": DETAILS,
-            "models": [*self._shapes],
-            "chips": [*CHIPS],
-            "links": [*WIRES],
-            "counts": COUNTS,
-            "batches": BATCHES,
             "titles": TITLES,
             "hues": HUES,
             "axes": {axis: f"{axis} exposed" for axis in AXES},
@@ -216,8 +198,17 @@ class PlanExplorer(Recording):
             "long": cannot_run(now, chosen) if chosen else "",
             "run": failed,
             "runs": [{"plan": one["controls"]["plan"], "run": one["run"]} for one in runs],
-            "ran": self._ran,
+            "recorded": [
+                {"controls": {"plan": values["plan"]}, "words": self.label(values)}
+                for values in (one["controls"] for one in runs)
+            ],
         }
+
+    def label(self, values: dict[str, Any]) -> str:
+        dp, tp, pp, microbatch, schedule, recompute = values["plan"]
+        order = f", {TITLES[schedule]}" if pp > 1 else ""
+        again = AGAIN[recompute]
+        return f"dp {dp} × tp {tp} × pp {pp}, microbatches of {microbatch}{order}, {again}"
 
     def _rows(self, values: dict[str, Any]) -> list[dict[str, Any]]:
         """All plans, the fastest first, whatever memory they need."""
@@ -243,12 +234,9 @@ def check(values: dict[str, Any], shapes: dict[str, TransformerShape]) -> None:
     """Raises ValueError for values that cannot be."""
     known = {"model": shapes, "device": CHIPS, "inside": WIRES, "between": WIRES}
     for name, of in known.items():
-        if values[name] not in of:
-            raise ValueError(f"{name}={values[name]!r} is unknown: use one of {', '.join(of)}.")
+        one_of(name, values[name], of)
     for name, most in (("node", MOST), ("devices", MOST), ("batch", LARGEST)):
-        value = values[name]
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-            raise ValueError(f"{name}={value!r} has to be a whole number from 1 to {most}.")
+        whole(name, values[name], 1, most)
     node, devices = values["node"], values["devices"]
     if devices > node and devices % node:
         raise ValueError(
@@ -274,7 +262,7 @@ def machine_of(values: dict[str, Any]) -> Machine:
 
 def machine_part(values: dict[str, Any]) -> tuple[Any, ...]:
     """What the plans depend on."""
-    return tuple(values[name] for name in PlanExplorer.controls if name not in ("memory", "plan"))
+    return tuple(values[name] for name in PlanExplorer.names if name not in ("memory", "plan"))
 
 
 def limit_of(values: dict[str, Any]) -> float:
@@ -309,8 +297,11 @@ def cannot_run(values: dict[str, Any], row: dict[str, Any]) -> str:
     return ""
 
 
-COUNTS = sorted({many for k in range(13) for many in (2**k, 3 * 2**k) if many <= MOST})
-BATCHES = [2**k for k in range(17)]
+AGAIN = {
+    "none": "no recomputation",
+    "selective": "selective recomputation",
+    "full": "full recomputation",
+}
 HUES = {
     "compute": palette.PURPLE,
     "bubble": palette.BLUE,

@@ -1,4 +1,4 @@
-"""Explorers that keep their last runs, each with its controls, and show them again."""
+"""Explorers that store their last runs, each with its controls, and show them again."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from dlviz.trace import Trace
 from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.running import Found, Tell
 
-KEPT = 8  # runs
+MOST = 8  # runs
 
 
 class Recording(Explorer):
-    """An Explorer whose last runs can be shown again; one run is kept of each choice.
+    """An Explorer whose last runs can be shown again; one run of each choice is stored.
 
-    A subclass starts each run by `recording`. It says which controls make a choice (`choice`) where
-    some do not matter, and what is kept of a run (`record`) where that is more than what the front
-    end shows of it.
+    A subclass starts each run by `recording` and names its controls (`label`). It says which
+    controls make a choice (`choice`) where some do not matter, and what is stored of a run
+    (`record`) where that is more than what the front end shows of it.
     """
 
-    def __init__(self, trace: Trace, values: dict[str, Any], theme: str):
+    def begin(self) -> None:
         self._runs: list[dict[str, Any]] = []  # the last of each choice, the newest last
-        super().__init__(trace, values, theme)
 
     @property
     def measured(self) -> Trace | None:
@@ -34,8 +33,15 @@ class Recording(Explorer):
         """The controls of each run."""
         return [one["controls"] for one in self._runs]
 
+    def label(self, values: dict[str, Any]) -> str:
+        """What readers know a run of these controls by."""
+        raise NotImplementedError
+
+    def payload(self) -> dict[str, Any]:
+        return {"recorded": [{"controls": one, "words": self.label(one)} for one in self.recorded]}
+
     def record(self, values: dict[str, Any], found: dict[str, Any], trace: Trace) -> dict[str, Any]:
-        """What is kept of a run, with its "controls"."""
+        """What is stored of a run, with its "controls"."""
         return {"controls": values, "run": found}
 
     def recording(
@@ -46,7 +52,7 @@ class Recording(Explorer):
         def recorded(tell: Tell) -> Found:
             found, trace = run(tell)
             others = [one for one in self._runs if not self._alike(one["controls"], values)]
-            self._runs = [*others, self.record(values, found, trace)][-KEPT:]
+            self._runs = [*others, self.record(values, found, trace)][-MOST:]
             return found, trace
 
         return recorded

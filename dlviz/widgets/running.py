@@ -132,8 +132,8 @@ class Runner(View):
                 self._measured = None
                 self.doing = ""
 
-    def kept(self) -> dict[str, Any]:
-        return {**super().kept(), "doing": ""}
+    def saved_state(self) -> dict[str, Any]:
+        return {**super().saved_state(), "doing": ""}
 
     def _start(self) -> None:
         attempt = self._begin()

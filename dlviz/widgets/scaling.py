@@ -9,13 +9,12 @@ Both are the closed forms of dlviz/sim/scaling.py.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-import traitlets
-
-from dlviz.sim.scaling import SCALINGS, scaled
-from dlviz.trace import Trace
+from dlviz.sim.scaling import scaled
 from dlviz.viz import palette, text
+from dlviz.widgets.control import Choice, Field, Slider
 from dlviz.widgets.explorer import Explorer
 
 if TYPE_CHECKING:
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
 
 MOST = 64  # ranks
 SIZES = [round(10 ** (step / 4)) for step in range(12, 41)]  # bytes, 1 KB to 10 GB
-WAYS = (
-    "is shared by the ranks",
-    "is each rank's own",
-    "is shared, and the model grows with the ranks",
-)
-SAYS = dict(zip(SCALINGS, WAYS, strict=True))
+SHARES = [part / 100 for part in range(101)]
+WAYS = {
+    "strong": "is shared by the ranks",
+    "weak": "is each rank's own",
+    "model_weak": "is shared, and the model grows with the ranks",
+}
 
 
 class ScalingExplorer(Explorer):
@@ -43,23 +42,17 @@ class ScalingExplorer(Explorer):
     """
 
     module = "scaling/index"
-    controls = ("ranks", "nbytes", "alpha", "beta", "compute", "buckets", "overlap", "way")
-
-    ranks = traitlets.Any(8).tag(sync=True)
-    nbytes = traitlets.Any(10**8).tag(sync=True)
-    alpha = traitlets.Any(10e-6).tag(sync=True)
-    beta = traitlets.Any(1e-10).tag(sync=True)
-    compute = traitlets.Any(1.0).tag(sync=True)
-    buckets = traitlets.Any(4).tag(sync=True)
-    overlap = traitlets.Any(0.5).tag(sync=True)
-    way = traitlets.Any("strong").tag(sync=True)
-
-    def __init__(self, *, theme: str = "auto", **values: Any):
-        now = {name: values.pop(name, self.traits()[name].default()) for name in self.controls}
-        if values:
-            raise TypeError(f"ScalingExplorer has no {next(iter(values))!r}.")
-        self.check(now)
-        super().__init__(Trace(), now, theme)
+    controls = (
+        Slider("ranks", "ranks", 8, values=range(1, MOST + 1), says="{} ranks",
+               keys=("← →", "fewer, more ranks")),
+        Slider("nbytes", "gradients", 10**8, values=SIZES, unit="bytes"),
+        Slider("overlap", "overlap", 0.5, values=SHARES, unit="percent"),
+        Choice("way", "the batch", "strong", options=WAYS),
+        Field("alpha", "α", 10e-6, unit="µs a message", per=1e6),
+        Field("beta", "β", 1e-10, unit="ns a byte", per=1e9),
+        Field("compute", "compute", 1.0, unit="ms", per=1e3),
+        Field("buckets", "gradients in", 4, unit="buckets"),
+    )  # fmt: skip
 
     def check(self, values: dict[str, Any]) -> None:
         ranks, numbers = values["ranks"], {**values, "way": 0}
@@ -70,16 +63,29 @@ class ScalingExplorer(Explorer):
             raise ValueError(f"ranks={ranks!r} cannot be shown: use 1 to {MOST}.")
         scaled(**values)
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         steps = [scaled(**{**self._now, "ranks": ranks}) for ranks in range(1, MOST + 1)]
+        speedup = [one.speedup for one in steps]
+        ratio = [one.ratio for one in steps]
+        low = 2 ** math.floor(math.log2(min(*speedup, 1)))
+        ideal = {"name": "as many times as there are ranks", "kind": "best", "y": [1, MOST]}
+        ranks: dict[str, Any] = {"log": 2, "ends": [1, MOST], "label": "ranks"}
         return {
             "title": "How far does data parallelism scale?",
-            "most": MOST,
-            "sizes": SIZES,
-            "ways": list(SAYS.items()),
-            "style": palette.line(0)[0],
-            "speedup": [one.speedup for one in steps],
-            "ratio": [one.ratio for one in steps],
+            "lines": {
+                "speedup": {
+                    "title": "Speed-up over ranks; broad band: ideal",
+                    "across": ranks,
+                    "up": {"log": 2, "ends": [low, MOST]},
+                    "lines": [{**ideal, "x": [1, MOST]}, line("speed-up", speedup)],
+                },
+                "ratio": {
+                    "title": "Communication / computation",
+                    "across": ranks,
+                    "up": {"ends": [0, max(ratio) * 1.05 or 1]},
+                    "lines": [line("communication / computation", ratio)],
+                },
+            },
             "words": [
                 f"{ranks} rank{'s' * (ranks > 1)}: {one.speedup:.3g} times as fast as one "
                 f"({100 * one.speedup / ranks:.3g} % of {ranks}). A step takes "
@@ -94,8 +100,16 @@ class ScalingExplorer(Explorer):
         """The speed-up over ranks."""
         from dlviz.viz.print import curve
 
-        theme = "dark" if self.theme == "dark" else "light"
         ranks = [float(many) for many in range(1, MOST + 1)]
-        values = {"speed-up": self.told()["speedup"], "as many times as ranks": ranks}
+        speedup = [scaled(**{**self._now, "ranks": many}).speedup for many in range(1, MOST + 1)]
+        values = {"speed-up": speedup, "as many times as ranks": ranks}
         title = "Speed-up over ranks"
-        return curve(values, x=ranks, title=title, xlabel="ranks", ylabel="speed-up", theme=theme)
+        return curve(
+            values, x=ranks, title=title, xlabel="ranks", ylabel="speed-up", theme=self.paper
+        )
+
+
+def line(name: str, values: list[float]) -> dict[str, Any]:
+    """A line over ranks, on which the reader's own are marked."""
+    color = palette.line(0)[0]
+    return {"name": name, "kind": "own", "color": color, "x": [*range(1, MOST + 1)], "y": values}

@@ -23,6 +23,7 @@ from dlviz.board.drawing import Drawing
 from dlviz.schedules import NAMES, Schedule
 from dlviz.trace import Trace
 from dlviz.viz import palette
+from dlviz.widgets.control import Setting
 from dlviz.widgets.drawing import ShadedBoard
 from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.pipeline_run import RUNNABLE, run
@@ -46,10 +47,6 @@ from dlviz.widgets.view import compact
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CONTROLS = (
-    "schedule", "ranks", "microbatches", "chunks", "forward", "backward", "backward_input",
-    "backward_weight", "latency", "slow_stage", "slow", "beside", "csv",
-)  # fmt: skip
 FAST = 5000  # spans: of larger schedules nothing is told ahead
 
 
@@ -69,54 +66,37 @@ class ScheduleExplorer(Explorer):
     """
 
     module = "schedules/index"
-    controls = CONTROLS
+    controls = (
+        Setting("schedule", "schedule", "1f1b"),
+        Setting("ranks", "ranks p", 4),
+        Setting("microbatches", "microbatches m", 8),
+        Setting("chunks", "chunks v", None),
+        Setting("forward", "F", 1.0),
+        Setting("backward", "B", None),
+        Setting("backward_input", "I", 1.0),
+        Setting("backward_weight", "W", 1.0),
+        Setting("latency", "latency", 0.0),
+        Setting("slow_stage", "slow stage", None),
+        Setting("slow", "×", 2.0),
+        Setting("beside", "schedule beside it", ""),
+        Setting("csv", "CSV", ""),
+    )
 
-    schedule = traitlets.Any("1f1b").tag(sync=True)
-    ranks = traitlets.Any(4).tag(sync=True)
-    microbatches = traitlets.Any(8).tag(sync=True)
-    chunks = traitlets.Any(None).tag(sync=True)
-    forward = traitlets.Any(1.0).tag(sync=True)
-    backward = traitlets.Any(None).tag(sync=True)
-    backward_input = traitlets.Any(1.0).tag(sync=True)
-    backward_weight = traitlets.Any(1.0).tag(sync=True)
-    latency = traitlets.Any(0.0).tag(sync=True)
-    slow_stage = traitlets.Any(None).tag(sync=True)
-    slow = traitlets.Any(2.0).tag(sync=True)
-    beside = traitlets.Any("").tag(sync=True)
-    csv = traitlets.Any("").tag(sync=True)
+    csv: Any
     board = traitlets.Unicode("{}").tag(sync=True)
     rules = traitlets.Unicode("{}").tag(sync=True)  # what the front end goes by without a kernel
 
-    def __init__(
-        self,
-        schedule: str = "1f1b",
-        ranks: int = 4,
-        microbatches: int = 8,
-        chunks: int | None = None,
-        forward: float = 1.0,
-        backward: float | None = None,
-        backward_input: float = 1.0,
-        backward_weight: float = 1.0,
-        latency: float = 0.0,
-        slow_stage: int | None = None,
-        slow: float = 2.0,
-        beside: str = "",
-        csv: str = "",
-        *,
-        theme: str = "auto",
-    ):
-        values = (schedule, ranks, microbatches, chunks, forward, backward, backward_input,
-                  backward_weight, latency, slow_stage, slow, beside, csv)  # fmt: skip
-        now: dict[str, Any] = dict(zip(CONTROLS, values, strict=True))
+    def begin(self) -> None:
         self._unready = ""
         self._of_csv = self._telling = False
         self._charted: dict[str, Any] = {}
         self._board: ShadedBoard | None = None
-        check(now)
-        self._made, self._trace = predicted(NAMES[0] if schedule == DRAWN else schedule, now)
+        now = self._now
+        self._made, self._trace = predicted(
+            NAMES[0] if now["schedule"] == DRAWN else now["schedule"], now
+        )
         self._take(now, now)
         self._settle()
-        super().__init__(self._trace, now, theme)
 
     @property
     def trace(self) -> Trace:
@@ -161,9 +141,9 @@ class ScheduleExplorer(Explorer):
         drawn = self._board.drawing if self._board and values["schedule"] == DRAWN else None
         return {**values, "beside": ""}, drawn
 
-    def kept(self) -> dict[str, Any]:
+    def saved_state(self) -> dict[str, Any]:
         self.settle()
-        return {**super().kept(), **self._on_board()}
+        return {**super().saved_state(), **self._on_board()}
 
     def _on_board(self) -> dict[str, Any]:
         """The traits of what the reader may draw on without a kernel: the board, or an empty grid
@@ -180,8 +160,7 @@ class ScheduleExplorer(Explorer):
         """The timeline of the schedule, with its critical path."""
         from dlviz.viz.print import timeline
 
-        theme = "dark" if self.theme == "dark" else "light"
-        return timeline(self._trace, critical=True, theme=theme, title=self._title())
+        return timeline(self._trace, critical=True, theme=self.paper, title=self._title())
 
     def _changed(self, change: Any) -> None:
         if self._telling:
@@ -296,7 +275,7 @@ class ScheduleExplorer(Explorer):
         made = self._made
         return f"{NAMED[made.name]} on {made.ranks} ranks, {made.microbatches} microbatches"
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """All that the front end draws at once."""
         now = self._now
         first = picture_of(self._made, self._trace, now)
@@ -314,7 +293,6 @@ class ScheduleExplorer(Explorer):
             "chart": self._chart() if self._settled else None,
             "csv": self._csv() if self._settled else None,
             "run": self._run,
-            "ran": self._ran,
         }
 
     def _chart(self) -> dict[str, Any]:

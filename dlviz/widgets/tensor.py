@@ -11,7 +11,7 @@ The arithmetic is in forms.py, the blocks are in blocks.py, the run is in layer_
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from dlviz.trace import Trace
 from dlviz.viz import palette, text
 from dlviz.viz.scene import Scene
 from dlviz.widgets.blocks import picture
+from dlviz.widgets.control import Choice, Slider
 from dlviz.widgets.forms import (
     DEVICE,
     FORMS,
@@ -62,30 +63,18 @@ class TensorExplorer(Recording):
     """
 
     module = "tensor/index"
-    controls = ("form", "ranks", *NAMES)
+    controls = (
+        Choice("form", "form", "partition_output", keys=("f", "next form"),
+               options={name: form.title for name, form in FORMS.items()}),
+        Choice("ranks", "ranks", 4, options=range(RANKS[0], RANKS[1] + 1)),
+        Slider("batch", "B", 64, values=SIZES, typed="rows", panel="sizes",
+               keys=("← →", "B smaller, larger")),
+        Slider("inputs", "C_in", 512, values=SIZES, typed="inputs", panel="sizes"),
+        Slider("outputs", "C_out", 2048, values=SIZES, typed="outputs", panel="sizes",
+               keys=("↑ ↓", "C_out larger, smaller")),
+    )  # fmt: skip
 
-    form = traitlets.Any("partition_output").tag(sync=True)
-    ranks = traitlets.Any(4).tag(sync=True)
-    batch = traitlets.Any(64).tag(sync=True)
-    inputs = traitlets.Any(512).tag(sync=True)
-    outputs = traitlets.Any(2048).tag(sync=True)
     player = traitlets.Unicode("").tag(sync=True)
-
-    def __init__(
-        self,
-        form: str = "partition_output",
-        ranks: int = 4,
-        batch: int = 64,
-        inputs: int = 512,
-        outputs: int = 2048,
-        *,
-        theme: str = "auto",
-    ):
-        now: dict[str, Any] = dict(
-            zip(self.controls, (form, ranks, batch, inputs, outputs), strict=True)
-        )
-        check(**now)
-        super().__init__(Trace(), now, theme)
 
     def check(self, values: dict[str, Any]) -> None:
         check(**values)
@@ -114,28 +103,34 @@ class TensorExplorer(Recording):
     def record(self, values: dict[str, Any], found: dict[str, Any], trace: Trace) -> dict[str, Any]:
         return {**super().record(values, found, trace), "player": played(values, trace)}
 
-    def kept(self) -> dict[str, Any]:
-        """All that a page without a kernel can show: each form of the layer that is chosen and of
-        those that were run."""
-        layers = [{**one, "form": ""} for one in [self._now, *self.recorded]]
-        every = {key(own): own for one in layers for own in ({**one, "form": f} for f in FORMS)}
-        others = {name: self._page(values) for name, values in every.items()}
-        return {**super().kept(), "player": self.player, "others": compact(others)}
+    def label(self, values: Values) -> str:
+        ranks = values["ranks"]
+        return (
+            f"{FORMS[values['form']].title}, {ranks} rank{'s' * (ranks > 1)}, B {values['batch']}, "
+            f"{values['inputs']} → {values['outputs']}"
+        )
 
-    def _page(self, values: dict[str, Any]) -> dict[str, Any]:
-        try:
-            check(**values)
-        except ValueError as error:
-            return {"error": sentence(error)}
-        shown = {**self._shown(values), "controls": values, "error": ""}
-        return {"told": shown, "player": self.run_of(values).get("player", "")}
+    def saved_state(self) -> dict[str, Any]:
+        return {**super().saved_state(), "player": self.player}
+
+    def pages(self) -> Iterator[tuple[Values, dict[str, Any]]]:
+        """Each form of the layer that is chosen and of those that were run."""
+        every = [{**one, "form": form} for one in [self._now, *self.recorded] for form in FORMS]
+        for number, values in enumerate(every):
+            if values in every[:number]:
+                continue
+            try:
+                check(**values)
+                shown = {**self._shown(values), "error": ""}
+                yield values, {**shown, "player": self.run_of(values).get("player", "")}
+            except ValueError as error:
+                yield values, {"error": sentence(error)}
 
     def picture(self) -> Figure:
         """What a rank sends over B, by each form."""
         from dlviz.viz.print import curve
 
         now = {**self._now, "ranks": max(2, self._now["ranks"])}
-        theme = "dark" if self.theme == "dark" else "light"
         batches = [size for size in SIZES if size >= SIZES[-1] // 256]
         lines = {
             FORMS[one["form"]].title: [
@@ -145,23 +140,22 @@ class TensorExplorer(Recording):
         }
         title = f"Bytes that a rank sends, {now['inputs']} → {now['outputs']}, {now['ranks']} ranks"
         return curve(
-            lines, x=batches, log=True, title=title, xlabel="B", ylabel="bytes", theme=theme
+            lines, x=batches, log=True, title=title, xlabel="B", ylabel="bytes", theme=self.paper
         )
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         return {
+            **super().payload(),
             "title": "Where should a layer be cut?",
             "details": DETAILS,
             "forms": [[name, form.title, [*form.cuts]] for name, form in FORMS.items()],
             "names": NAMES,
             "ways": WAYS,
             "sizes": SIZES,
-            "most": RANKS[1],
             "hues": HUES,
             "owners": [styled(palette.rank_style(rank)) for rank in range(RANKS[1])],
             **self._shown(self._now),
             "run": self._run or self.run_of(self._now).get("run"),
-            "ran": self._ran,
         }
 
     def _shown(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +170,6 @@ class TensorExplorer(Recording):
             "answer": answer(**values),
             "long": too_long(**values),
             "run": run,
-            "recorded": self.recorded,
             "points": [
                 {**one["controls"], "bytes": one["run"]["bytes"]}
                 for one in self._runs
@@ -184,11 +177,6 @@ class TensorExplorer(Recording):
                 and FORMS[one["controls"]["form"]].mlp == FORMS[values["form"]].mlp
             ],
         }
-
-
-def key(values: Values) -> str:
-    """The name of what a saved page shows of these controls."""
-    return " ".join(str(values[name]) for name in TensorExplorer.controls)
 
 
 def played(values: Values, trace: Trace) -> str:

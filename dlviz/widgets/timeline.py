@@ -97,8 +97,8 @@ class Timeline(View):
             ]
         super().__init__(trace, state, theme)
 
-    def kept(self) -> dict[str, Any]:
-        return {**super().kept(), "marks": self.marks}
+    def saved_state(self) -> dict[str, Any]:
+        return {**super().saved_state(), "marks": self.marks}
 
     def picture(self) -> Figure:
         from dlviz.viz import print

@@ -95,10 +95,10 @@ class View(anywidget.AnyWidget):
     def save_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the widget as one HTML file, which works with no network and no kernel."""
         path = Path(path)
-        path.write_text(page(self.title, self.module, self.kept()), encoding="utf-8")
+        path.write_text(page(self.title, self.module, self.saved_state()), encoding="utf-8")
         return path
 
-    def kept(self) -> dict[str, Any]:
+    def saved_state(self) -> dict[str, Any]:
         """The traits that a saved page holds."""
         return {"state": self.state, "selection": self.selection, "theme": self.theme}
 

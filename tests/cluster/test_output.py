@@ -16,8 +16,7 @@ import torch
 
 from dlviz import DeadlockError, RankError, launch
 from dlviz.cluster.parent import output
-from dlviz.cluster.parent.launch import watched
-from dlviz.cluster.parent.output import SHOWN, Output, ProgressCallback
+from dlviz.cluster.parent.output import SHOWN, Output
 
 MORE = "\n... more was printed: run.output holds all of it\n"
 
@@ -212,7 +211,7 @@ def test_progress_told_to_a_function_counts_the_starts_then_the_rank_that_is_las
             comm.barrier() if step == 0 else time.sleep(0.2 * comm.rank)
 
     told = []
-    watched(ProgressCallback(lambda *now: told.append(now)), worker, 2)
+    launch(worker, 2, progress=lambda *now: told.append(now))
     told = [now for now, _ in groupby(told)]
     starts = [now for now in told if now[0] is None]  # one that is soon over may not be told
     assert starts == told[: len(starts)] == sorted(starts, key=lambda now: now[1])
@@ -237,7 +236,7 @@ def test_what_the_told_function_raises_ends_the_run(when):
         time.sleep(60)
 
     with pytest.raises(Enough):
-        watched(ProgressCallback(tell), worker, 2)  # the check for leftovers sees the rest
+        launch(worker, 2, progress=tell)  # the check for leftovers sees the rest
 
 
 def test_in_a_notebook_the_bar_is_a_line_that_leaves_nothing_behind(monkeypatch):

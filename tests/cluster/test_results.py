@@ -12,8 +12,6 @@ import torch
 
 from dlviz import RankError, RunInterrupted, launch
 from dlviz.cluster.parent import output, supervise
-from dlviz.cluster.parent.launch import watched
-from dlviz.cluster.parent.output import ProgressCallback
 from dlviz.cluster.recording import results
 from dlviz.cluster.recording.results import LARGE, PIECE
 
@@ -210,8 +208,7 @@ def test_a_bar_of_results_takes_the_place_of_the_ranks_own(monkeypatch):
 
 def test_a_function_is_told_how_many_megabytes_have_come(way):
     told = []
-    tell = ProgressCallback(lambda *now: told.append(now))
-    watched(tell, lambda comm: torch.ones(PIECE), 1)
+    launch(lambda comm: torch.ones(PIECE), 1, progress=lambda *now: told.append(now))
     told = [now for now in told if now[0] == "MB of results"]
     total = 4 * PIECE // 10**6
     assert told == [("MB of results", step * PIECE // 10**6, total) for step in range(1, 5)]
@@ -226,5 +223,5 @@ def test_who_interrupts_while_results_come_need_not_wait_for_the_rest(way):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(RunInterrupted):
-        watched(ProgressCallback(tell), lambda comm: torch.ones(PIECE), 2)
+        launch(lambda comm: torch.ones(PIECE), 2, progress=tell)
     assert told == [PIECE // 10**6]

@@ -26,7 +26,8 @@ LIVE = """(traits) => {
         },
         on: (event, call) => calls.push([event, call]), off() {},
         send: (request) => ask(request).then((text) => {
-            const [state, answer] = JSON.parse(text);
+            const [state, answer, controls] = JSON.parse(text);
+            Object.assign(traits, controls);
             if (state !== traits.state) model.set("state", state);
             fire("msg:custom", answer);
         }),
@@ -75,7 +76,8 @@ def open_page(browser, explorer, entry):
         found = kernel.ask(explorer, **request)
         while explorer.doing:
             time.sleep(0.05)
-        return json.dumps([explorer.state, {"id": number, **found}], allow_nan=False)
+        controls = {name: getattr(explorer, name) for name in explorer.names}
+        return json.dumps([explorer.state, {"id": number, **found}, controls], allow_nan=False)
 
     page.expose_function("ask", answer)
     code = joined(entry, "frontEnd")

@@ -11,6 +11,7 @@ import pytest
 from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
 from dlviz.widgets import ConsistencyExplorer
+from dlviz.widgets.control import Choice
 from dlviz.widgets.methods import KNOBS, METHODS, SHOWN, figures
 
 TWO = {"workers": 2, "slow": 1.7}  # whose pushes never come at once
@@ -51,14 +52,14 @@ def test_it_says_what_a_slow_worker_costs_and_how_old_gradients_are():
     ("name", "value", "says"),
     [
         ("method", "ddp", "method='ddp' is unknown"),
-        ("workers", 9, "workers=9 has to be a whole number, 1 to 8"),
+        ("workers", 9, "workers=9 has to be a whole number from 1 to 8"),
         ("workers", True, "workers=True has to be"),
         ("slow", 0.5, "slow=0.5 has to be 1 to 5"),
         ("slow", "very", "slow='very' has to be"),
         ("way", "sometimes", "way='sometimes' is unknown"),
         ("backups", 4, "backups=4 of 4 workers leave nobody"),
-        ("bound", -1, "bound=-1 has to be a whole number, 0 to 8"),
-        ("every", 0, "every=0 has to be a whole number, 1 to 8"),
+        ("bound", -1, "bound=-1 has to be a whole number from 0 to 8"),
+        ("every", 0, "every=0 has to be a whole number from 1 to 8"),
         ("form", "in turn", "form='in turn' is unknown"),
         ("topology", "star", "topology='star' is unknown"),
         ("alpha", 0.3, "alpha=0.3 is unknown: use one of 0.01,"),
@@ -98,8 +99,8 @@ def test_controls_that_change_at_once_are_played_at_once():
 @pytest.mark.parametrize("method", METHODS)
 def test_a_knob_changes_what_its_method_predicts(method):
     """But for alpha, which changes what is learnt and takes no time."""
-    for option, (_, known) in KNOBS[method].items():
-        first, *_, last = list(known)[:4]
+    for option, knob in ((knob.name, knob) for knob in KNOBS[method]):
+        first, *_, last = [*(knob.options if isinstance(knob, Choice) else knob.values)][:4]
         told = [
             state(ConsistencyExplorer(method, **{option: value}))["predicted"]
             for value in (first, last)
@@ -136,8 +137,8 @@ def test_a_run_is_laid_over_and_shown_again_where_its_controls_are():
     explorer.bound = 5  # no matter to this method
     explorer.workers = 2
     assert state(explorer)["run"] == told["run"]
-    (recording,) = json.loads(explorer.kept()["recordings"])
-    assert recording["run"] == told["run"] and recording["predicted"] == predicted
+    (page,) = json.loads(explorer.saved_state()["pages"])
+    assert page["state"] == {"run": told["run"], "predicted": predicted}
     explorer.slow = 2.0
     assert state(explorer)["run"] is None
 
@@ -266,8 +267,8 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
     page, faults = open_page(browser, explorer, "consistency/index")
     shown = Page(page)
     changes = {
-        "way": lambda: shown.control("way").select_option("chance"),
-        "slow": lambda: shown.slide("takes", 6),
+        "way": lambda: shown.control("slow").select_option("chance"),
+        "slow": lambda: shown.slide("takes", 4),
         "workers": lambda: shown.slide("workers", 8),
         "sync_server": lambda: shown.control("method").select_option("sync_server"),
         "backups": lambda: shown.slide("backup workers", 2),
@@ -295,7 +296,7 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
     page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
     assert "leave one over" in shown.root.locator(".dlv-trouble").inner_text()
     page.evaluate("""() => { // three controls in one tick
-        for (const [name, value] of [["workers", 8], ["takes", 2]]) {
+        for (const [name, value] of [["workers", 8], ["takes", 0]]) {
             const input = document.querySelector(`[aria-label="${name}"]`);
             input.value = value;
             input.dispatchEvent(new Event("input"));

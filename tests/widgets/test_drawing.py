@@ -496,9 +496,9 @@ def test_every_action_of_the_state_is_one():
 
 
 def test_a_saved_explorer_has_an_empty_grid_to_draw_on_unless_its_size_cannot_be_drawn():
-    kept = ScheduleExplorer("interleaved", 2, 4, 2).kept()
+    kept = ScheduleExplorer("interleaved", 2, 4, 2).saved_state()
     board, rules = json.loads(kept["board"]), json.loads(kept["rules"])
     assert (board["stages"], board["microbatches"], board["cells"]) == ([0, 1, 0, 1], 4, [])
     assert "interleaved" in {one["name"] for one in rules["known"]} and rules["level"] is None
-    large = ScheduleExplorer("1f1b", 16, 128).kept()
+    large = ScheduleExplorer("1f1b", 16, 128).saved_state()
     assert large["board"] == large["rules"] == "{}"

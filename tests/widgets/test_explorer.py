@@ -280,9 +280,9 @@ def test_the_lines_of_other_ranks_are_told_ahead_not_yet_fine(topology):
 @pytest.mark.parametrize(
     ("wrong", "law"),
     [
-        ({"algorithm": "rings"}, "algorithm='rings' is not an algorithm: use one of ring, "),
-        ({"topology": "mesh"}, "topology='mesh' is not a topology: use one of switch, "),
-        ({"topology": []}, "topology=\\[\\] is not a topology: use one of switch, "),
+        ({"algorithm": "rings"}, "algorithm='rings' is unknown: use one of ring, "),
+        ({"topology": "mesh"}, "topology='mesh' is unknown: use one of switch, "),
+        ({"topology": []}, "topology=\\[\\] is unknown: use one of switch, "),
         ({"ranks": 1}, "ranks=1 has to be a whole number from 2 to 16"),
         ({"ranks": 4.5}, "ranks=4.5 has to be a whole number"),
         ({"nbytes": 0}, "nbytes=0 has to be a whole number from 100 to "),
@@ -358,7 +358,7 @@ def test_no_algorithm_has_more_cells_than_it_cuts_a_tensor_into(ranks):
 def test_a_saved_page_holds_the_messages_of_every_algorithm():
     explorer = CollectiveExplorer(ranks=3)
     explorer.topology = "ring"
-    kept = explorer.kept()
+    kept = explorer.saved_state()
     assert list(kept["players"]) == list(ALGORITHMS)
     for name, told in kept["players"].items():
         told = json.loads(told)
@@ -419,7 +419,7 @@ def test_a_kernel_answers_while_it_looks_ahead_and_begins_again_for_another_link
         assert max(waits) < sum(waits) / 4
         explorer.topology = "switch"
         ask(explorer, "settle")
-        kept = json.loads(explorer.kept()["maps"])
+        kept = json.loads(explorer.saved_state()["maps"])
         assert {*kept["of"]} == {*TOPOLOGIES} and kept["link"]["beta"] == 3e-9
 
     asyncio.run(kernel())
@@ -516,7 +516,15 @@ def test_messages_of_more_than_13_ranks_say_that_contents_cannot_be_told_apart(r
     assert (told["ranks"] == []) == (ranks > 13)
 
 
-CHART = "return m.chartOf(v[0], 600, 320);"
+CHART = """
+const own = linesOf(v[0]);
+const chart = m.placed(own, 600, 320);
+const at = ({ x, y }) => [chart.x(x), chart.y(y)];
+return { lines: own.lines.map(({ name }, i) => [name, chart.points[i]]),
+  measured: own.measured.map(at),
+  crossed: crossedOf(v[0]).map(({ size, took }) => at({ x: size, y: took })) };
+"""
+OF_CHART = {"linesOf": "collectives/chart.js", "crossedOf": "collectives/chart.js"}
 MAP = (
     "const box = { left: 56, right: 374, top: 8, bottom: 284 };"
     "const map = m.mapOf(v[0], v[1], box);"
@@ -528,8 +536,9 @@ BOXES = "return m.boxesOf(v[0], v[1], v[2]);"
 def test_lines_are_drawn_at_their_numbers_and_marks_where_they_say():
     told = state(CollectiveExplorer())
     told["run"] = {"algorithm": "ring", "nbytes": 2**20, "measured": 2e-3}
-    drawn = node.run("collectives/geometry.js", CHART, told)
-    lines = {line["name"]: np.array(line["points"]) for line in drawn["lines"]}
+    drawn = node.run("shared/lines.js", CHART, told, also=OF_CHART)
+    named = {told["names"][name]: name for name in ALGORITHMS}
+    lines = {named.get(name, name): np.array(points) for name, points in drawn["lines"]}
     x, y = lines["ring"].T
     slope, at = np.polyfit(np.log(SIZES), x, 1)
     assert np.allclose(x, slope * np.log(SIZES) + at)
@@ -537,13 +546,14 @@ def test_lines_are_drawn_at_their_numbers_and_marks_where_they_say():
     heights = np.concatenate([lines[name][:, 1] for name in ALGORITHMS])
     down, top = np.polyfit(took, heights, 1)
     assert np.allclose(heights, down * took + top) and down < 0
-    assert drawn["measured"]["y"] == pytest.approx(down * np.log(2e-3) + top)
+    ((_, y),) = drawn["measured"]
+    assert y == pytest.approx(down * np.log(2e-3) + top)
     (crossed,) = drawn["crossed"]
     size, after = told["cheapest"][1]
-    assert crossed["x"] == pytest.approx(slope * np.log(size) + at)
-    assert crossed["y"] == pytest.approx(down * np.log(priced(after, 4, size)) + top, abs=1e-6)
+    assert crossed[0] == pytest.approx(slope * np.log(size) + at)
+    assert crossed[1] == pytest.approx(down * np.log(priced(after, 4, size)) + top, abs=1e-6)
     best = np.min([told["curves"][name] for name in ALGORITHMS], axis=0)
-    assert np.allclose(np.array(drawn["best"])[:, 1], down * np.log(best) + top)
+    assert np.allclose(lines["the least"][:, 1], down * np.log(best) + top)
 
 
 def test_the_map_is_covered_once_and_a_point_finds_its_ranks_and_size():

@@ -349,12 +349,12 @@ def test_recorded_runs_are_shown_and_named_as_such_until_there_is_another():
     told = state(explorer)
     assert [one["recorded"] for one in told["runs"]] == [False] and told["current"] == 0
     assert explorer.picture().texts[0].get_text() == "Test digits read"
-    assert len(json.loads(explorer.kept()["recordings"])) == 1
+    assert len(json.loads(explorer.saved_state()["pages"])) == 1
     kernel.ask(explorer, "change", values={"examples": True})  # the recorded ones come back
     told = state(explorer)
     assert [one["recorded"] for one in told["runs"]] == [False] + [True] * len(CONTROLS)
     assert len({(one["color"], one["dash"]) for one in told["runs"]}) == len(told["runs"])
-    assert told["current"] == 0 and len(json.loads(explorer.kept()["recordings"])) == 10
+    assert told["current"] == 0 and len(json.loads(explorer.saved_state()["pages"])) == 10
     kernel.ask(explorer, "change", values={"examples": False})
     assert len(state(explorer)["runs"]) == 1
 
@@ -377,30 +377,31 @@ def made(name, many, **controls):
 
 CHART = """
 const [runs, across] = v;
-const chart = m.chartOf(runs, across, 430, 160);
-return { ...chart, found: chart.lines.map(({ run, points }) =>
-    points.map(([x, y], round) => [m.pointAt(chart, x + 1, y - 1), run, round])),
-  far: m.pointAt(chart, 400, 150) };
+const own = linesOf({ runs, current: 0 }, across);
+const chart = m.placed(own, 430, 160);
+return { ...chart, runs: own.runs, found: chart.points.map((points) =>
+    points.map(([x, y]) => m.pointAt(chart.points, [x + 1, y - 1]))),
+  far: m.pointAt(chart.points, [400, 120]) };
 """
 
 
 @pytest.mark.parametrize("across", ["rounds", "nbytes", "seconds", "epsilon"])
 def test_a_line_of_each_run_lies_along_the_axis_that_is_chosen(across):
     runs = [made("plain", 20), made("noise", 10, sigma=1.0, clip=1.0)]
-    chart = node.run("federated/geometry.js", CHART, runs, across)
-    drawn = [line["run"] for line in chart["lines"]]
-    assert drawn == ([1] if across == "epsilon" else [0, 1])  # without noise there is no ε
+    also = {"linesOf": "federated/chart.js"}
+    chart = node.run("shared/lines.js", CHART, runs, across, also=also)
+    assert chart["runs"] == ([1] if across == "epsilon" else [0, 1])  # without noise there is no ε
     box = chart["box"]
-    for line, found in zip(chart["lines"], chart["found"], strict=True):
-        points = np.array(line["points"])
-        assert len(points) == len(runs[line["run"]]["accuracy"])
+    for run, line, found in zip(chart["runs"], chart["points"], chart["found"], strict=True):
+        points = np.array(line)
+        assert len(points) == len(runs[run]["accuracy"])
         assert (np.diff(points[:, 0]) > 0).all() and (np.diff(points[:, 1]) < 0).all()
         assert (
             points[:, 0].max() <= box["right"] + 1e-6 and points[:, 0].min() >= box["left"] - 1e-6
         )
         assert points[:, 1].min() >= box["top"]
-        for nearest, _, _ in found:
-            x, y = chart["lines"][drawn.index(nearest["run"])]["points"][nearest["round"]]
+        for nearest in found:
+            x, y = chart["points"][nearest["line"]][nearest["i"]]
             assert any(np.hypot(x - a, y - b) < 4 for a, b in points)
     assert chart["far"] is None
     at = [mark["at"] for mark in chart["across"]]

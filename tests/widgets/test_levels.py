@@ -140,7 +140,7 @@ def test_its_picture_is_the_question_then_the_drawing_and_never_a_known_schedule
 
 def test_a_saved_page_shows_the_level(tmp_path):
     levels = ScheduleLevels([5], drawings={5: ANSWERS[5]})
-    kept = levels.kept()
+    kept = levels.saved_state()
     assert kept["drawings"] == {5: ANSWERS[5]} and [*json.loads(kept["blanks"])] == ["5"]
     assert json.loads(kept["board"])["level"]["answer"]
     assert ANSWERS[5].split(",")[0] in levels.save_html(tmp_path / "levels.html").read_text()

@@ -63,12 +63,12 @@ def test_tensor_parallel_ranks_belong_inside_a_node():
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("dp", 3, "dp=3 is none here: use 1, 2 or 4"),
-        ("tp", True, "tp=True is none here"),
-        ("tp", "two", "tp='two' is none here"),
+        ("dp", 3, "dp=3 is unknown: use one of 1, 2, 4"),
+        ("tp", True, "tp=True is unknown"),
+        ("tp", "two", "tp='two' is unknown"),
         ("pp", 4, "dp * pp * tp = 16 ranks are more than 8"),
-        ("nodes", 3, "nodes=3 is none here"),
-        ("slower", 3, "slower=3 is none here: use 1, 2, 5, 10 or 20"),
+        ("nodes", 3, "nodes=3 is unknown"),
+        ("slower", 3, "slower=3 is unknown: use one of 1, 2, 5, 10, 20"),
         ("order", "tp,dp", "order='tp,dp' is no placement"),
         ("order", ["tp", "dp", "pp"], "is no placement"),
     ],
@@ -241,7 +241,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     assert root.locator(".dlv-meshchip:focus").get_attribute("data-axis") == "pp"
     shown.control("tp, tensor: its groups").click()
     assert "groups of tp" in root.inner_text()
-    tp = explorer.told()["placements"]["pp,tp,dp"]["groups"]["tp"]
+    tp = explorer.payload()["placements"]["pp,tp,dp"]["groups"]["tp"]
     for number, group in enumerate(tp):
         drawn = root.locator(f"[data-group='{number}']").all()
         assert [int(one.get_attribute("data-rank")) for one in drawn] == [*group]
@@ -262,7 +262,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         timeout=90_000,
     )
     ran = state(explorer)["runs"][-1]["run"]
-    told = explorer.told()["placements"][explorer.order]
+    told = explorer.payload()["placements"][explorer.order]
     assert [ran["sent"], ran["between"]] == [told["sent"], told["between"]]
     last = axes(explorer.measured, step=STEPS - 1)
     assert ran["sent"]["dp"] == last["dp"].sent.tolist() and ran["sent"]["pp"] == [0] * 8

@@ -240,7 +240,7 @@ def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, sa
 
 def test_a_shape_of_the_readers_own_is_one_of_the_models():
     explorer = PlanExplorer(TransformerShape(2, 32, 2, 128, 16), devices=2, batch=4)
-    assert explorer.model == "2 layers of 32" and explorer.model in state(explorer)["models"]
+    assert explorer.model == "2 layers of 32" and explorer.model in str(state(explorer)["form"][0])
     assert {row["dp"] * row["tp"] * row["pp"] for row in explorer.plans} == {2}
     explorer.model = TransformerShape(6, 48, 4, 128, 16)
     assert explorer.model == "6 layers of 48" and not state(explorer)["error"]
@@ -395,7 +395,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     assert shown.root.locator(".dlv-planmap").evaluate(OPACITY) == "1"
     assert shown.control("run it on real ranks").is_disabled()
     small = PlanExplorer(devices=4, batch=2, plan=SMALL)
-    for name in small.controls:
+    for name in small.names:
         setattr(explorer, name, getattr(small, name))
     page.evaluate("text => model.set('state', text)", explorer.state)
     shown.root.press("r")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import traitlets
 
 from dlviz.trace import Trace
-from dlviz.widgets.recording import KEPT, Recording
+from dlviz.widgets.control import Setting
+from dlviz.widgets.recording import MOST, Recording
 
 TRACE = Trace()
 
@@ -17,9 +17,7 @@ class Halves(Recording):
     """Runs `number`, and finds half of it; the sign does not matter to a run."""
 
     module = "scaling/index"
-    controls = ("number",)
-
-    number = traitlets.Any(0).tag(sync=True)
+    controls = (Setting("number", "number", 0),)
 
     def check(self, values: dict[str, Any]) -> None:
         if values["number"] is None:
@@ -38,13 +36,13 @@ class Halves(Recording):
 
         return self.recording(values, run)
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         return {"title": "Halves", "run": self._run or self.run_of(self._now).get("run")}
 
 
 @pytest.fixture
 def explorer():
-    return Halves(TRACE, {"number": 0}, "auto")
+    return Halves()
 
 
 def run_each(explorer: Halves, *numbers: int) -> list[int]:
@@ -60,7 +58,7 @@ def test_a_choice_that_is_run_again_takes_the_place_of_its_former_run_as_the_new
 
 
 def test_the_last_runs_are_kept_and_no_more(explorer):
-    assert run_each(explorer, *range(1, KEPT + 3)) == [*range(3, KEPT + 3)]
+    assert run_each(explorer, *range(1, MOST + 3)) == [*range(3, MOST + 3)]
     assert explorer.run_of({"number": 2}) == {}
 
 
@@ -68,11 +66,11 @@ def test_other_controls_drop_what_was_measured_and_a_run_of_theirs_is_shown_agai
     run_each(explorer, 4, 6)
     assert explorer.measured is TRACE
     explorer.number = 5
-    assert explorer.measured is None and explorer.told()["run"] is None
+    assert explorer.measured is None and explorer.payload()["run"] is None
     explorer.number = 4
-    assert explorer.measured is None and explorer.told()["run"] == {"half": 2.0}
+    assert explorer.measured is None and explorer.payload()["run"] == {"half": 2.0}
 
 
 def test_a_run_that_fails_is_not_among_them(explorer):
     assert run_each(explorer, 1, 13) == [1]
-    assert explorer.told()["run"] == {"error": "13 cannot be run"}
+    assert explorer.payload()["run"] == {"error": "13 cannot be run"}

@@ -440,7 +440,7 @@ def test_a_saved_page_holds_all_that_needs_no_kernel(tmp_path):
     explorer.microbatches = 4
     page = explorer.save_html(tmp_path / "explorer.html").read_text()
     assert '"microbatches":4' in page
-    kept = explorer.kept()
+    kept = explorer.saved_state()
     told = json.loads(kept["state"])
     assert told["settled"] and told["csv"].startswith("0F0,") and 4 in told["chart"]["over"]
     assert told["sides"][1]["name"] == "gpipe"

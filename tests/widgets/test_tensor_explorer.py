@@ -103,7 +103,7 @@ def test_the_map_turns_where_two_forms_send_as_much(form):
     ("name", "value", "says"),
     [
         ("form", "rows", "form='rows' is unknown: use one of data, partition_output,"),
-        ("ranks", 9, "ranks=9 has to be a whole number from 1 to 8"),
+        ("ranks", 9, "ranks=9 is unknown: use one of 1, 2, 3, 4, 5, 6, 7, 8"),
         ("ranks", 3, r"outputs=2048 \(C_out\) cannot be split over 3 ranks: each rank needs a "
                      r"whole number of columns of W. Use 1, 2, 4 or 8 ranks, or outputs=2046 or "
                      r"2049."),
@@ -387,9 +387,11 @@ def test_a_run_is_measured_below_predicted_and_shown_again_where_its_controls_ar
     for one, now in zip(before["matrices"][0], state(explorer)["matrices"][0], strict=True):
         if one and one["name"] == "W₁":
             assert now["blocks"] == one["blocks"][::-1]
-    others = json.loads(explorer.kept()["others"])
-    assert others["mlp 3 10 10 15"]["told"]["run"]["ways"] == run["ways"]
-    assert "batch=10 (B) cannot be split over 3 ranks" in others["data 3 10 10 15"]["error"]
+    pages = json.loads(explorer.saved_state()["pages"])
+    of = [(page["controls"], page["state"]) for page in pages]
+    shown = {controls["form"]: new for controls, new in of if controls["ranks"] == 3}
+    assert shown["mlp"]["run"]["ways"] == run["ways"]
+    assert "batch=10 (B) cannot be split over 3 ranks" in shown["data"]["error"]
 
 
 class Page(ExplorerPage):

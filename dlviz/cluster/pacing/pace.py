@@ -18,7 +18,7 @@ from dlviz.trace.recorder import Recorder, Span, WallPace
 GONE = Departure(-1, -1, NAN, NAN)  # when a message leaves: when it is sent
 
 
-class Choice(NamedTuple):
+class Earliest(NamedTuple):
     """What a receive from several ranks makes of the messages that have come: the one that it
     takes; or None, where its deadline is `over`, or it looks again after `left` seconds (None: when
     something has come). On a paced run it goes on by itself at device time `until`."""
@@ -123,14 +123,14 @@ class NoPace(WallPace):
     def reduced(self, nbytes: int) -> None:
         """A message was added to what was there."""
 
-    def earliest(self, come: Callable[[], Sequence[Any]], deadline: float | None) -> Choice:
+    def earliest(self, come: Callable[[], Sequence[Any]], deadline: float | None) -> Earliest:
         """The first to be delivered of those that have `come()` from several ranks, before the
         deadline if there is one."""
         first = min(come(), key=lambda envelope: envelope.wall, default=None)
         if first is not None or deadline is None:
-            return Choice(first)
+            return Earliest(first)
         left = deadline - self.now()
-        return Choice(None, over=left <= 0, left=max(left, 0.0))
+        return Earliest(None, over=left <= 0, left=max(left, 0.0))
 
     def collective(self, start: Any, op: str, members: Sequence[int], nbytes: int) -> None:
         """One of the backend's own collectives is over, that began at the latest rank's `start`."""

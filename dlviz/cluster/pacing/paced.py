@@ -13,7 +13,7 @@ from typing import Any
 
 from dlviz.cluster.control.pipes import Envelope
 from dlviz.cluster.pacing.ledger import Departure
-from dlviz.cluster.pacing.pace import Choice
+from dlviz.cluster.pacing.pace import Earliest
 from dlviz.machine.machine import slowdown
 from dlviz.machine.topology import moment
 from dlviz.trace.recorder import PacedSpan, Recorder, Span
@@ -199,28 +199,28 @@ class Pace:
         """A message was added to what was there."""
         self._move(self.free + self.device.gamma * nbytes)
 
-    def earliest(self, come: Callable[[], Sequence[Envelope]], deadline: float | None) -> Choice:
+    def earliest(self, come: Callable[[], Sequence[Envelope]], deadline: float | None) -> Earliest:
         """The first to be delivered of those that have `come()` from several ranks, once the wall
         clock has reached it, since an earlier one may come meanwhile. With a deadline, once it is
         certain that none will."""
         device, first = self.device, _first(come())
         if deadline is None:
             if first is None or device.has_come(first):
-                return Choice(first)
-            return Choice(None, left=self._ahead(first.stamp), until=first.stamp)
+                return Earliest(first)
+            return Earliest(None, left=self._ahead(first.stamp), until=first.stamp)
         limit = deadline if first is None else min(first.stamp, deadline)
         if device.now() < limit:
-            return Choice(None, left=self._ahead(limit), until=limit)
-        again = Choice(None, left=AGAIN, until=limit)
+            return Earliest(None, left=self._ahead(limit), until=limit)
+        again = Earliest(None, left=AGAIN, until=limit)
         if not device.horizon.passed(limit, self, device.lost):
             return again
         first = _first(come())  # all are known now that are here by then
         if first is None or moment(first.stamp) > moment(limit):
-            return Choice(None, over=True) if limit == deadline else again
+            return Earliest(None, over=True) if limit == deadline else again
         if not device.has_come(first):  # a shared link keeps it waiting
             return again
         on_time = moment(device.arrival(first)) <= moment(deadline)
-        return Choice(first) if on_time else Choice(None, over=True)
+        return Earliest(first) if on_time else Earliest(None, over=True)
 
     def _ahead(self, seconds: float) -> float:
         """Until the wall clock has reached that device time."""

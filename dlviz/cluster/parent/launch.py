@@ -10,7 +10,7 @@ from typing import Any
 
 from dlviz.cluster.parent import start, torchrun
 from dlviz.cluster.parent.arguments import check, check_may_lose, choose_device, pack
-from dlviz.cluster.parent.output import Progress
+from dlviz.cluster.parent.output import Progress, ProgressCallback
 from dlviz.cluster.parent.remote import Lost
 from dlviz.cluster.parent.supervise import Supervisor
 from dlviz.cluster.parent.warn import warn
@@ -52,6 +52,7 @@ def launch(
     args: tuple = (),
     kwargs: dict[str, Any] | None = None,
     may_lose: Collection[int] = (),
+    progress: Callable[[str | None, int, int], None] | None = None,
 ) -> Run:
     """Run `worker(comm, *args, **kwargs)` on `ranks` fresh processes and return when all are done.
 
@@ -68,6 +69,12 @@ def launch(
     gets RankLost, which it may catch; a receive from any source goes on with the rest. What such a
     rank had sent is received, but messages longer than about 4 KB may have gone with its memory.
     `comm.lost` says who is lost; `comm.together` has those that are left call collectives.
+
+    `progress` is called many times a second, in place of bars and of a warning that the run was
+    late (`Run.late` says so): with the name of a bar of the ranks', how far the rank is that is
+    behind the others, and of how much; with None and how many ranks have started of all; with "MB
+    of results". What it raises ends the run. With it `launch` may be called in any thread. Under
+    torchrun it is not called.
 
     Under torchrun every process calls it, `ranks` must be their number, and each rank has the
     arguments and the environment of its process. All is as above in rank 0's process, where ranks
@@ -86,8 +93,9 @@ def launch(
         results, output, trace, lost = torchrun.join_run(worker, int(ranks), *more)
         run = Run(results, output, trace, perf_counter() - began, lost)
     else:
-        run = watched(Progress(), worker, int(ranks), *more)
-    if run.trace is not None:
+        shown = Progress() if progress is None else ProgressCallback(progress)
+        run = _run(shown, worker, int(ranks), *more)
+    if run.trace is not None and progress is None:
         warn(run.trace)
     return run
 
@@ -105,21 +113,19 @@ def _refuse_inside() -> None:
         )
 
 
-def watched(
+def _run(
     progress: Progress,
     worker: Callable[..., Any],
     ranks: int,
-    machine: Machine | None = None,
-    device: str = "auto",
-    timeout: float = 60.0,
-    args: tuple = (),
-    kwargs: dict[str, Any] | None = None,
-    may_lose: Collection[int] = (),
+    machine: Machine | None,
+    device: str,
+    timeout: float,
+    args: tuple,
+    kwargs: dict[str, Any],
+    may_lose: Collection[int],
 ) -> Run:
-    """What `launch` does, for a program that shows the run's `progress` and what became of it
-    itself: it checks nothing and warns of nothing, and may be called in any thread."""
     began = perf_counter()
-    job = pack(worker, args, kwargs or {})
+    job = pack(worker, args, kwargs)
     device = choose_device(device, ranks)
     with Supervisor(ranks, machine, device, timeout, progress, frozenset(may_lose)) as supervisor:
         supervisor.started = began

@@ -1,62 +1,56 @@
 // Seconds over size: a line for each algorithm, who is the cheapest, what was measured.
 import { nearest } from "../shared/arrays.js";
-import { below, beside, cross, fitted, grid, lineThrough, pointIn } from "../shared/chart.js";
-import { h, s, write } from "../shared/dom.js";
-import { bytes, seconds } from "../shared/numbers.js";
-import { chartOf } from "./geometry.js";
+import { s } from "../shared/dom.js";
+import { lines } from "../shared/lines.js";
+import { bytes } from "../shared/numbers.js";
 import { styleOf } from "./styles.js";
 import { cheapestWords } from "./words.js";
 
+/** @import { Lines } from "../shared/lines.js" */
 /** @import { Collectives, Data } from "./state.js" */
-/** @import { Chart } from "./geometry.js" */
 
-/**
- * @param {Collectives} own
- * @param {number} height pixels
- * @returns {HTMLElement}
- */
-export function linesChart({ shown, choose }, height) {
-  const { now } = shown;
-  const title = h("h4", { title: "Click to choose a size." });
-  const svg = s("svg", { class: "dlv-costs", role: "img" });
-  const element = h("div", { class: "dlv-chart" }, title, svg);
-  /** @type {Chart | null} */
-  let chart = null;
+const ROOM = 1.3; // beyond the least and the most, as a ratio
 
-  svg.addEventListener("click", (event) => {
-    if (!chart) return;
-    choose({ nbytes: now.data.sizes[nearest(now.data.sizes.map(chart.x), pointIn(svg, event)[0])] });
+/** @type {(own: Collectives, height: number) => HTMLElement} */
+export function linesChart(own, height) {
+  const { shown: { now }, choose } = own;
+  return lines(own, {
+    names: ["data", "part"], height, describe: () => linesOf(now.data),
+    choose(size) {
+      const { sizes } = now.data;
+      choose({ nbytes: sizes[nearest(sizes.map(Math.log), Math.log(size))] });
+    },
+    more: (x, y) => crossedOf(now.data).map((one) => s("path", {
+      class: "dlv-crossed", d: `M${x(one.size)} ${y(one.took) - 7}l7 7l-7 7l-7-7Z`,
+    }, s("title", {}, `from ${bytes(Math.round(one.size))} on ${one.after}, below it ${one.before}`))),
   });
-  shown.paints(["data", "width", "part"], () => {
-    const { data } = now;
-    write(title, `Time over size: ${data.about}`);
-    if (!element.clientWidth) return;
-    chart = chartOf(data, fitted(svg, element.clientWidth, height), height);
-    svg.replaceChildren(...drawn(data, chart));
-    svg.setAttribute("aria-label", `Time over size of ${data.algorithms.length} algorithms. ${cheapestWords(data)}`);
-  });
-  return element;
 }
 
-/** @type {(data: Data, chart: Chart) => SVGElement[]} */
-function drawn(data, chart) {
-  const { box, x, y, measured } = chart;
-  const { names, controls: { algorithm, nbytes } } = data;
-  const spot = { cx: x(nbytes), cy: y(data.now[algorithm][0]), r: 5, fill: styleOf(data, algorithm).stroke };
-  return [
-    grid(box, chart.sizes, chart.seconds),
-    ...below(box, chart.sizes, bytes),
-    ...beside(box, chart.seconds, seconds),
-    s("text", { x: box.right, y: box.bottom + 31, class: "dlv-left" }, "size"),
-    s("text", { x: box.left, y: box.bottom + 31, class: "dlv-start" }, "time"),
-    s("path", { class: "dlv-best", d: lineThrough(chart.best) }),
-    ...chart.lines.map(({ name, points }) => s("path", {
-      class: name === algorithm ? "dlv-cost dlv-own" : "dlv-cost", d: lineThrough(points), ...styleOf(data, name),
-    }, s("title", {}, names[name]))),
-    ...chart.crossed.map((own) => s("path", { class: "dlv-crossed", d: `M${own.x} ${own.y - 7}l7 7l-7 7l-7-7Z` },
-      s("title", {}, `from ${bytes(Math.round(own.size))} on ${names[own.after]}, below it ${names[own.before]}`))),
-    s("path", { class: "dlv-here", d: `M${x(nbytes)} ${box.top}V${box.bottom}` }),
-    s("circle", { class: "dlv-spot", ...spot }),
-    ...(measured ? [cross(measured.x, measured.y, "measured")] : []),
-  ];
+/** @type {(data: Data) => Lines} */
+export function linesOf(data) {
+  const { sizes, curves, algorithms, names, run, about, controls: { algorithm, nbytes } } = data;
+  const all = [...algorithms.flatMap((name) => curves[name]), ...(run?.measured ? [run.measured] : [])];
+  const least = sizes.map((_, i) => Math.min(...algorithms.map((name) => curves[name][i])));
+  return {
+    title: `Time over size: ${about}`,
+    said: `Time over size of ${algorithms.length} algorithms. ${cheapestWords(data)}`,
+    across: { ends: [sizes[0], sizes[sizes.length - 1]], log: 10, unit: "bytes", label: "size" },
+    up: { ends: [Math.min(...all) / ROOM, Math.max(...all) * ROOM], log: 10, unit: "seconds", label: "time" },
+    here: nbytes,
+    lines: [{ name: "the least", kind: "best", x: sizes, y: least }, ...algorithms.map((name) => ({
+      name: names[name], kind: name === algorithm ? "own" : "", x: sizes, y: curves[name], ...styleOf(data, name),
+    }))],
+    measured: run?.measured ? [{ x: run.nbytes, y: run.measured, says: "measured" }] : [],
+  };
+}
+
+/** Where another algorithm becomes the cheapest. @type {(data: Data) => { size: number, took: number, before: string,
+ *   after: string }[]} */
+export function crossedOf({ sizes, curves, cheapest, names }) {
+  return cheapest.slice(1).map(([size, after], i) => {
+    const next = Math.max(1, sizes.findIndex((own) => own >= size));
+    const share = (size - sizes[next - 1]) / (sizes[next] - sizes[next - 1]);
+    const took = curves[after][next - 1] * (1 - share) + curves[after][next] * share;
+    return { size, took, before: names[cheapest[i][1]], after: names[after] };
+  });
 }

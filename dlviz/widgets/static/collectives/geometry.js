@@ -6,20 +6,6 @@ import { scaleLog } from "../shared/scale.js";
 /** @import { Prices } from "./state.js" */
 /** @import { Map, Scale } from "../shared/scale.js" */
 
-/**
- * @typedef {object} Chart
- * @property {Scale} x
- * @property {Scale} y
- * @property {Box} box
- * @property {{ name: string, points: number[][] }[]} lines
- * @property {number[][]} best the least at each size
- * @property {{ size: number, before: string, after: string, x: number, y: number }[]} crossed where another becomes
- *   the cheapest
- * @property {{ name: string, x: number, y: number } | null} measured
- * @property {Mark[]} sizes
- * @property {Mark[]} seconds
- */
-
 /** @typedef {{ row: number, winner: number, x: number, y: number, width: number, height: number }} Stretch of a row */
 
 /**
@@ -34,7 +20,6 @@ import { scaleLog } from "../shared/scale.js";
  * @property {(x: number, y: number) => { ranks: number, place: number }} found the ranks and the place in `sizes` there
  */
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [56, 26, 8, 36]; // pixels around a chart
 const TENS = [10, 100, 1000]; // steps between the marks of an axis
 const [LETTER, NAME] = [6.6, 12]; // pixels of a name: a letter's width, and its height
 const [GUTTER, GAP, TITLE, SIZES] = [22, 14, 16, 18]; // pixels around the maps, and above and below each
@@ -64,36 +49,6 @@ const marked = (scale, most) => marksOf(...scale.domain, TENS, most).map((value)
 
 /** @type {(sizes: number[], box: Box) => Scale} */
 const sizeScale = (sizes, { left, right }) => scaleLog([sizes[0], sizes[sizes.length - 1]], [left, right]);
-
-/**
- * Lines of seconds over size, where another becomes the cheapest, what was measured, and axes.
- * @param {Prices} data
- * @param {number} width
- * @param {number} height
- * @returns {Chart}
- */
-export function chartOf({ sizes, curves, cheapest, run, algorithms }, width, height) {
-  const box = { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM };
-  const measured = run?.measured ? [run.measured] : [];
-  const all = [...Object.values(curves).flat(), ...measured];
-  const x = sizeScale(sizes, box);
-  const y = scaleLog([Math.min(...all) / 1.3, Math.max(...all) * 1.3], [box.bottom, box.top]);
-  const took = (size, name) => {
-    const next = Math.max(1, sizes.findIndex((own) => own >= size));
-    const share = (size - sizes[next - 1]) / (sizes[next] - sizes[next - 1]);
-    return curves[name][next - 1] * (1 - share) + curves[name][next] * share;
-  };
-  return {
-    x, y, box,
-    lines: algorithms.map((name) => ({ name, points: curves[name].map((own, i) => [x(sizes[i]), y(own)]) })),
-    best: sizes.map((size, i) => [x(size), y(Math.min(...algorithms.map((name) => curves[name][i])))]),
-    crossed: cheapest.slice(1).map(([size, after], i) =>
-      ({ size, before: cheapest[i][1], after, x: x(size), y: y(took(size, after)) })),
-    measured: run?.measured ? { name: run.algorithm, x: x(run.nbytes), y: y(run.measured) } : null,
-    sizes: marked(x, (width - 80) / 70),
-    seconds: marked(y, 8),
-  };
-}
 
 /**
  * Where maps are drawn, two beside each other: room for a title above each, and for sizes below the lower ones.

@@ -1,9 +1,9 @@
 // Explores what an all-reduce costs: controls, lines over size, the maps of winners, and the player.
 import { h } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
+import { form } from "../shared/form.js";
 import { COSTS, tabs } from "../shared/tabs.js";
 import { linesChart } from "./chart.js";
-import { controls } from "./controls.js";
 import { winnerMaps } from "./maps.js";
 import { messages } from "./messages.js";
 import { foresee } from "./state.js";
@@ -30,13 +30,12 @@ function render({ model, el }) {
     more: { part: /** @type {Part} */ ("costs"), maps: maps() },
   }));
   own.tabs = tabs(own, COSTS);
-  own.bars = controls(own);
   own.frame.head(own.tabs.element);
-  own.frame.controls(...own.bars.groups);
+  own.frame.controls(...form(own));
   own.frame.body.append(own.trouble, ...Object.values(own.tabs.panels));
   own.tabs.panels.costs.append(
     h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the link, the run and the picture" },
-      own.bars.link, own.bar.start, h("span", {}, own.files)),
+      form(own, "link"), own.bar.start, h("span", {}, own.files)),
     own.bar.line,
     h("div", { class: "dlv-pictures" }, linesChart(own, HEIGHT), winnerMaps(own, HEIGHT)),
     ...pricesTable(own),
@@ -70,27 +69,7 @@ function lookAhead({ shown, lookAhead: ask }) {
 
 /** @type {(own: Collectives) => KeyRow[]} */
 function keysOf(own) {
-  const { now } = own.shown;
-  /** @type {(usual: "resize" | "rerank", by: number) => (event: KeyboardEvent) => void} */
-  const moved = (usual, by) => (event) => {
-    if (own.tabs.other(event.target)) return;
-    (own.bars.mover(event.target) ?? own.bars[usual])(by);
-  };
-  const next = () => {
-    const names = now.data.algorithms;
-    own.choose({ algorithm: names[(names.indexOf(now.controls.algorithm) + 1) % names.length] });
-  };
-  const run = () => {
-    own.tabs.show("costs");
-    own.bar.press();
-  };
-  return [
-    ["← →", "smaller, larger", { ArrowLeft: moved("resize", -1), ArrowRight: moved("resize", 1) }],
-    ["↑ ↓", "more ranks, fewer", { ArrowUp: moved("rerank", 1), ArrowDown: moved("rerank", -1) }],
-    ["a", "next algorithm", { a: next }],
-    ["m", "costs, messages", { m: () => own.tabs.turn() }],
-    ["r", "run it, stop it", { r: run }],
-  ];
+  return [["m", "costs, messages", { m: () => own.tabs.turn() }]];
 }
 
 export default { render };

@@ -108,7 +108,7 @@ function picture(data, { box, map, title, edge, cell }, place, missing) {
   return [
     title,
     ...map.parts.map(({ winner, x, y, width, height }) => s("rect", {
-      x, y, width: width + 0.4, height: height + 0.4, fill: styleOf(data, data.algorithms[winner]).stroke,
+      x, y, width: width + 0.4, height: height + 0.4, fill: styleOf(data, data.algorithms[winner]).color,
     }, s("title", {}, words(winner)))),
     grid(box, map.sizes, map.ranks),
     ...map.names.filter(({ fits }) => fits).map(({ winner, x, y }) =>

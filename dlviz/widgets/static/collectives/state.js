@@ -3,7 +3,6 @@ import { placeOf } from "../shared/arrays.js";
 
 /** @import { Answer, Explorer } from "../shared/explorer.js" */
 /** @import { Part, Tabs } from "../shared/tabs.js" */
-/** @import { Bar } from "./controls.js" */
 
 /**
  * @typedef {object} Controls
@@ -68,7 +67,7 @@ import { placeOf } from "../shared/arrays.js";
 
 /** @typedef {{ part: Part, maps: Maps }} More */
 
-/** @typedef {Explorer<Data, More> & { tabs: Tabs, bars: Bar }} Collectives */
+/** @typedef {Explorer<Data, More> & { tabs: Tabs }} Collectives */
 
 /**
  * What is told of the chosen algorithm, size and, where its lines are known, number of ranks.

@@ -10,9 +10,9 @@ const DASHES = {
  * How the line of an algorithm is drawn.
  * @param {Prices} data
  * @param {string} name
- * @returns {{ stroke: string, "stroke-dasharray": string | null }}
+ * @returns {{ color: string, dash: string | null }}
  */
 export function styleOf({ styles, algorithms }, name) {
   const [color, dash] = styles[algorithms.indexOf(name)];
-  return { stroke: color, "stroke-dasharray": DASHES[dash] };
+  return { color, dash: DASHES[dash] };
 }

@@ -2,10 +2,10 @@
 import { clamp } from "../shared/arrays.js";
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
+import { form, recordedRuns } from "../shared/form.js";
 import { seconds } from "../shared/numbers.js";
 import { button } from "../shared/stage.js";
 import { viewport } from "../shared/viewport.js";
-import { controls, recordings } from "./controls.js";
 import { momentPicture } from "./picture.js";
 import { travelling } from "./playing.js";
 import { plot } from "./plot.js";
@@ -31,7 +31,7 @@ function render({ model, el }) {
   reading(own);
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
   shown.paints(["data"], () => write(answer, answerWords(shown.now.data)));
-  frame.controls(...controls(own), [own.bar.start, recordings(own)]);
+  frame.controls(...form(own), [own.bar.start, recordedRuns(own)]);
   frame.body.append(own.trouble, own.bar.line, answer, ...plot(own, travel), timeBar(own, travel),
     h("div", { class: "dlv-pictures" }, momentPicture(own), workersTable(own)));
   const stop = own.begin();
@@ -50,8 +50,7 @@ function begun(model, el) {
   const sides = sidesOf(data);
   /** @type {any} */
   const own = explorer(model, el, {
-    name: "explorer of consistency", saved: SAVED, free: [], keys: (begun) => keysOf(/** @type {any} */ (begun)),
-    foresee: (now) => now, runnable: () => true, ranWords,
+    name: "explorer of consistency", saved: SAVED, keys: (begun) => keysOf(/** @type {any} */ (begun)), ranWords,
     more: /** @type {More} */ ({ ...sides, ...startOf(sides) }),
   });
   own.part = viewport(own.shown, () => {
@@ -140,7 +139,6 @@ function keysOf(own) {
     ["W S", "zoom in, out", { w: () => own.part.zoom(0.7), s: () => own.part.zoom(1 / 0.7) }],
     ["A D", "pan", { a: () => own.part.pan(-0.2), d: () => own.part.pan(0.2) }],
     ["0", "fit all", { 0: () => own.part.fitAll() }],
-    ["r", "run it, stop it", { r: () => own.bar.press() }],
   ];
 }
 

@@ -35,12 +35,8 @@ import { column } from "../shared/arrays.js";
 
 /** @typedef {{ side: any, late?: string, told: string[], error?: string, stopped?: string }} Run */
 
-/** @typedef {[option: string, says: string, values: (number | string)[]]} Knob */
-
 /**
- * @typedef {Answer & { methods: [string, string][], ways: [string, string][], knobs: Record<string, Knob[]>,
- *   limits: { workers: [number, number], slow: number }, shown: string[], predicted: any, run: Run | null, ran: number,
- *   recorded: Record<string, any>[] }} Data
+ * @typedef {Answer & { shown: string[], predicted: any, run: Run | null, ran: number }} Data
  */
 
 /** @typedef {"predicted" | "measured"} Which */

@@ -84,20 +84,6 @@ export function ranWords({ data: { run } }) {
 }
 
 /**
- * The controls of a run that can be shown again.
- * @param {Data} data
- * @param {Record<string, any>} controls
- * @returns {string}
- */
-export function choiceWords({ methods, knobs, ways }, controls) {
-  const { method, workers, slow, way } = controls;
-  const own = knobs[method].map(([option, says]) => `${says} ${controls[option]}`);
-  const slowed = slow > 1 ? [`${digits(slow)}× as long: ${Object.fromEntries(ways)[way]}`] : [];
-  const many = `${workers} worker${workers > 1 ? "s" : ""}`;
-  return [Object.fromEntries(methods)[method], ...own, many, ...slowed].join(", ");
-}
-
-/**
  * A moment for those who listen: what each rank does.
  * @param {Side} side
  * @param {string[]} shown

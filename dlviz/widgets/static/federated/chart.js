@@ -1,79 +1,57 @@
 // Test digits read over rounds, bytes, seconds or epsilon: a line for each run.
-import { beside, grid, lineThrough, sized } from "../shared/chart.js";
-import { h, s, write } from "../shared/dom.js";
-import { tooltip } from "../shared/tooltip.js";
-import { chartOf, pointAt } from "./geometry.js";
-import { ACROSS, showRun } from "./state.js";
-import { axisWords, chartWords, pointLines } from "./words.js";
+import { h, s } from "../shared/dom.js";
+import { lines } from "../shared/lines.js";
+import { ACROSS, along, showRun } from "./state.js";
+import { chartWords, pointLines } from "./words.js";
 
-/** @import { Chart } from "./geometry.js" */
-/** @import { Across, Federated, Data } from "./state.js" */
+/** @import { Lines } from "../shared/lines.js" */
+/** @import { Across, Data, Federated } from "./state.js" */
 
-const NONE = {
-  rounds: "Accuracy is only ever measured: it needs a run.", nbytes: "Accuracy is only ever measured: it needs a run.",
-  seconds: "Accuracy is only ever measured: it needs a run.", epsilon: "Only runs with noise (trust: σ, S) have an ε.",
-};
+const RUN = "Accuracy is only ever measured: it needs a run.";
+const NOISE = "Only runs with noise (trust: σ, S) have an ε.";
+const UNITS = { rounds: "number", nbytes: "bytes", seconds: "seconds", epsilon: "number" };
 
-/**
- * @param {Federated} own
- * @param {number} height pixels
- * @returns {HTMLElement}
- */
+/** @type {(own: Federated, height: number) => HTMLElement} */
 export function accuracyChart(own, height) {
   const { shown } = own;
   const { now } = shown;
-  const svg = s("svg", { class: "dlv-costs", role: "img" });
-  const plot = h("div", { class: "dlv-plot" }, svg);
-  const tip = tooltip(plot);
-  const empty = h("p", { class: "dlv-nothing" });
-  plot.append(tip.element, empty);
-  const box = h("select", { "aria-label": "over", onchange: () => turnTo(/** @type {Across} */ (box.value)) },
-    ACROSS.map(([value, words]) => h("option", { value }, words)));
-  /** @type {Chart | null} */
-  let chart = null;
-  const turnTo = (across) => {
-    shown.set({ across });
-    shown.flush();
-  };
-  const near = ({ clientX, clientY }) => {
-    const place = svg.getBoundingClientRect();
-    return chart && pointAt(chart, clientX - place.left, clientY - place.top);
-  };
-  svg.addEventListener("pointermove", (event) => {
-    const at = near(event);
-    if (at) tip.show(event, pointLines(now.data.runs[at.run], at.round));
-    else tip.hide();
+  const box = h("select", {
+    "aria-label": "over",
+    onchange() {
+      shown.set({ across: /** @type {Across} */ (box.value) });
+      shown.flush();
+    },
+  }, ACROSS.map(([value, words]) => h("option", { value }, words)));
+  shown.paints(["across"], () => void (box.value = now.across));
+  const chart = () => linesOf(now.data, now.across);
+  return lines(own, {
+    names: ["data", "across"], height, describe: chart, head: h("h4", {}, "Test digits read, over ", box),
+    choose: (x, point) => point && showRun(own, chart().runs[point.line]),
+    words: ({ line, i }) => pointLines(now.data.runs[chart().runs[line]], i),
+    more: (x, y) => chart().lines.map((line) => s("circle", {
+      class: "dlv-spot", cx: x(line.x[line.x.length - 1]), cy: y(line.y[line.y.length - 1]), r: 4, fill: line.color,
+    })),
   });
-  svg.addEventListener("pointerleave", tip.hide);
-  svg.addEventListener("click", (event) => {
-    const at = near(event);
-    if (at) showRun(own, at.run);
-  });
-  shown.paints(["data", "width", "across"], () => {
-    box.value = now.across;
-    if (!plot.clientWidth) return;
-    const width = plot.clientWidth;
-    chart = chartOf(now.data.runs, now.across, width, height);
-    sized(svg, width, height);
-    svg.replaceChildren(...drawn(now.data, chart, now.across));
-    svg.setAttribute("aria-label", chartWords(now.data));
-    write(empty, chart.lines.length ? "" : NONE[now.across]);
-  });
-  return h("div", { class: "dlv-chart" }, h("h4", {}, "Test digits read, over ", box), plot);
 }
 
-/** @type {(data: Data, chart: Chart, across: Across) => SVGElement[]} */
-function drawn({ runs, current }, { box, lines, across, up }, axis) {
-  const ordered = [...lines].sort((a, b) => Number(a.run === current) - Number(b.run === current)); // on top
-  const ends = ordered.map(({ run, points }) => ({ run, at: points[points.length - 1] }));
-  return [
-    grid(box, [], up), ...beside(box, up, (value) => `${100 * value} %`),
-    ...(lines.length ? across : []).map(({ value, at }) =>
-      s("text", { x: Math.min(at, box.right - 12), y: box.bottom + 12, class: "dlv-small" }, axisWords(axis, value))),
-    ...ordered.map(({ run, points }) => s("path", {
-      class: run === current ? "dlv-cost dlv-own" : "dlv-cost", d: lineThrough(points), stroke: runs[run].color,
-      "stroke-dasharray": runs[run].dash,
+/**
+ * What is drawn of the runs that have values along an axis, and which these are.
+ * @type {(data: Data, across: Across) => Lines & { runs: number[] }}
+ */
+export function linesOf({ runs, ...data }, across) {
+  const those = [...runs.keys()].filter((i) => along(runs[i], across).length);
+  const all = those.flatMap((i) => along(runs[i], across));
+  const most = Math.max(...all, 0) || 1;
+  const least = Math.min(...all.filter((value) => value > 0), most);
+  const log = across === "epsilon" && most > 20 * least;
+  return {
+    title: "Test digits read", said: chartWords(/** @type {Data} */ ({ runs, ...data })), runs: those,
+    empty: across === "epsilon" ? NOISE : RUN,
+    across: { ends: [log ? least : 0, most], log: log ? 10 : 0, unit: UNITS[across] },
+    up: { ends: [0, 1], unit: "percent", marks: [0, 0.25, 0.5, 0.75, 1] },
+    lines: those.map((i) => ({
+      name: runs[i].name, kind: i === data.current ? "own" : "", x: along(runs[i], across), y: runs[i].accuracy,
+      color: runs[i].color, dash: runs[i].dash,
     })),
-    ...ends.map(({ run, at: [x, y] }) => s("circle", { class: "dlv-spot", cx: x, cy: y, r: 4, fill: runs[run].color })),
-  ];
+  };
 }

@@ -1,22 +1,7 @@
-// What the explorer of federated learning draws, as plain objects: lines of accuracy, and a row for each client.
+// A row for each client, as plain objects: what is predicted and a run in, positions out.
 import { clamp } from "../shared/arrays.js";
-import { roundStep, scaleLinear, scaleLog } from "../shared/scale.js";
-import { along } from "./state.js";
 
-/** @import { Scale } from "../shared/scale.js" */
-/** @import { Across, Predicted, Run } from "./state.js" */
-
-/** @typedef {{ value: number, at: number }} Mark of an axis */
-
-/**
- * @typedef {object} Chart
- * @property {Scale} x
- * @property {Scale} y of a share from 0 to 1
- * @property {{ left: number, right: number, top: number, bottom: number }} box
- * @property {{ run: number, points: [x: number, y: number][] }[]} lines of the runs that have values along the axis
- * @property {Mark[]} across
- * @property {Mark[]} up
- */
+/** @import { Predicted, Run } from "./state.js" */
 
 /** @typedef {{ x: number, y: number, width: number, height: number }} Box pixels */
 
@@ -35,75 +20,11 @@ import { along } from "./state.js";
  * @property {number} step pixels of a round
  */
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [42, 14, 6, 20]; // pixels around the chart
 const [NAMES, CELLS, GAP, BARS] = [80, 200, 16, 146]; // pixels of the columns
 export const HEAD = 16; // pixels above the rows, and below them
 const WORDS = 62; // pixels beside a bar
-const REACH = 24; // pixels from a point
 const [ROOM, LEAST] = [140, 11]; // pixels of all rows, of one that has words
 export const COLUMNS = { cells: NAMES, bars: NAMES + CELLS + GAP, rounds: NAMES + CELLS + BARS + 2 * GAP };
-
-/**
- * Lines of accuracy along an axis.
- * @param {Run[]} runs
- * @param {Across} across
- * @param {number} width
- * @param {number} height
- * @returns {Chart}
- */
-export function chartOf(runs, across, width, height) {
-  const box = { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM };
-  const own = runs.map((run, i) => ({ run: i, values: along(run, across) })).filter(({ values }) => values.length);
-  const all = own.flatMap(({ values }) => values);
-  const most = Math.max(...all, 0) || 1;
-  const least = Math.min(...all.filter((value) => value > 0), most);
-  /** @type {[number, number]} */
-  const range = [box.left, box.right];
-  const log = across === "epsilon" && most > 20 * least;
-  const x = log ? scaleLog([least, most], range) : scaleLinear([0, most], range);
-  const y = scaleLinear([0, 1], [box.bottom, box.top]);
-  return {
-    x, y, box,
-    lines: own.map(({ run, values }) => ({
-      run, points: values.map((value, i) => [x(log ? Math.max(value, least) : value), y(runs[run].accuracy[i])]),
-    })),
-    across: (log ? tens(least, most) : evenly(most, (box.right - box.left) / 70))
-      .map((value) => ({ value, at: x(value) })),
-    up: [0, 0.25, 0.5, 0.75, 1].map((value) => ({ value, at: y(value) })),
-  };
-}
-
-/** @type {(most: number, many: number) => number[]} */
-function evenly(most, many) {
-  const step = roundStep(most / many);
-  return Array.from({ length: 1 + Math.floor(most / step + 1e-9) }, (_, i) => i * step);
-}
-
-/** @type {(least: number, most: number) => number[]} */
-function tens(least, most) {
-  const [first, last] = [Math.ceil(Math.log10(least) - 1e-9), Math.floor(Math.log10(most) + 1e-9)];
-  return Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => 10 ** (first + i));
-}
-
-/**
- * The point of the chart that is nearest to a place.
- * @param {Chart} chart
- * @param {number} px
- * @param {number} py
- * @returns {{ run: number, round: number } | null} none within reach
- */
-export function pointAt({ lines }, px, py) {
-  /** @type {{ run: number, round: number } | null} */
-  let found = null;
-  let best = REACH ** 2;
-  for (const { run, points } of lines) {
-    points.forEach(([x, y], round) => {
-      const away = (x - px) ** 2 + (y - py) ** 2;
-      if (away < best) [best, found] = [away, { run, round }];
-    });
-  }
-  return found;
-}
 
 /**
  * The rows: labels of each client, or in their place what the server saw of it; its seconds; its rounds of a run.

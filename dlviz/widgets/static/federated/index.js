@@ -1,10 +1,11 @@
 // Explores federated averaging: whom a round asks, whose data differ and who is late, who is trusted; runs.
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
+import { form } from "../shared/form.js";
+import { toggle } from "../shared/stage.js";
 import { tabs } from "../shared/tabs.js";
 import { accuracyChart } from "./chart.js";
 import { clientRows } from "./clients.js";
-import { controls, tabControls } from "./controls.js";
 import { ACROSS, showRun } from "./state.js";
 import { runsTable } from "./table.js";
 import { ranWords } from "./words.js";
@@ -21,21 +22,36 @@ const TABS = [["rounds", "Rounds"], ["data", "Data and time"], ["trust", "Trust"
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
   const own = /** @type {Federated} */ (explorer(model, el, {
-    name: "explorer of federated learning", saved: SAVED, free: [],
+    name: "explorer of federated learning", saved: SAVED,
     keys: (begun) => keysOf(/** @type {Federated} */ (begun)),
-    foresee: (data) => data, runnable: () => true, ranWords,
+    ranWords,
     more: /** @type {More} */ ({ part: "rounds", across: "rounds" }),
   }));
   const { shown, frame } = own;
   own.tabs = tabs(own, TABS);
   frame.head(own.tabs.element);
-  frame.controls(...controls(own));
-  tabControls(own);
+  frame.controls(...form(own), [own.bar.start, examples(own)]);
+  for (const [tab] of TABS) {
+    own.tabs.panels[tab].append(h("div", { class: "dlv-toolbar", role: "group", "aria-label": `controls of ${tab}` },
+      form(own, tab).map((group) => h("span", {}, group))));
+  }
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
   shown.paints(["data", "part"], () => write(answer, shown.now.data.predicted.answer[shown.now.part]));
   frame.body.append(...Object.values(own.tabs.panels), own.trouble, own.bar.line, answer,
     h("div", { class: "dlv-pictures" }, accuracyChart(own, HEIGHT), runsTable(own)), ...clientRows(own));
   return own.begin();
+}
+
+/** A button that draws the recorded runs too, or the reader's alone. @type {(own: Federated) => HTMLElement} */
+function examples({ shown, ask }) {
+  const box = toggle("recorded runs", "show the recorded runs", true, (on) => ask({ examples: on }));
+  shown.paints(["data", "live"], () => {
+    const { data, live } = shown.now;
+    box.hidden = !live;
+    box.disabled = data.examples && data.runs.every(({ recorded }) => recorded); // there are no others
+    box.setAttribute("aria-pressed", String(data.examples));
+  });
+  return box;
 }
 
 /** @type {(own: Federated) => KeyRow[]} */
@@ -55,7 +71,6 @@ function keysOf(own) {
     ["t", "next tab", { t: () => own.tabs.turn(), ArrowRight: other, ArrowLeft: other }],
     ["x", "over rounds, bytes, seconds, ε", { x: turn }],
     ["n", "next run", { n: next }],
-    ["r", "run it, stop it", { r: () => own.bar.press() }],
   ];
 }
 

@@ -25,8 +25,7 @@
  */
 
 /**
- * @typedef {Answer & { knobs: Record<string, any[]>, attacks: [string, string][], methods: [string, string][],
- *   fates: [fate: string, says: string, hue: string][], hues: Record<string, string>, parts: number,
+ * @typedef {Answer & { fates: [fate: string, says: string, hue: string][], hues: Record<string, string>, parts: number,
  *   predicted: Predicted, examples: boolean, runs: Run[], current: number,
  *   run: { error?: string, stopped?: string } | null, ran: number }} Data
  */
@@ -59,15 +58,7 @@ export function along(run, across) {
   return across === "rounds" ? run.accuracy.map((_, i) => i + 1) : run[across];
 }
 
-/**
- * Shows a run: with a kernel its controls are chosen, a saved page holds what was predicted of it.
- * @param {Federated} own
- * @param {number} place in the runs
- */
-export function showRun({ shown: { now }, model, choose }, place) {
-  const { controls } = now.data.runs[place];
-  if (now.live) choose(controls);
-  if (!model.page) return;
-  const predicted = JSON.parse(model.get("recordings"))[place];
-  model.set("state", JSON.stringify({ ...now.data, controls, predicted, current: place, error: "" }));
+/** Shows a run, by its controls. @type {(own: Federated, place: number) => void} */
+export function showRun({ shown: { now }, show }, place) {
+  show(now.data.runs[place].controls);
 }

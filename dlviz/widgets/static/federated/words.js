@@ -3,7 +3,7 @@ import { besideWords, bytes, digits, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
 import { currentOf } from "./state.js";
 
-/** @import { Across, Run, Data } from "./state.js" */
+/** @import { Run, Data } from "./state.js" */
 
 /**
  * A share in percent, as a run is read by.
@@ -12,17 +12,6 @@ import { currentOf } from "./state.js";
  */
 export function percent(share) {
   return `${(100 * share).toFixed(1)} %`;
-}
-
-/**
- * A value of an axis.
- * @param {Across} across
- * @param {number} value
- * @returns {string}
- */
-export function axisWords(across, value) {
-  if (across === "nbytes") return bytes(Math.round(value));
-  return across === "seconds" ? seconds(value) : manyWords(value);
 }
 
 /**

@@ -1,10 +1,10 @@
 // Explores which axis of a mesh belongs on the fast links: the groups of each, bytes over both kinds of links, a run.
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
+import { form, recordedRuns } from "../shared/form.js";
 import { axesBar, move, next } from "./axes.js";
-import { controls } from "./controls.js";
 import { meshPicture } from "./picture.js";
-import { alone, foresee } from "./state.js";
+import { foresee } from "./state.js";
 import { trafficTable } from "./table.js";
 import { answerWords, ranWords } from "./words.js";
 
@@ -17,10 +17,11 @@ const SAVED = "No kernel: placements, speed and recorded runs can be chosen; for
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
   const own = /** @type {Mesh} */ (explorer(model, el, {
-    name: "explorer of meshes", saved: SAVED, free: [], alone, keys: (begun) => keysOf(/** @type {Mesh} */ (begun)),
-    foresee, runnable: () => true, ranWords, more: { axis: /** @type {Axis} */ ("tp") },
+    name: "explorer of meshes", saved: SAVED, free: ["order", "slower"],
+    keys: (begun) => keysOf(/** @type {Mesh} */ (begun)), foresee, ranWords,
+    more: { axis: /** @type {Axis} */ ("tp") },
   }));
-  own.frame.controls(...controls(own));
+  own.frame.controls(...form(own), [own.bar.start, recordedRuns(own)]);
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
   own.shown.paints(["data"], () => write(answer, answerWords(own.shown.now.data)));
   own.frame.body.append(own.trouble, axesBar(own), meshPicture(own), own.bar.line, answer, trafficTable(own));
@@ -34,7 +35,6 @@ function keysOf(own) {
   return [
     ["← →", "the axis further apart, closer", { ArrowLeft: by(-1), ArrowRight: by(1) }],
     ["a", "next axis", { a: () => next(own) }],
-    ["r", "run it, stop it", { r: () => own.bar.press() }],
   ];
 }
 

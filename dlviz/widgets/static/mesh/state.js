@@ -1,7 +1,7 @@
 // What the kernel tells of a mesh, what follows from a placement, and what a page without a kernel can show.
 
-/** @import { Alone, Answer, Explorer } from "../shared/explorer.js" */
-/** @import { Model, Style } from "../shared/theme.js" */
+/** @import { Answer, Explorer } from "../shared/explorer.js" */
+/** @import { Style } from "../shared/theme.js" */
 
 /**
  * `order` names the axes with commas between, the one whose ranks are neighbours last; the links between `nodes` are
@@ -24,7 +24,7 @@
 
 /**
  * @typedef {Answer & { controls: Controls, axes: [Axis, string][],
- *   limits: { lengths: number[], nodes: number[], slower: number[] }, owners: Style[],
+ *   slower: number[], owners: Style[],
  *   hues: Record<Axis, string>, placements: Record<string, Placement>,
  *   run: { error?: string, stopped?: string } | null, runs: { controls: Controls, run: Run }[] }} Data
  */
@@ -39,7 +39,7 @@
  */
 export function foresee(data, { order, slower }) {
   const same = order === data.controls.order && slower === data.controls.slower;
-  if (same || data.placements[order]?.total[data.limits.slower.indexOf(slower)] == null) return data;
+  if (same || data.placements[order]?.total[data.slower.indexOf(slower)] == null) return data;
   return { ...data, controls: { ...data.controls, order, slower }, run: null };
 }
 
@@ -48,9 +48,9 @@ export function foresee(data, { order, slower }) {
  * @param {Data} data
  * @returns {{ placement: Placement, at: number, run: Run | null }}
  */
-export function chosen({ controls, placements, limits, runs }) {
+export function chosen({ controls, placements, slower, runs }) {
   return {
-    placement: placements[controls.order], at: limits.slower.indexOf(controls.slower),
+    placement: placements[controls.order], at: slower.indexOf(controls.slower),
     run: runs.find((one) => nameOf(one.controls) === nameOf(controls))?.run ?? null,
   };
 }
@@ -96,28 +96,4 @@ export function traffic({ sent, between }, axis) {
 
 function nameOf({ order, dp, pp, tp, nodes, slower }) {
   return [order, dp, pp, tp, nodes, slower].join(" ");
-}
-
-/**
- * What answers on a saved page: it holds all orders of the lengths that are chosen, and of the runs.
- * @param {Model} model
- * @returns {Alone & { show: (controls: Controls) => void }}
- */
-export function alone(model) {
-  const shapes = JSON.parse(model.get("shapes") ?? "{}");
-  const now = () => JSON.parse(model.get("state"));
-
-  /** @type {(controls: Controls) => void} */
-  function show(controls) {
-    const { dp, pp, tp, nodes } = controls;
-    const placements = shapes[[dp, pp, tp, nodes].join(" ")] ?? now().placements;
-    for (const [name, value] of Object.entries(controls)) model.set(name, value);
-    model.set("state", JSON.stringify({ ...now(), controls, placements, run: null, error: "" }));
-  }
-
-  return {
-    show,
-    can: (name) => name === "order" || name === "slower",
-    change: (name, value) => show({ ...now().controls, [name]: value }),
-  };
 }

@@ -1,5 +1,5 @@
 // What is said of placements and runs.
-import { bytes, digits, gapWords, seconds } from "../shared/numbers.js";
+import { bytes, gapWords, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
 import { chosen, placeIn, traffic } from "./state.js";
 
@@ -80,15 +80,4 @@ export function ranWords({ data }) {
   if (data.run) return outcome(data.run, () => []);
   const { run } = chosen(data);
   return run ? outcome(run, () => run.notes) : "";
-}
-
-/**
- * The controls of a run that can be shown again.
- * @param {Controls} controls
- * @returns {string}
- */
-export function choiceWords({ order, dp, pp, tp, nodes, slower }) {
-  const lengths = { dp, pp, tp };
-  const axes = order.split(",").map((axis) => `${axis} ${lengths[axis]}`).join(", ");
-  return `${axes}; ${nodes} node${nodes > 1 ? "s" : ""}, ${digits(slower)}×`;
 }

@@ -1,7 +1,8 @@
 // Explores all plans of a model on a machine: which is best, where memory cuts, why each fails; runs one.
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
-import { controls } from "./controls.js";
+import { form, recordedRuns } from "../shared/form.js";
+import { memoryLimit } from "./limit.js";
 import { planMap } from "./map.js";
 import { chosenOf, limitOf, meshesOf, meshOf, nameOf } from "./state.js";
 import { planTable } from "./table.js";
@@ -24,11 +25,11 @@ function render({ model, el }) {
       own.choose({ plan: null });
       return any;
     },
-    foresee: (data) => data,
-    runnable: ({ data }) => data.settled && !data.long, ranWords, more: { pointed: -1 },
+    runnable: ({ data }) => data.settled && !data.long, ranWords,
+    more: { pointed: -1 },
   }));
   const { shown } = own;
-  own.frame.controls(...controls(own));
+  own.frame.controls(...form(own), [memoryLimit(own)], [own.bar.start, recordedRuns(own)]);
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
   shown.paints(["data", "controls"], () => write(answer, answerWords(shown.now.data, shown.now.controls)));
   const former = [planMap(own, HEIGHT), planTable(own)]; // shown, dimmed, while others are computed
@@ -40,7 +41,7 @@ function render({ model, el }) {
 }
 
 /** @type {(own: Planner) => KeyRow[]} */
-function keysOf({ shown: { now }, choose, bar }) {
+function keysOf({ shown: { now }, choose }) {
   const plan = (i) => choose({ plan: nameOf(now.data.plans, i) });
   const chosen = () => chosenOf(now.data, now.controls);
   const mesh = (by) => () => {
@@ -60,7 +61,6 @@ function keysOf({ shown: { now }, choose, bar }) {
     ["↑ ↓", "the mesh before, after", { ArrowUp: mesh(-1), ArrowDown: mesh(1) }],
     ["← →", "its plan with less, more memory", { ArrowLeft: within(-1), ArrowRight: within(1) }],
     ["b", "the best plan", { b: () => choose({ plan: null }) }],
-    ["r", "run it, stop it", { r: () => bar.press() }],
   ];
 }
 

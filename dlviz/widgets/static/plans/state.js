@@ -45,11 +45,6 @@
 /**
  * @typedef {object} Machine
  * @property {Controls} controls
- * @property {string[]} models
- * @property {string[]} chips
- * @property {string[]} links
- * @property {number[]} counts devices that the slider gives
- * @property {number[]} batches
  * @property {Record<string, string>} titles of the schedules
  * @property {Record<string, string>} hues of what limits a plan
  * @property {Record<string, string>} says what limits it, in words

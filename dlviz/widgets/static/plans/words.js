@@ -4,7 +4,7 @@ import { outcome } from "../shared/running.js";
 import { bestOf, chosenOf, leastOf, limitOf, meshOf, runOf } from "./state.js";
 
 /** @import { Now } from "../shared/explorer.js" */
-/** @import { Controls, Name, Plans, Data } from "./state.js" */
+/** @import { Controls, Plans, Data } from "./state.js" */
 
 /** @type {Record<string, string>} */
 const AGAIN = { none: "no recomputation", selective: "selective recomputation", full: "full recomputation" };
@@ -144,15 +144,4 @@ export function ranWords({ data, controls, live }) {
       + `bubble ratio ${besideWords(run.bubble, bubble[chosen], digits)}.`,
     judged, ...run.notes,
   ]);
-}
-
-/**
- * A recorded run in words.
- * @param {Data} data
- * @param {Name} name
- * @returns {string}
- */
-export function recordedWords({ titles }, [dp, tp, pp, microbatch, schedule, recompute]) {
-  const order = pp > 1 ? `, ${titles[schedule]}` : "";
-  return `dp ${dp} × tp ${tp} × pp ${pp}, microbatches of ${microbatch}${order}, ${AGAIN[recompute]}`;
 }

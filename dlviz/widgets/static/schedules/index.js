@@ -66,8 +66,8 @@ function begun(model, el) {
 
   /** @type {any} */
   const own = explorer(model, el, {
-    name: "explorer of schedules", saved: SAVED, free: [], alone: without, keys: (begun) => keysOf(begun),
-    clear: () => own.choosing.clear(), foresee, runnable, ranWords,
+    name: "explorer of schedules", saved: SAVED, alone: without, keys: (begun) => keysOf(begun),
+    clear: () => own.choosing.clear(), foresee: /** @type {any} */ (foresee), runnable, ranWords,
     neighbours: (values) => nextTo(Object.keys(values).find((name) => SLIDERS.includes(name))),
     more: /** @type {any} */ ({
       sides, chart: data.chart ?? NO_CHART, csv: data.csv ?? "", from: 0, to, chosen: NOTHING, pointed: NOTHING,
@@ -121,7 +121,6 @@ function keysOf(own) {
     ["A D", "pan", { a: () => own.part.pan(-0.2), d: () => own.part.pan(0.2) }],
     ["0", "fit all", { 0: () => own.part.fitAll() }],
     ["t", "table of all actions", { t: table }],
-    ["r", "run it, stop it", { r: () => own.bar.press() }],
     ...BOARD_KEYS.map(([keys, does]) => /** @type {KeyRow} */ ([keys, `on the grid: ${does}`, {}])),
   ];
 }

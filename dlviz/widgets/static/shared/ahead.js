@@ -10,7 +10,7 @@
 
 /**
  * Whether pictures were told along a slider of what is shown now.
- * @param {Answer & { ran: number }} data
+ * @param {Pick<Answer, "controls" | "error"> & { ran: number }} data
  * @param {Ahead} ahead
  * @param {string} slider
  * @returns {boolean}
@@ -23,7 +23,7 @@ export function isAlong({ controls, ran }, ahead, slider) {
 
 /**
  * What was told ahead of controls of which one alone is another than those shown now; null where nothing was.
- * @param {Answer & { ran: number }} data
+ * @param {Pick<Answer, "controls" | "error"> & { ran: number }} data
  * @param {Record<string, any>} controls
  * @param {Ahead} ahead
  * @returns {any}

@@ -4,11 +4,9 @@
 //
 //   function render({ model, el }) {
 //     const own = explorer(model, el, {
-//       name: "explorer of sizes", saved: "This page has no kernel: …", free: [], keys: () => [["r", "run it", …]],
-//       foresee: (data) => data, runnable: () => true,
-//       ranWords: ({ data }) => data.run?.words ?? "", more: {},
+//       name: "explorer of sizes", saved: "This page has no kernel: …", ranWords: ({ data }) => data.run?.words ?? "",
 //     });
-//     own.frame.controls(slider(own, "ranks", { … }).group, [own.bar.start]); // of controls.js; or own.choose(…)
+//     own.frame.controls(...form(own), [own.bar.start]); // of form.js
 //     own.frame.body.append(own.trouble, own.bar.line, chart(own)); // own.shown.paints(["data", "width"], () => …)
 //     return own.begin();
 //   }
@@ -17,21 +15,24 @@
 // What answers a control waits for `data`, unless `foresee` knows already what the kernel will say.
 import { h, write } from "./dom.js";
 import { save } from "./file.js";
+import { formKeys } from "./form.js";
 import { pictureOf, print } from "./picture.js";
 import { asking } from "./rpc.js";
 import { runBar } from "./running.js";
 import { button, stage } from "./stage.js";
 import { state } from "./state.js";
 
+/** @import { Control, Fit } from "./form.js" */
 /** @import { Queue } from "./rpc.js" */
 /** @import { KeyRow, Stage } from "./stage.js" */
 /** @import { State } from "./state.js" */
+/** @import { Tabs } from "./tabs.js" */
 /** @import { Colors, Look, Model } from "./theme.js" */
 
 /**
  * What every kernel tells; `error` is a sentence or "", `settled` whether what takes longer is told too.
  * @typedef {{ title: string, details?: string[], look: Look, controls: Record<string, any>, error: string,
- *   settled: boolean }} Answer
+ *   settled: boolean, form: Control[][], recorded?: { controls: Record<string, any>, words: string }[] }} Answer
  */
 
 /**
@@ -42,6 +43,7 @@ import { state } from "./state.js";
  * @property {T["controls"]} controls
  * @property {any} ahead what it told ahead, {} at first
  * @property {boolean} live whether a kernel answers
+ * @property {boolean} saved whether this is a saved page, which holds what `show` shows
  * @property {number} width pixels of the body; 0 while a notebook has put it aside
  * @property {Colors | null} colors
  */
@@ -58,17 +60,18 @@ import { state } from "./state.js";
  * @typedef {object} Plan
  * @property {string} name
  * @property {string} saved the line of a page that never had a kernel
- * @property {string[]} free the controls that can be chosen there
- * @property {(model: Model) => Alone} [alone] what answers where no kernel does
- * @property {(own: Explorer<T, More>) => KeyRow[]} keys
+ * @property {string[]} [free] the controls that can be chosen there
+ * @property {(model: Model) => Alone} [alone] what answers where no kernel does, in place of `free` and saved pages
+ * @property {(own: Explorer<T, More>) => KeyRow[]} [keys] beside those of the controls
+ * @property {Fit} [fit]
  * @property {() => boolean | void} [clear] what Escape does
- * @property {(data: T, controls: T["controls"], ahead: any) => T} foresee what can be shown before the kernel has
+ * @property {(data: T, controls: T["controls"], ahead: any) => T} [foresee] what can be shown before the kernel has
  *   answered: made of what it told, and of what it told ahead
  * @property {(values: Record<string, unknown>) => object | null} [neighbours] what to ask to be told ahead, after a
  *   change to `values`
- * @property {(now: Now<T> & More) => boolean} runnable
- * @property {(now: Now<T> & More) => string} ranWords what became of the last run
- * @property {More} more what else is shown now, at first
+ * @property {((now: Now<T> & More) => boolean) | null} [runnable] null where nothing can ever be run
+ * @property {(now: Now<T> & More) => string} [ranWords] what became of the last run
+ * @property {More} [more] what else is shown now, at first
  */
 
 /**
@@ -87,7 +90,10 @@ import { state } from "./state.js";
  * @property {HTMLElement} trouble the line that says what is wrong with the controls
  * @property {ReturnType<typeof runBar>} bar
  * @property {HTMLElement[]} files the buttons that save the picture, in the toolbar unless they are put elsewhere
+ * @property {Tabs<any>} [tabs] which an explorer adds
+ * @property {(name: string) => void} [near] asks ahead along a slider that the reader comes near to
  * @property {(name: string, value?: unknown) => boolean} can whether a control can be chosen now, or have a value
+ * @property {(controls: Record<string, any>) => void} show chooses all of these, which a saved page holds
  * @property {(changes: Record<string, unknown>) => void} choose
  * @property {(values: Record<string, unknown>) => void} ask asks the kernel for values that no control shows
  * @property {(fields: object) => void} lookAhead asks the kernel for what may be wanted next
@@ -106,16 +112,15 @@ const PAUSE = 250; // ms without a change until the kernel is asked for what tak
  * @param {Plan<T, More>} plan
  * @returns {Explorer<T, More>}
  */
-export function explorer(model, el, plan) {
+export function explorer(model, el, { free = [], foresee = (data) => data, keys = () => [], ...plan }) {
   const first = read(model);
   const live = !model.page;
   /** @type {State<any>} */
   const shown = state({
-    data: first, controls: first.controls, ahead: {}, live, width: 0, colors: null, ...plan.more,
+    data: first, controls: first.controls, ahead: {}, live, saved: !live, width: 0, colors: null, ...plan.more,
   });
   /** @type {any} */
   const now = shown.now;
-  /** @type {Alone | null | undefined} */
   let alone = live ? null : plan.alone?.(model);
   const queue = asking(model, {
     sent(values) {
@@ -126,8 +131,8 @@ export function explorer(model, el, plan) {
   });
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
   const bar = runBar(model, queue, {
-    ready: () => now.live && !now.data.error && plan.runnable(now),
-    idleWords: () => plan.ranWords(now),
+    ready: () => now.live && !now.data.error && (plan.runnable?.(now) ?? true),
+    idleWords: () => plan.ranWords?.(now) ?? "",
     changed: () => bar.draw(),
   });
 
@@ -141,15 +146,16 @@ export function explorer(model, el, plan) {
   /** @type {any} */
   const own = ({
     model, shown, trouble, bar, called: {},
-    can: (name, value) => now.live || (alone ? alone.can(name, value) : !live && plan.free.includes(name)),
-    choose: (changes) => choose(own, queue, plan, changes, alone),
+    can: (name, value) => now.live || (alone ? alone.can(name, value) : now.saved && free.includes(name)),
+    choose: (changes) => choose(own, queue, foresee, changes, alone),
+    show: (controls) => (now.live ? own.choose(controls) : showSaved(own, foresee, controls)),
     ask: (values) => ask(own, queue, values),
     lookAhead: (fields) => queue.latest("ahead", fields, ({ ahead }) => ahead && shown.set({ ahead })),
-    begin: () => begin(own, queue, plan),
+    begin: () => begin(own, queue, foresee),
   });
   own.frame = stage(el, {
     name: plan.name, look: first.look, model, title: first.title, lines: live ? [] : [plan.saved],
-    details: first.details, keys: plan.keys(own).filter(([key]) => live || key !== RUN),
+    details: first.details, keys: allKeys(own, first, plan, keys(own)).filter(([key]) => live || key !== RUN),
     clear: plan.clear, onColors: (colors) => shown.set({ colors }),
   });
   own.files = savers(own, plan.name);
@@ -160,6 +166,16 @@ export function explorer(model, el, plan) {
   });
   shown.paints(["data", "controls", "live"], bar.draw);
   return own;
+}
+
+/** @type {(own: any, first: Answer, plan: Pick<Plan<any, any>, "fit" | "runnable">, more: KeyRow[]) => KeyRow[]} */
+function allKeys(own, { form }, { fit, runnable }, more) {
+  const run = () => {
+    if (own.tabs?.panels.costs) own.tabs.show("costs");
+    own.bar.press();
+  };
+  return [...formKeys(own, form, fit), ...more,
+    ...(runnable === null ? [] : [/** @type {KeyRow} */ ([RUN, "run it, stop it", { [RUN]: run }])])];
 }
 
 /**
@@ -207,15 +223,28 @@ function read(model) {
   return JSON.parse(model.get("state"));
 }
 
-function choose(own, queue, { foresee }, changes, alone) {
+function choose(own, queue, foresee, changes, alone) {
   const { shown: { set, flush, now }, can } = own;
   const other = ([name, value]) => can(name, value) && (now.controls[name] !== value || now.data.error);
   const news = Object.entries(changes).filter(other);
   if (!news.length) return;
   if (alone) return news.forEach(([name, value]) => alone.change(name, value));
   const controls = { ...now.controls, ...Object.fromEntries(news) };
+  if (!now.live) return showSaved(own, foresee, controls);
   set({ controls, data: foresee(now.data, controls, now.ahead) });
-  if (now.live) ask(own, queue, Object.fromEntries(news));
+  ask(own, queue, Object.fromEntries(news));
+  flush();
+}
+
+/** Shows what a saved page holds of these controls, and what follows from that. */
+function showSaved({ model, shown: { set, flush, now } }, foresee, some) {
+  const controls = { ...now.controls, ...some };
+  const pages = JSON.parse(model.get("pages") ?? "[]");
+  const found = pages.find((one) => Object.entries(one.controls).every(([name, value]) => controls[name] === value));
+  const { player, ...state } = found?.state ?? {};
+  if (player != null) model.set("player", player);
+  const data = foresee({ ...now.data, ...state, ...(found ? { error: state.error ?? "" } : {}) }, controls, {});
+  set({ controls, data: found && !data.error ? { ...data, controls } : data });
   flush();
 }
 
@@ -225,7 +254,7 @@ function ask({ frame }, queue, values) {
 }
 
 /** Has the parts painted, takes what the kernel answers, and asks for the rest once the reader has paused. */
-function begin(own, queue, { foresee }) {
+function begin(own, queue, foresee) {
   const { model, shown, frame, bar } = own;
   const { now } = shown;
   let pause = 0;

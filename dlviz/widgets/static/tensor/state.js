@@ -3,9 +3,9 @@ import { aheadOf, isAlong } from "../shared/ahead.js";
 import { clamp } from "../shared/arrays.js";
 
 /** @import { Ahead } from "../shared/ahead.js" */
-/** @import { Alone, Answer, Explorer } from "../shared/explorer.js" */
+/** @import { Answer, Explorer } from "../shared/explorer.js" */
 /** @import { Part, Tabs } from "../shared/tabs.js" */
-/** @import { Model, Style } from "../shared/theme.js" */
+/** @import { Style } from "../shared/theme.js" */
 
 /**
  * @typedef {object} Controls
@@ -49,7 +49,6 @@ import { clamp } from "../shared/arrays.js";
  * @property {Record<Size, string>} names
  * @property {string[]} ways
  * @property {number[]} sizes
- * @property {number} most ranks
  * @property {Record<string, string>} hues of the forms
  * @property {Style[]} owners
  * @property {(Matrix | null)[][]} matrices of the forward and, each below its own, gradients of the backward
@@ -60,7 +59,6 @@ import { clamp } from "../shared/arrays.js";
  * @property {string} long why it cannot be run here, or ""
  * @property {Run | null} run
  * @property {number} ran
- * @property {Controls[]} recorded
  * @property {(Controls & { bytes: number })[]} points runs on the map
  */
 
@@ -130,29 +128,4 @@ export function along({ data, ahead }, values) {
 export function standOut({ shown }, which) {
   shown.set(which);
   shown.flush();
-}
-
-/**
- * What answers on a saved page: it holds every form of its layers.
- * @param {Model} model
- * @returns {Alone & { show: (controls: Controls) => void }}
- */
-export function alone(model) {
-  const others = JSON.parse(model.get("others") ?? "{}");
-  const now = () => JSON.parse(model.get("state"));
-  const found = (controls) => others[Object.values(controls).join(" ")];
-
-  /** @type {(controls: Controls) => void} */
-  function show(controls) {
-    const { told: data = {}, player = "", error = "" } = found(controls);
-    for (const [name, value] of Object.entries(controls)) model.set(name, value);
-    if (!error) model.set("player", player);
-    model.set("state", JSON.stringify({ ...now(), ...data, error }));
-  }
-
-  return {
-    show,
-    can: (name, value) => name === "form" && (value == null ? Object.keys(others).length > 0 : true),
-    change: (name, value) => show({ ...now().controls, [name]: value }),
-  };
 }

@@ -1,53 +1,43 @@
 // What a rank sends each way by each form, and what was measured.
 import { h } from "../shared/dom.js";
 import { digits, seconds } from "../shared/numbers.js";
+import { table } from "../shared/table.js";
 import { titleOf } from "./state.js";
 import { exact } from "./words.js";
 
-/** @import { Price, Tensor, Data } from "./state.js" */
+/** @import { Row } from "../shared/table.js" */
+/** @import { Data, Price, Tensor } from "./state.js" */
 
-/**
- * @param {Tensor} own
- * @returns {HTMLElement}
- */
-export function bytesTable({ shown, choose }) {
-  const box = h("div", { class: "dlv-scroll" });
-  shown.paints(["data"], () => box.replaceChildren(tableOf(shown.now.data, (form) => choose({ form }))));
-  return box;
+/** @type {(own: Tensor) => HTMLElement} */
+export function bytesTable(own) {
+  return table(own, ["data"], () => {
+    const { data } = own.shown.now;
+    const { prices, ways, run, controls } = data;
+    const measured = run?.ways && [...run.ways.map(exact), exact(run.bytes), "", seconds(run.seconds)];
+    const ran = measured ? [{ kind: "dlv-ran", name: "measured", cells: measured }] : [];
+    return {
+      heads: ["a rank sends, in bytes", ...ways, "in a step", "× the least", "a step takes"],
+      rows: prices.flatMap((price) =>
+        [predicted(own, data, price), ...(price.form === controls.form ? ran : [])]),
+    };
+  });
 }
 
-/** @type {(data: Data, choose: (form: string) => void) => HTMLElement} */
-function tableOf(data, choose) {
-  const { prices, ways, run, controls } = data;
-  const heads = ["a rank sends, in bytes", ...ways, "in a step", "× the least", "a step takes"];
-  return h("table", { class: "dlv-prices dlv-ways" },
-    h("thead", {}, h("tr", {}, heads.map((text, i) => h("th", { scope: "col", class: i && "dlv-amount" }, text)))),
-    h("tbody", {}, prices.flatMap((price) => {
-      const own = price.form === controls.form;
-      return [predicted(data, price, choose), ...(own && run?.ways ? [measured(run)] : [])];
-    })));
+/** @type {(own: Tensor, data: Data, price: Price) => Row} */
+function predicted({ choose }, data, { form, ways, letters, bytes, seconds: took }) {
+  const least = Math.min(...data.prices.map((one) => one.bytes));
+  const times = bytes === least ? "1 ◆" : digits(bytes / least);
+  return {
+    name: titleOf(data, form), press: () => choose({ form }), hue: data.hues[form], data: { "data-form": form },
+    chosen: form === data.controls.form,
+    cells: [...ways.map((many, i) => (letters[i] === "0" ? "0" : [lettersOf(letters[i]), ` ${exact(many)}`])),
+      exact(bytes), least ? times : "", seconds(took)],
+  };
 }
 
-function predicted(data, /** @type {Price} */ price, choose) {
-  const least = Math.min(...data.prices.map(({ bytes }) => bytes));
-  const times = price.bytes === least ? "1 ◆" : digits(price.bytes / least);
-  return h("tr", { "aria-selected": String(price.form === data.controls.form), "data-form": price.form },
-    h("th", { scope: "row" }, h("span", { class: "dlv-hue", style: `background: ${data.hues[price.form]}` }),
-      h("button", { type: "button", class: "dlv-link", onclick: () => choose(price.form) }, titleOf(data, price.form))),
-    price.ways.map((many, i) => h("td", { class: "dlv-amount" },
-      price.letters[i] === "0" ? "0" : [lettersOf(price.letters[i]), ` ${exact(many)}`])),
-    [exact(price.bytes), least ? times : "", seconds(price.seconds)].map((text) =>
-      h("td", { class: "dlv-amount" }, text)));
-}
-
-/** Elements in letters, as the lecture's table counts them; its summary drops the factor. */
+/** Elements in letters, as the lecture's table counts them; its summary drops the factor. @type {(letters: string) =>
+ *   HTMLElement} */
 function lettersOf(letters) {
   const summary = letters.replace(/^\d+·/, "");
   return h("span", { class: "dlv-letters", title: `elements; in the lecture's summary ${summary}` }, letters);
-}
-
-function measured(run) {
-  return h("tr", { class: "dlv-ran" }, h("th", { scope: "row" }, "measured"),
-    [...run.ways.map(exact), exact(run.bytes), "", seconds(run.seconds)].map((text) =>
-      h("td", { class: "dlv-amount" }, text)));
 }

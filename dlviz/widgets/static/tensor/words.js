@@ -1,10 +1,9 @@
 // What is said of blocks, prices and runs.
 import { besideWords, bytes, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
-import { titleOf } from "./state.js";
 
 /** @import { Now } from "../shared/explorer.js" */
-/** @import { Block, Controls, Layer, Matrix, Data } from "./state.js" */
+/** @import { Block, Layer, Matrix, Data } from "./state.js" */
 
 const ITEMSIZE = 4; // bytes
 
@@ -89,14 +88,4 @@ export function ranWords({ data: { run, long, prices, controls }, live }) {
     const took = prices.find(({ form }) => form === controls.form)?.seconds ?? NaN;
     return [`A step took ${besideWords(run.seconds, took, seconds)}.`, ...run.notes];
   });
-}
-
-/**
- * The controls of a run that can be shown again.
- * @param {Layer} data
- * @param {Controls} controls
- * @returns {string}
- */
-export function choiceWords(data, { form, ranks, batch, inputs, outputs }) {
-  return `${titleOf(data, form)}, ${ranks} rank${ranks > 1 ? "s" : ""}, B ${batch}, ${inputs} → ${outputs}`;
 }
