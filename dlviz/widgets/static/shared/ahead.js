@@ -2,32 +2,20 @@
 
 /** @import { Answer } from "./explorer.js" */
 
-/**
- * Pictures by the values of the control `name`, all others being those of `of`, after run `ran`; {} where nothing was
+/** Pictures by the values of the control `name`, all others being those of `of`, after run `ran`; {} where nothing was
  * told.
- * @typedef {{ of?: Record<string, any>, ran?: number, name?: string, pictures?: Record<string, any> }} Ahead
- */
+ * @typedef {{ of?: Record<string, any>, ran?: number, name?: string, pictures?: Record<string, any> }} Ahead */
 
-/**
- * Whether pictures were told along a slider of what is shown now.
- * @param {Answer & { ran: number }} data
- * @param {Ahead} ahead
- * @param {string} slider
- * @returns {boolean}
- */
+/** Whether pictures were told along a slider of what is shown now.
+ * @type {(data: Answer & { ran: number }, ahead: Ahead, slider: string) => boolean} */
 export function isAlong({ controls, ran }, ahead, slider) {
   const { of = {} } = ahead;
   return ahead.name === slider && ahead.ran === ran
     && Object.keys(of).every((name) => name === slider || of[name] === controls[name]);
 }
 
-/**
- * What was told ahead of controls of which one alone is another than those shown now; null where nothing was.
- * @param {Answer & { ran: number }} data
- * @param {Record<string, any>} controls
- * @param {Ahead} ahead
- * @returns {any}
- */
+/** What was told ahead of controls of which one alone is another than those shown now; null where nothing was.
+ * @type {(data: Answer & { ran: number }, controls: Record<string, any>, ahead: Ahead) => any} */
 export function aheadOf(data, controls, ahead) {
   const [name, ...others] = Object.keys(controls).filter((one) => controls[one] !== data.controls[one]);
   if (name == null || others.length || data.error || !isAlong(data, ahead, name)) return null;

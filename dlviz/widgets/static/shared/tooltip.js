@@ -5,10 +5,14 @@ import { h } from "./dom.js";
 const [ASIDE, UNDER, OVER] = [14, 18, 10]; // pixels from the pointer
 
 /**
- * A tooltip in `plot`, which is positioned; its element is to be put into it.
- * @param {HTMLElement} plot
- * @returns {{ element: HTMLElement, show: (event: PointerEvent, lines: string[]) => void, hide: () => void }}
+ * @typedef {object} Tooltip
+ * @property {HTMLElement} element
+ * @property {(event: PointerEvent, lines: string[]) => void} show
+ * @property {() => void} hide
  */
+
+/** A tooltip in `plot`, which is positioned; its element is to be put into it.
+ * @type {(plot: HTMLElement) => Tooltip} */
 export function tooltip(plot) {
   const element = h("div", { class: "dlv-tip", hidden: true, "aria-hidden": "true" });
   return {

@@ -3,21 +3,20 @@ import { at, beside } from "../shared/gantt/rows.js";
 
 /** @import { Moves, Timeline } from "./context.js" */
 
-/**
- * @param {Timeline} own
- * @returns {Moves}
- */
+/** @type {(own: Timeline) => Moves} */
 export function moves(own) {
   const { shown, part, picture, clock } = own;
   const { now } = shown;
   let centred = -1;
 
+  /** @type {(span: number) => void} */
   function go(span) {
     if (span < 0) return;
     own.selection.choose({ span: now.scene.span.row[span] });
     reveal(span);
   }
 
+  /** @type {(span: number) => void} */
   function reveal(span) {
     const [start, end] = [clock().start[span], clock().end[span]];
     if (end < now.from || start > now.to) {
@@ -29,6 +28,7 @@ export function moves(own) {
     if (!hidden && !pinned) picture.reveal(top, bottom);
   }
 
+  /** @type {(words: string) => void} */
   function tell(words) {
     shown.set({ reply: words });
     own.answers.first("details");
