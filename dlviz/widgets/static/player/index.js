@@ -27,7 +27,7 @@ const HINT = "Hover over a message, a chunk or a rank: all that belongs to it li
 const UNFOCUSED = ":disabled, g:not([tabindex])";
 const STRIP = " Strip of all rounds: a stronger blue, numbers of more ranks; orange, wrong.";
 
-/** Shows a model's messages in `el`, anew at each change of its state. Returns ends it.
+/** Shows a model's messages in `el`, anew at each change of its state; what it gives ends that.
  * @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 export function showMessages({ model, el }) {
   let player = playerOf(model, el, { number: 0, speed: SPEEDS.indexOf(1) });

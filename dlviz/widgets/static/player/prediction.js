@@ -15,8 +15,8 @@ const SEEN = " You have already seen this round: it does not count.";
 /** @type {Record<string, [down: number, right: number]>} */
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
-/** The question with its score, and what the grid does while it is asked. Returns `turn` begins or ends it, `asks` says
- * whether a guess is waited for.
+/** The question with its score, and what the grid does while it is asked: `turn` begins or ends it, `asks` says whether
+ * a guess is waited for.
  * @type {(player: Player, travel: Travel, chunks: ChunksPanel) => { root: HTMLElement, turn: () => void,
  *   guess: (spot: string) => void, asks: () => boolean }} */
 export function prediction(player, travel, chunks) {

@@ -45,7 +45,7 @@ export function awaited(side, { next }) {
   return { action: last, source: side.source[last] };
 }
 
-/** When what span i receives is there. Returns seconds. @type {(side: Side, i: number) => number} */
+/** When what span i receives is there, in seconds. @type {(side: Side, i: number) => number} */
 export function arrival(side, i) {
   const from = side.source[i];
   return side.end[from] + (side.rank[from] === side.rank[i] ? 0 : side.latency);
@@ -77,7 +77,7 @@ export function neighbour(side, i, along, by) {
 }
 
 /** Activations in flight, counted in whole microbatches of a rank: of each rank the corners of a line over time and of
- * the `area` below it, `most` as high as a row. `row` in pixels.
+ * the `area` below it, `most` as high as a row of `row` pixels.
  * @type {(sides: Side[], width: number, row: number) => Strips} */
 export function stripsOf(sides, width, row) {
   const most = Math.max(...sides.flatMap((side) => side.peak.map((peak) => peak / side.chunks)), 1e-9);

@@ -67,7 +67,8 @@ function begun(model, el) {
 
   /** @type {any} */
   const own = explorer(model, el, {
-    name: "explorer of schedules", saved: SAVED, free: [], alone: without, keys: (begun) => keysOf(/** @type {any} */ (begun)),
+    name: "explorer of schedules", saved: SAVED, free: [], alone: without,
+    keys: (begun) => keysOf(/** @type {any} */ (begun)),
     clear: () => own.choosing.clear(), foresee, runnable, ranWords,
     neighbours: (values) => nextTo(Object.keys(values).find((name) => SLIDERS.includes(name))),
     more: /** @type {any} */ ({

@@ -60,7 +60,7 @@ export function drawable({ sides }) {
   return sides.filter((side) => !side.error);
 }
 
-/** When the last of what is shown ends. Returns seconds. @type {(now: Now) => number} */
+/** When the last of what is shown ends, in seconds. @type {(now: Now) => number} */
 export function lastOf(now) {
   return Math.max(1e-9, ...drawable(now).map(({ makespan }) => makespan), ranOf(now)?.seconds ?? 0) * 1.002;
 }

@@ -22,7 +22,7 @@ function line(styles, place) {
 }
 
 /** The bubble fraction over m of each side: a line by its closed form, else as simulated; dots where it was simulated.
- * `styles`: the colours of the sides. `height` in pixels.
+ * `styles` are the colours of the sides; `height` and `width` are pixels.
  * @type {(svg: SVGElement, bubbles: Bubbles, sides: Side[], height: number, width: number, styles: string[],
  *   run: Run | null) => void} */
 export function bubbleChart(svg, bubbles, sides, height, width, styles, run) {
@@ -62,7 +62,7 @@ export function chartWords({ formulas }) {
   return `Bubble fraction; ${line}`;
 }
 
-/** Of each rank the activations in flight over time, and the most. `height` in pixels.
+/** Of each rank the activations in flight over time, and the most; `height` and `width` are pixels.
  * @type {(svg: SVGElement, sides: Side[], height: number, width: number, styles: string[]) => void} */
 export function memoryStrips(svg, sides, height, width, styles) {
   const ranks = Math.max(1, ...sides.map((side) => side.ranks));

@@ -79,7 +79,7 @@ function ratioWords(/** @type {Side} */ { ratio, formula }) {
   return `${digits(ratio)} (by the formula ${formula.text} = ${digits(formula.ratio)})`;
 }
 
-/** What a run of a side came to, or why there is none. `most`: ranks, where they are too many to run.
+/** What a run of a side came to, or why there is none: more ranks than `most`, where that is not 0.
  * @type {(run: Run | null, side: Side, most: number) => string} */
 export function runWords(run, side, most) {
   if (most) return `At most ${most} ranks can be run here.`;

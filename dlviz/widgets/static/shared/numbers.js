@@ -7,7 +7,7 @@ const UNITS = [["s", 1], ["ms", 1e-3], ["µs", 1e-6]];
 /** @type {[string, number][]} */
 const BYTES = [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]];
 
-/** The unit in which a stretch of time is read best. `span` in seconds. @type {(span: number) => Unit} */
+/** The unit in which a stretch of time is read best. @type {(seconds: number) => Unit} */
 export function unitOf(span) {
   return UNITS.find(([, size]) => span >= 2 * size) ?? UNITS[2];
 }

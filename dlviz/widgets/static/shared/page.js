@@ -2,7 +2,7 @@
 
 /** @import { Model } from "./theme.js" */
 
-/** Renders `frontEnd` in `el` with the traits that are written in `text`. `text`: JSON. Returns what `render` returns.
+/** Renders `frontEnd` in `el` with the traits in `text`, which is JSON, and gives what `render` returns.
  * @type {(frontEnd: { render: (given: { model: Model, el: HTMLElement }) => unknown }, el: HTMLElement,
  *   text: string) => unknown} */
 function open(frontEnd, el, text) {

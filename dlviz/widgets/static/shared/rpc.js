@@ -71,8 +71,8 @@ export function requests(model) {
   return { send, latest, close: () => model.off("msg:custom", hear) };
 }
 
-/** What the controls of a view ask. `own.sent`: a change was sent. `own.answered`: a change or a run was answered, and
- * what it changes is in the model. `own.gone`: is called once no kernel answers any more: it was restarted or shut
+/** What the controls of a view ask. Of `own`, `sent` is called when a change was sent, `answered` when a change or a
+ * run was answered and what it changes is in the model, `gone` once no kernel answers any more: it was restarted or shut
  * down, or it died.
  * @type {(model: Model, own: { sent: (values: Record<string, unknown>) => void, answered: () => void, gone: ()
  *   => void }) => Queue} */
@@ -144,7 +144,7 @@ export function asking(model, { sent, answered, gone }) {
   };
 }
 
-/** Has `gone` called once, when the kernel is gone. Returns watches no longer.
+/** Has `gone` called once, when the kernel is gone, until what this gives is called.
  * @type {(model: Model, gone: () => void) => () => void} */
 function watched(model, gone) {
   const kernel = model.widget_manager?.kernel;

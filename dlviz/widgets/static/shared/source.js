@@ -4,8 +4,8 @@ import { h } from "./dom.js";
 /** @typedef {[number: number, text: string, used: boolean]} SourceLine `used`: something was recorded at it */
 /** @typedef {{ label: string, lines: SourceLine[] }} SourceFile */
 
-/** The lines of a program's files. `choose`: is called with "file:line" at a click. Returns `mark` marks a line, or
- * several, and shows the first without moving the page.
+/** The lines of a program's files. `choose` is called with "file:line" at a click; `mark` marks a line, or several, and
+ * shows the first without moving the page.
  * @type {(files: Record<string, SourceFile>, choose: (line: { where: string }) => void) => { panel: HTMLElement,
  *   empty: boolean, has: (where: string) => boolean, mark: (places: string | string[]) => void }} */
 export function sourcePanel(files, choose) {

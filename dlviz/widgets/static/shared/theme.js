@@ -34,9 +34,8 @@ const AROUND = {
 const DARK = { dark: "dark", light: "light" }; // what Colab writes on its <html>
 const SYSTEM = "(prefers-color-scheme: dark)";
 
-/** Keeps root's colours right. `model`: its `theme` is "auto" (as the page, a saved page as the system), "light" or
- * "dark". `changed`: is called with the colours, at once and at each change. Returns the button that goes to the next
- * theme.
+/** Keeps root's colours right. The model's `theme` is "auto" (as the page, a saved page as the system), "light" or
+ * "dark", and the button goes to the next one; `changed` is called with the colours, at once and at each change.
  * @type {(root: HTMLElement, look: Look, model: Model, changed: (colors: Colors) => void)
  *   => { button: HTMLButtonElement, stop: () => void }} */
 export function themed(root, look, model, changed) {
@@ -98,8 +97,8 @@ export function themed(root, look, model, changed) {
   };
 }
 
-/** What the page around paints: its paper and ink, and whether that is a light or a dark theme. `dark`: whether it is
- * dark where it says nothing of itself.
+/** What the page around paints: its paper and ink, and whether that is a light or a dark theme: where it says
+ * nothing of itself, as `dark` says.
  * @type {(probe: HTMLElement, dark?: boolean) => { name: string, colors?: { paper: string, ink: string } }} */
 function colorsAround(probe, dark) {
   const style = getComputedStyle(probe);

@@ -9,15 +9,13 @@ export function moves(own) {
   const { now } = shown;
   let centred = -1;
 
-  /** @type {(span: number) => void} */
-  function go(span) {
+  function go(/** @type {number} */ span) {
     if (span < 0) return;
     own.selection.choose({ span: now.scene.span.row[span] });
     reveal(span);
   }
 
-  /** @type {(span: number) => void} */
-  function reveal(span) {
+  function reveal(/** @type {number} */ span) {
     const [start, end] = [clock().start[span], clock().end[span]];
     if (end < now.from || start > now.to) {
       const half = Math.max((now.to - now.from) / 2, (end - start) * 0.6);
@@ -28,8 +26,7 @@ export function moves(own) {
     if (!hidden && !pinned) picture.reveal(top, bottom);
   }
 
-  /** @type {(words: string) => void} */
-  function tell(words) {
+  function tell(/** @type {string} */ words) {
     shown.set({ reply: words });
     own.answers.first("details");
     own.frame.say(words);

@@ -24,8 +24,8 @@ export function kindName(kind) {
   return { backward_input: "input gradient", backward_weight: "weight gradient" }[kind] ?? kind;
 }
 
-/** How moments of a clock are told: in the unit of its axis, without digits that say nothing. `least` is the shortest
- * time that has to be seen. `least` in seconds.
+/** How moments of a clock are told: in the unit of its axis, without digits that say nothing. `least` seconds are the
+ * shortest time that has to be seen.
  * @type {(clock: { low: number, high: number }, least?: number) => (moment: number) => string} */
 export function momentOf({ low, high }, least = Infinity) {
   const [name, size] = unitOf(Math.max(Math.abs(low), Math.abs(high)));
@@ -169,7 +169,7 @@ export function messageLines(scene, clock, i) {
   ].filter(Boolean);
 }
 
-/** What lies under the pointer, in lines. `time`: under the pointer.
+/** What lies under the pointer, in lines; so does `time`.
  * @type {(scene: Scene, clock: Clock, target: Target, time: number) => string[]} */
 export function linesOf(scene, clock, target, time) {
   const { message, end, told, lost, idle, gap, memory, head, group, span = -1 } = target;

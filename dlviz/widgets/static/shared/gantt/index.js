@@ -119,8 +119,7 @@ export function gantt(plan) {
     return from + (pointOf(event)[0] / (place?.width ?? 1)) * (to - from);
   }
 
-  /** @type {(event: MouseEvent) => Target | null} */
-  function targetAt(event) {
+  function targetAt(/** @type {MouseEvent} */ event) {
     const [x, y] = pointOf(event);
     return list && hit(list, x, y);
   }

@@ -295,7 +295,7 @@ function outline(context, box, colors, width) {
   }
 }
 
-/** The whole run in a small picture, to be kept: a line for each row. `width` and `height` in pixels.
+/** The whole run in a small picture, to be kept: of so many pixels, a line for each row.
  * @type {(canvas: HTMLCanvasElement, rows: Rows, times: Times, width: number, height: number, look: Pick<Look,
  *   "colors" | "styles">) => void} */
 export function paintWhole(canvas, rows, times, width, height, look) {
