@@ -83,7 +83,7 @@ function playerOf(model, el, at) {
   frame.body.append(style, scrubBar(player, travel), panels.strip, guesses.root, panels.body, panels.tables);
 
   /** Shows something else at once; what had the focus and is gone or off leaves it to the whole.
-   * @type {(changes: Partial<Shown> | { tabled: boolean } | { width: number }) => void} */
+   * @type {(changes: Partial<Shown>) => void} */
   function show(changes) {
     const had = frame.root.contains(document.activeElement);
     shown.set(changes);

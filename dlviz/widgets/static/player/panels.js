@@ -15,20 +15,7 @@ const NAMED = 12; // of them those that the circle's picture is called by
 const TALL = 44; // pixels of the small pictures of the rounds
 let panels = 0;
 
-/** @type {(scene: Scene) => { defs: SVGSymbolElement | SVGAElement | SVGScriptElement | SVGStyleElement
- *   | SVGTitleElement | SVGFilterElement | SVGAnimateElement | SVGAnimateMotionElement | SVGAnimateTransformElement
- *   | SVGCircleElement | SVGClipPathElement | SVGDefsElement | SVGDescElement | SVGEllipseElement
- *   | SVGFEBlendElement | SVGFEColorMatrixElement | SVGFEComponentTransferElement | SVGFECompositeElement
- *   | SVGFEConvolveMatrixElement | SVGFEDiffuseLightingElement | SVGFEDisplacementMapElement
- *   | SVGFEDistantLightElement | SVGFEDropShadowElement | SVGFEFloodElement | SVGFEFuncAElement | SVGFEFuncBElement
- *   | SVGFEFuncGElement | SVGFEFuncRElement | SVGFEGaussianBlurElement | SVGFEImageElement | SVGFEMergeElement
- *   | SVGFEMergeNodeElement | SVGFEMorphologyElement | SVGFEOffsetElement | SVGFEPointLightElement
- *   | SVGFESpecularLightingElement | SVGFESpotLightElement | SVGFETileElement | SVGFETurbulenceElement
- *   | SVGForeignObjectElement | SVGGElement | SVGImageElement | SVGLineElement | SVGLinearGradientElement
- *   | SVGMarkerElement | SVGMaskElement | SVGMetadataElement | SVGMPathElement | SVGPathElement | SVGPatternElement
- *   | SVGPolygonElement | SVGPolylineElement | SVGRadialGradientElement | SVGRectElement | SVGSetElement
- *   | SVGStopElement | SVGSVGElement | SVGSwitchElement | SVGTextElement | SVGTextPathElement | SVGTSpanElement
- *   | SVGUseElement | SVGViewElement, of: string[] }} */
+/** @type {(scene: Scene) => ReturnType<typeof fills<SVGElement>>} */
 function filling(scene) {
   return fills(s, scene, `dlv-player-${panels++}`);
 }

@@ -34,7 +34,7 @@ export function choosing(own) {
     selection.choose(side === 0 && span >= 0 ? { span } : {});
   }
 
-  /** @type {(next: { side: number, span: number } | {}) => void} */
+  /** @type {(next: Partial<Chosen>) => void} */
   function put(next) {
     const chosen = { ...NOTHING, ...next };
     if (chosen.span >= 0) chosen.name = nameOf(now.sides[chosen.side], chosen.span);
@@ -44,7 +44,7 @@ export function choosing(own) {
     if (chosen.side >= 0) own.frame.say(lines().join(". "));
   }
 
-  /** @type {(next: Partial<Chosen> | { side: number, span: number } | {}, onBoard?: boolean) => void} */
+  /** @type {Choosing["select"]} */
   function select(next, onBoard = false) {
     put(next);
     const side = now.sides[now.chosen.side];
@@ -84,9 +84,7 @@ export function choosing(own) {
 }
 
 /** The ways from one action to another.
- * @type {(explorer: Explorer, select: (next: Partial<Chosen> | { side: number, span: number } | {},
- *   onBoard?: boolean) => void) => { moved(event: any, along: any, by: any): void, follow(back: any): void,
- *   other(): void }} */
+ * @type {(explorer: Explorer, select: Choosing["select"]) => Pick<Choosing, "moved" | "follow" | "other">} */
 function ways({ shown: { now }, frame }, select) {
   return {
     moved(event, along, by) {

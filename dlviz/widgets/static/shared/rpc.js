@@ -72,8 +72,8 @@ export function requests(model) {
 }
 
 /** What the controls of a view ask. Of `own`, `sent` is called when a change was sent, `answered` when a change or a
- * run was answered and what it changes is in the model, `gone` once no kernel answers any more: it was restarted or shut
- * down, or it died.
+ * run was answered and what it changes is in the model, `gone` once no kernel answers any more: it was restarted or
+ * shut down, or it died.
  * @type {(model: Model, own: { sent: (values: Record<string, unknown>) => void, answered: () => void, gone: ()
  *   => void }) => Queue} */
 export function asking(model, { sent, answered, gone }) {
