@@ -187,8 +187,7 @@ export function groupNames(make, scene, { names, width }) {
   });
 }
 
-/** What a rank holds of a chunk: its numbers, and a box for each contribution in it, which is `filled` by its
- * rank.
+/** What a rank holds of a chunk: its numbers, and a box for each contribution in it, `filled` by its rank.
  * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout, cell: Cell, filled: string[]) => Part[]} */
 export function cellPicture(make, scene, layout, cell, filled) {
   const { x, y, width, height } = cell;

@@ -28,8 +28,8 @@ export function about(scene, number, cells, { message, cell, rank }) {
     : { rows: [], words: "" };
 }
 
-/** The Trace's selection; where another widget selects, the player goes to the messages and stays there; `source`
- * marks lines of the program.
+/** The Trace's selection; where another widget selects, the player goes to the messages and stays there; `source` marks
+ * lines of the program.
  * @type {(player: Player, travel: Travel, model: Model, source: { mark: (places: string[]) => void })
  *   => ReturnType<typeof sharedSelection>} */
 export function selecting({ scene, now, show }, { go, play }, model, source) {
@@ -44,8 +44,8 @@ export function selecting({ scene, now, show }, { go, play }, model, source) {
   });
 }
 
-/** Has the pictures tell of what is pointed at, and choose what is clicked. Of `panels`, `body` has the
- * pictures, `pointedWords` is where the words go, `hint` are the words where nothing is pointed at.
+/** Has the pictures tell of what is pointed at, and choose what is clicked. Of `panels`, `body` has the pictures,
+ * `pointedWords` is where the words go, `hint` are the words where nothing is pointed at.
  * @type {(player: Player, panels: { body: HTMLElement, pointedWords: HTMLElement, hint: string, chunks: { cells: ()
  *   => Cell[] } }, guesses: { asks: () => boolean, guess: (spot: string) => void }, choose: (message: number
  *   | undefined) => void) => void} */

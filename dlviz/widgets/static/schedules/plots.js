@@ -37,8 +37,8 @@ export function plots(own, boardShown) {
 }
 
 /** A side: its heading, or why it cannot be shown, and its rows.
- * @type {(own: Explorer, place: number) => { picture: Gantt, element: HTMLElement,
- *   draw: (side: Side, below: boolean) => void }} */
+ * @type {(own: Explorer, place: number) => { picture: Gantt, element: HTMLElement, draw: (side: Side,
+ *   below: boolean) => void }} */
 function plotOf(own, place) {
   const { shown, part } = own;
   const { now } = shown;

@@ -2,8 +2,8 @@
 
 /** @typedef {Node | string | number | null | undefined | Child[]} Child */
 
-/** An element with attributes and children. A child that is no element is text, never markup; an
- * attribute whose name begins with "on" is a listener.
+/** An element with attributes and children. A child that is no element is text, never markup; an attribute whose name
+ * begins with "on" is a listener.
  * @type {<T extends keyof HTMLElementTagNameMap>(tag: T, attributes?: Record<string, any>, ...children: Child[])
  *   => HTMLElementTagNameMap[T]} */
 export function h(tag, attributes = {}, ...children) {

@@ -46,8 +46,7 @@ export function pictureOf(root) {
   return { text: new XMLSerializer().serializeToString(svg), width, height };
 }
 
-/** An element's box, and what is in it.
- * @type {(element: Element, on: On) => Drawn} */
+/** An element's box, and what is in it. @type {(element: Element, on: On) => Drawn} */
 function partsOf(element, on) {
   const box = element.getBoundingClientRect();
   if (element.matches(OUT) || !box.width || !box.height) return null;
@@ -167,8 +166,8 @@ function line(element, words, { x, y, height }) {
   return s("text", { x, y: y + height / 2, "dominant-baseline": "central", ...look }, words);
 }
 
-/** Has the browser print a picture, on a page of its size: its dialog saves it as PDF. `refused` is called
- * where this page may not print.
+/** Has the browser print a picture, on a page of its size: its dialog saves it as PDF. `refused` is called where this
+ * page may not print.
  * @type {(saved: Saved, title: string, refused: () => void) => void} */
 export function print({ text, width, height }, title, refused) {
   const page = `@page { size: ${width}px ${height}px; margin: 0 } body { margin: 0 } svg { display: block }`;

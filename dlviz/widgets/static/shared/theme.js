@@ -97,8 +97,8 @@ export function themed(root, look, model, changed) {
   };
 }
 
-/** What the page around paints: its paper and ink, and whether that is a light or a dark theme: where it says
- * nothing of itself, as `dark` says.
+/** What the page around paints: its paper and ink, and whether that is a light or a dark theme: where it says nothing
+ * of itself, as `dark` says.
  * @type {(probe: HTMLElement, dark?: boolean) => { name: string, colors?: { paper: string, ink: string } }} */
 function colorsAround(probe, dark) {
   const style = getComputedStyle(probe);

@@ -4,12 +4,8 @@ import { h } from "./dom.js";
 
 const [ASIDE, UNDER, OVER] = [14, 18, 10]; // pixels from the pointer
 
-/**
- * @typedef {object} Tooltip
- * @property {HTMLElement} element
- * @property {(event: PointerEvent, lines: string[]) => void} show
- * @property {() => void} hide
- */
+/** @typedef {{ element: HTMLElement, show: (event: PointerEvent, lines: string[]) => void, hide: ()
+ *   => void }} Tooltip */
 
 /** A tooltip in `plot`, which is positioned; its element is to be put into it.
  * @type {(plot: HTMLElement) => Tooltip} */

@@ -29,8 +29,8 @@ function amount(value) {
   return h("td", { class: "dlv-amount" }, value);
 }
 
-/** All that is known of span i. `go(span)` selects another, `show(where)` a line of source; `shown` is the
- * number of the clock.
+/** All that is known of span i. `go(span)` selects another, `show(where)` a line of source; `shown` is the number of
+ * the clock.
  * @type {(scene: Scene, shown: number, i: number, ways: { go: (span: number) => void, show: (where: string) => void,
  *   sourced: (where: string) => boolean }) => HTMLElement[]} */
 export function spanPanel(scene, shown, i, { go, show, sourced }) {
@@ -117,9 +117,8 @@ function kindsTable({ kinds, drawn }) {
       [own.total, own.min, own.mean, own.max].map((one) => amount(seconds(one)))))));
 }
 
-/** @type {(scene: Scene, clock: Clock, found: Statistics, shown: { go: (span: number) => void,
- *   sort: (by: string) => void, order: Now["order"], here: (own: OfRank) => number, longest?: OfRank })
- *   => HTMLElement} */
+/** @type {(scene: Scene, clock: Clock, found: Statistics, shown: { go: (span: number) => void, sort: (by: string)
+ *   => void, order: Now["order"], here: (own: OfRank) => number, longest?: OfRank }) => HTMLElement} */
 function ranksTable(scene, clock, { ranks }, { go, sort, order, here, longest }) {
   /** @type {(own: OfRank, name: keyof OfRank) => number} */
   const at = (own, name) => own[name] ?? NaN;

@@ -68,14 +68,11 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
 /** @typedef {{ start: Column<number>, length: Column<number> }} Lasting whole numbers of a quantum */
 /** @typedef {Lasting & { row: Column<number>, count: number }} Pauses */
 
-/**
- * A clock as Python wrote it.
+/** A clock as Python wrote it.
  * @typedef {Omit<Clock, "waits"> & Lasting & { sent: Column<number>, received: (number | null)[], known: Indexed,
- *   critical: number[], path: { start: Column<number>, end: Column<number> },
- *   waits: { span: number[], whom: Indexed, doing: Indexed, at: Column<number> },
- *   waited: { span: number[], length: number[] }, idle: Pauses & { why: Indexed, at: Column<number> },
- *   gaps: Pauses }} GivenClock
- */
+ *   critical: number[], path: { start: Column<number>, end: Column<number> }, waits: { span: number[],
+ *   whom: Indexed, doing: Indexed, at: Column<number> }, waited: { span: number[], length: number[] }, idle: Pauses
+ *   & { why: Indexed, at: Column<number> }, gaps: Pauses }} GivenClock */
 
 /** @typedef {Omit<Row, "bottom" | "middle"> & { height: number }} GivenRow */
 /** @typedef {Row & { strips: number }} ReadRow with the pixels of the strips and names down to it */
@@ -96,8 +93,8 @@ const ROOM = 262; // pixels: rows are made lower, within reason, to fit
 const LOWEST = 0.45; // of a row's own height; more rows than fit are scrolled
 
 /** The scene of a state. A slot's spans are first to after-1, in order; a row knows its pixels from the top of the
- * first. A slot that is shown `once` lies above the rows: `heads` are what is drawn of its spans. So many
- * `pictures` share the room of one.
+ * first. A slot that is shown `once` lies above the rows: `heads` are what is drawn of its spans. So many `pictures`
+ * share the room of one.
  * @type {(state: Given, pictures?: number) => Scene} */
 export function readScene(state, pictures = state.beside ? 2 : 1) {
   const { count } = state;

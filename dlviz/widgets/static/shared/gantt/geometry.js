@@ -170,8 +170,8 @@ function waitedIn(rows, times, view, x) {
   return found;
 }
 
-/** The longest form that fits into the part of a bar that is in view, which is `width` pixels wide, and where it is;
- * or null.
+/** The longest form that fits into the part of a bar that is in view, which is `width` pixels wide, and where it is; or
+ * null.
  * @type {(forms: string[], left: number, right: number, height: number, width: number) => Omit<Label, "y"> | null} */
 export function labelIn(forms, left, right, height, width) {
   const [from, to] = [Math.max(left, 0), Math.min(right, width)];
@@ -280,8 +280,7 @@ function lostIn(rows, times, view, x) {
   });
 }
 
-/** What is said in rows without bars.
- * @type {(rows: Rows, view: View) => DrawList["notes"]} */
+/** What is said in rows without bars. @type {(rows: Rows, view: View) => DrawList["notes"]} */
 function notesIn(rows, view) {
   return rows.shown.filter((number) => rows.rows[number].note && inView(rows, view, number))
     .map((number) => {
@@ -330,8 +329,8 @@ function pathIn(rows, times, view, x) {
 
 /** @typedef {{ from: number, to: number, top: number, bottom: number }} Part of the critical path */
 
-/** The critical path, of which `parts` follow each other in time: a box around each stretch of
- * parts in one place that are no more than `apart` seconds apart, a line to the next.
+/** The critical path, of which `parts` follow each other in time: a box around each stretch of parts in one place that
+ * are no more than `apart` seconds apart, a line to the next.
  * @type {(parts: Part[], x: Scale, width: number, apart: number) => DrawList["path"]} */
 function pathBoxes(parts, x, width, apart) {
   /** @type {Part[]} */

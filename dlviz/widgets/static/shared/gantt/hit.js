@@ -54,8 +54,7 @@ function spanAt(all, x, y) {
   return best;
 }
 
-/** How far a point is from an arrow's line, in pixels.
- * @type {(arrow: Line, x: number, y: number) => number} */
+/** How far a point is from an arrow's line, in pixels. @type {(arrow: Line, x: number, y: number) => number} */
 function toLine({ x1, y1, x2, y2 }, x, y) {
   const [dx, dy] = [x2 - x1, y2 - y1];
   const along = clamp(((x - x1) * dx + (y - y1) * dy) / (dx * dx + dy * dy || 1), 0, 1);
