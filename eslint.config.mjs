@@ -15,8 +15,6 @@ export default [
       eqeqeq: ["error", "always", { null: "ignore" }],
       "stylistic/max-len": ["error", 120],
       "jsdoc/require-jsdoc": ["error", { publicOnly: true }],
-      "jsdoc/require-param-type": "error",
-      "jsdoc/require-returns-type": "error",
     },
   },
 ];

@@ -13,13 +13,10 @@ const GROUPED = 0.7; // more room between two racks or switches, in ranks
 
 /** @typedef {(rank: number) => number} Level which rack, switch or host joins a rank */
 
-/**
- * The ranks on a circle, those of a rack, switch or host beside each other, and what joins them: links from rank to
+/** The ranks on a circle, those of a rack, switch or host beside each other, and what joins them: links from rank to
  * rank in a ring, else each to its switch (a hub), and that to the next one up in the middle.
- * @param {Pick<Scene, "rows" | "topology"> & { groupOf?: number[] }} scene
- * @param {number} size
- * @returns {{ nodes: Node[], links: [Place, Place][], hubs: Place[], groups: Node[][] }}
- */
+ * @type {(scene: Pick<Scene, "rows" | "topology"> & { groupOf?: number[] }, size: number) => { nodes: Node[],
+ *   links: [Place, Place][], hubs: Place[], groups: Node[][] }} */
 export function placesOf({ rows, topology, groupOf = [] }, size) {
   const many = rows.length;
   const levels = topology.kind === "hosts" ? hostsOf(rows, groupOf) : levelsOf(rows, topology);
@@ -55,30 +52,23 @@ export function placesOf({ rows, topology, groupOf = [] }, size) {
   return { nodes, links, hubs, groups: parted ? grouped(nodes, levels[0]) : [] };
 }
 
-/**
- * The hosts of ranks, and what joins these.
- * @type {(rows: number[], groupOf: number[]) => Level[]}
- */
+/** The hosts of ranks, and what joins these. @type {(rows: number[], groupOf: number[]) => Level[]} */
 function hostsOf(rows, groupOf) {
   const host = new Map(rows.map((rank, row) => [rank, groupOf[row]]));
   return [(rank) => host.get(rank) ?? -1, () => 0];
 }
 
-/**
- * The switches that join ranks, level by level up to the one that joins all that are drawn.
- * @type {(rows: number[], topology: Scene["topology"]) => Level[]}
- */
+/** The switches that join ranks, level by level up to the one that joins all that are drawn.
+ * @type {(rows: number[], topology: Scene["topology"]) => Level[]} */
 function levelsOf(rows, { kind, sizes }) {
   if (kind === "ring" || !kind) return [];
-  const levels = sizes.map((own) => (rank) => Math.floor(rank / own));
+  const levels = sizes.map((own) => (/** @type {number} */ rank) => Math.floor(rank / own));
   const whole = levels.findIndex((level) => rows.every((rank) => level(rank) === level(rows[0])));
   return levels.slice(0, whole < 0 ? undefined : whole + 1);
 }
 
-/**
- * Where each rank is on the circle, in ranks, and how many go round it, with room between the groups of a level.
- * @type {(rows: number[], level: Level | null) => { turns: number[], around: number }}
- */
+/** Where each rank is on the circle, in ranks, and how many go round it, with room between the groups of a level.
+ * @type {(rows: number[], level: Level | null) => { turns: number[], around: number }} */
 function turnsOf(rows, level) {
   let at = 0;
   const turns = rows.map((rank, row) => {
@@ -88,13 +78,8 @@ function turnsOf(rows, level) {
   return { turns, around: at + 1 + (level ? GROUPED : 0) };
 }
 
-/**
- * What has ranks, put together by the groups of a level.
- * @template {{ rank: number }} T
- * @param {T[]} parts
- * @param {Level} level
- * @returns {T[][]}
- */
+/** What has ranks, put together by the groups of a level.
+ * @type {<T extends { rank: number }>(parts: T[], level: Level) => T[][]} */
 function grouped(parts, level) {
   const groups = new Map();
   for (const part of parts) {
@@ -104,14 +89,9 @@ function grouped(parts, level) {
   return [...groups.values()];
 }
 
-/**
- * The ranks in their places, and an arrow for each message of a frame, as wide as its bytes are many.
- * @param {Scene} scene
- * @param {number} number
- * @param {number} size
- * @returns {{ nodes: Node[], arrows: { message: number, never: boolean, label: string, width: number,
- *   path: [start: Point, turned: Point, end: Point], at: Point }[] }}
- */
+/** The ranks in their places, and an arrow for each message of a frame, as wide as its bytes are many.
+ * @type {(scene: Scene, number: number, size: number) => { nodes: Node[], arrows: { message: number, never: boolean,
+ *   label: string, width: number, path: [start: Point, turned: Point, end: Point], at: Point }[] }} */
 export function circleOf(scene, number, size) {
   const { nodes } = placesOf(scene, size);
   /** @type {Record<string, number>} */
@@ -140,14 +120,11 @@ export function circleOf(scene, number, size) {
   return { nodes, arrows };
 }
 
-/**
- * Who ever sends to whom, as lines between their places.
- * @param {Scene} scene
- * @param {number} size
- * @returns {[start: Point, end: Point][]}
- */
+/** Who ever sends to whom, as lines between their places.
+ * @type {(scene: Scene, size: number) => [start: Point, end: Point][]} */
 export function pairsOf(scene, size) {
   const { nodes } = placesOf(scene, size);
+  /** @type {Set<string>} */
   const pairs = new Set();
   scene.frames.forEach((_, number) => {
     for (const { src, dst } of messagesIn(scene, number)) {
@@ -155,7 +132,7 @@ export function pairsOf(scene, size) {
     }
   });
   return [...pairs].map((pair) => {
-    const [from, to] = pair.split(" ").map((row) => nodes[row]);
+    const [from, to] = pair.split(" ").map((row) => nodes[Number(row)]);
     return [towards(from, [to.x, to.y], from.radius + 2), towards(to, [from.x, from.y], to.radius + 3)];
   });
 }
@@ -166,13 +143,8 @@ function towards({ x, y }, [tx, ty], distance) {
   return [x + ((tx - x) / length) * distance, y + ((ty - y) / length) * distance];
 }
 
-/**
- * The three corners of an arrow's head that ends in `tip`, coming from `from`.
- * @param {Point} from
- * @param {Point} tip
- * @param {number} size
- * @returns {Point[]}
- */
+/** The three corners of an arrow's head that ends in `tip`, coming from `from`.
+ * @type {(from: Point, tip: Point, size: number) => Point[]} */
 export function headOf(from, tip, size) {
   const length = Math.hypot(tip[0] - from[0], tip[1] - from[1]) || 1;
   const [x, y] = [(tip[0] - from[0]) / length, (tip[1] - from[1]) / length];

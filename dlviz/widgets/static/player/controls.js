@@ -7,18 +7,10 @@ import { SPEEDS } from "./playing.js";
 /** @import { Travel } from "./playing.js" */
 /** @import { Player } from "./state.js" */
 
-/**
- * What a reader can turn on and off; `predict` does nothing where no contents are known.
- * @typedef {{ predict: () => void, table: () => void, save: () => void }} Turns
- */
+/** What a reader can turn on and off; `predict` does nothing where no contents are known.
+ * @typedef {{ predict: () => void, table: () => void, save: () => void }} Turns */
 
-/**
- * The keys of a player.
- * @param {Player} player
- * @param {Travel} travel
- * @param {Turns} turns
- * @returns {KeyRow[]}
- */
+/** The keys of a player. @type {(player: Player, travel: Travel, turns: Turns) => KeyRow[]} */
 export function keysOf({ scene, now }, { go, step, play, faster }, { predict, table }) {
   const [quicker, slower] = [() => faster(1), () => faster(-1)];
   return [
@@ -32,13 +24,8 @@ export function keysOf({ scene, now }, { go, step, play, faster }, { predict, ta
   ];
 }
 
-/**
- * The buttons of a player's toolbar, in groups.
- * @param {Player} player
- * @param {Travel} travel
- * @param {Turns} turns
- * @returns {(Node | string)[][]}
- */
+/** The buttons of a player's toolbar, in groups.
+ * @type {(player: Player, travel: Travel, turns: Turns) => (Node | string)[][]} */
 export function buttonsOf({ scene, now, paints }, { go, step, play, faster }, { predict, table, save }) {
   const end = scene.frames.length - 1;
   const first = button("|◀", "first round", () => go(0));
@@ -72,12 +59,8 @@ export function buttonsOf({ scene, now, paints }, { go, step, play, faster }, { 
   return [[first, back, playing, next, last], ["speed", slower, rate, quicker], [predicting, tabled, svg]];
 }
 
-/**
- * The slider over all rounds, and beside it what the one shown is and does.
- * @param {Player} player
- * @param {Travel} travel
- * @returns {HTMLElement}
- */
+/** The slider over all rounds, and beside it what the one shown is and does.
+ * @type {(player: Player, travel: Travel) => HTMLElement} */
 export function scrubBar({ scene, now, paints }, { go }) {
   const end = scene.frames.length - 1;
   const slider = h("input", {

@@ -25,11 +25,9 @@ import { messagesIn } from "./state.js";
 /** @typedef {{ from: number, to: number, hold: number }} Run columns that hold the same */
 /** @typedef {{ source: number, count: number } & Box} Chip a rank's contribution; source < 0: unknown */
 
-/**
- * What a rank holds of a chunk.
- * @typedef {{ rank: number, row: number, chunk: number, runs: Run[],
- *   values: { column: number, text: string, changed: boolean }[] } & Box} Cell
- */
+/** What a rank holds of a chunk.
+ * @typedef {{ rank: number, row: number, chunk: number, runs: Run[], values: { column: number, text: string,
+ *   changed: boolean }[] } & Box} Cell */
 
 const LEFT = 50; // pixels of the ranks' names
 const TOP = 38; // chunk names and cell numbers above
@@ -45,14 +43,9 @@ const NUMBER = 15; // the height of a number
 const LANES = 5; // arrows beside each other
 const PICTURES = 48; // rounds that have a small picture each
 
-/**
- * Where columns, chunks and ranks lie in a picture that is `width` pixels wide and `tall` pixels high
- * if it can be. Numbers stand in the cells where they fit.
- * @param {Scene} scene
- * @param {number} width
- * @param {number} [tall]
- * @returns {Layout}
- */
+/** Where columns, chunks and ranks lie in a picture that is `width` pixels wide and `tall` pixels high if it can be.
+ * Numbers stand in the cells where they fit.
+ * @type {(scene: Scene, width: number, tall?: number) => Layout} */
 export function layoutOf(scene, width, tall = Infinity) {
   const { columns, chunks, wide, right } = acrossOf(scene, width);
   const single = wide >= (CHIP * scene.ranks.length) / 2;
@@ -66,6 +59,7 @@ export function layoutOf(scene, width, tall = Infinity) {
   const valueHeight = fits ? NUMBER : 0;
   const stripHeight = lines * clamp((room - valueHeight) / lines, THINNEST, CHIP) || 0;
   const rowHeight = Math.max(12, 2 * PAD + valueHeight + stripHeight);
+  /** @type {(row: number) => number} */
   const lower = (row) => NAME * (1 + scene.groupOf[row]);
   const rows = scene.rows.map((_, row) => TOP + row * (rowHeight + gap) + lower(row));
   const first = scene.rankGroups.map((_, group) => scene.groupOf.indexOf(group)).filter((row) => row >= 0);
@@ -77,7 +71,8 @@ export function layoutOf(scene, width, tall = Infinity) {
   };
 }
 
-/** Columns and chunks from left to right: `wide` pixels a column, and where the last gutter ends. */
+/** Columns and chunks from left to right: `wide` pixels a column, and where the last gutter ends.
+ * @type {(scene: Scene, width: number) => Pick<Layout, "columns" | "chunks"> & { wide: number, right: number }} */
 function acrossOf(scene, width) {
   const lanes = scene.chunks.map(() => 0);
   scene.frames.forEach((_, number) => {
@@ -89,6 +84,7 @@ function acrossOf(scene, width) {
   const beside = scene.chunks.some((chunk) => chunk.from === chunk.to) ? BESIDE : 0;
   const across = width - LEFT - 8 - beside - gutters.reduce((sum, gutter) => sum + gutter, 0);
   const wide = count ? clamp(across / count, NARROWEST, 120) : 0;
+  /** @type {Layout["columns"]} */
   const columns = [];
   let x = LEFT + 4;
   const chunks = scene.chunks.map((chunk, place) => {
@@ -102,14 +98,13 @@ function acrossOf(scene, width) {
   return { columns, chunks, wide, right: x };
 }
 
+/** @type {(ranks: number, width: number) => number} */
 function chipRows(ranks, width) {
   return Math.ceil(ranks / Math.max(1, Math.min(ranks, Math.floor(width / CHIP))));
 }
 
-/**
- * Which lane beside its last chunk each arrow of a frame takes: those that overlap, different ones.
- * @type {(scene: Scene, number: number) => { message: number, chunk: number, lane: number }[]}
- */
+/** Which lane beside its last chunk each arrow of a frame takes: those that overlap, different ones.
+ * @type {(scene: Scene, number: number) => { message: number, chunk: number, lane: number }[]} */
 function lanesOf(scene, number) {
   /** @type {Record<number, [low: number, high: number][][]>} */
   const taken = {};
@@ -129,13 +124,9 @@ function lanesOf(scene, number) {
 /**
  * What each rank holds once the messages of a frame have landed: a cell for each rank and chunk.
  *
- * Its runs are its columns one by one where they are wide enough to show contributions, else
- * stretches of columns that hold the same.
- * @param {Scene} scene
- * @param {Layout} layout
- * @param {number} number
- * @returns {Cell[]}
- */
+ * Its runs are its columns one by one where they are wide enough to show contributions, else stretches of columns that
+ * hold the same.
+ * @type {(scene: Scene, layout: Layout, number: number) => Cell[]} */
 export function cellsOf(scene, layout, number) {
   const { snapshots } = scene.frames[number];
   const before = number ? scene.frames[number - 1].snapshots : snapshots;
@@ -161,14 +152,8 @@ export function cellsOf(scene, layout, number) {
   });
 }
 
-/**
- * The contributions in a run of a cell: one box for each that it holds, in a place of its own.
- * @param {Scene} scene
- * @param {Layout} layout
- * @param {Cell} cell
- * @param {Run} run
- * @returns {Chip[]}
- */
+/** The contributions in a run of a cell: one box for each that it holds, in a place of its own.
+ * @type {(scene: Scene, layout: Layout, cell: Cell, run: Run) => Chip[]} */
 export function chipsOf(scene, layout, cell, run) {
   const { counts } = scene.holds[run.hold];
   const many = scene.ranks.length;
@@ -190,11 +175,7 @@ export function chipsOf(scene, layout, cell, run) {
   }));
 }
 
-/**
- * What a contribution's box says of itself, as far as there is room for it.
- * @param {Chip} chip
- * @returns {string}
- */
+/** What a contribution's box says of itself, as far as there is room for it. @type {(chip: Chip) => string} */
 export function chipLabel({ source, count, width, height }) {
   if (height < 8.5) return "";
   const texts =
@@ -202,14 +183,9 @@ export function chipLabel({ source, count, width, height }) {
   return texts.find((text) => text.length * LETTER + 1.5 <= width) ?? "";
 }
 
-/**
- * The outlines of the cells that a frame's messages took and reached, and an arrow for each.
- * @param {Scene} scene
- * @param {Layout} layout
- * @param {number} number
- * @returns {{ boxes: ({ message: number, what: string, out: number } & Box)[],
- *   arrows: { message: number, never: boolean, points: [x: number, y: number][] }[] }}
- */
+/** The outlines of the cells that a frame's messages took and reached, and an arrow for each.
+ * @type {(scene: Scene, layout: Layout, number: number) => { boxes: ({ message: number, what: string, out: number }
+ *   & Box)[], arrows: { message: number, never: boolean, points: [x: number, y: number][] }[] }} */
 export function movesOf(scene, layout, number) {
   const lanes = Object.fromEntries(lanesOf(scene, number).map(({ message, lane }) => [message, lane]));
   const moves = messagesIn(scene, number).map(({ message, src, dst, chunks, received }) => {
@@ -234,15 +210,11 @@ export function movesOf(scene, layout, number) {
   };
 }
 
-/**
- * A small picture of every round side by side: of each its place, and for each share of the ranks
- * (0 to 1; -1: wrong) the boxes of the cells that hold the numbers of so many. No pictures where the
- * contents are not known, or where there are too many rounds.
- * @param {Scene} scene
- * @param {number} width
- * @param {number} height
- * @returns {{ x: number, width: number, shares: Map<number, Box[]> }[]}
- */
+/** A small picture of every round side by side: of each its place, and for each share of the ranks (0 to 1; -1: wrong)
+ * the boxes of the cells that hold the numbers of so many. No pictures where the contents are not known, or where there
+ * are too many rounds.
+ * @type {(scene: Scene, width: number, height: number) => { x: number, width: number, shares: Map<number,
+ *   Box[]> }[]} */
 export function stripOf(scene, width, height) {
   const many = scene.frames.length;
   const count = scene.columns.length;
@@ -262,11 +234,10 @@ export function stripOf(scene, width, height) {
   });
 }
 
-/**
- * The stretches of columns of a snapshot that hold the numbers of equally many ranks.
- * @type {(scene: Scene, snapshot: number) => { share: number, from: number, to: number }[]}
- */
+/** The stretches of columns of a snapshot that hold the numbers of equally many ranks.
+ * @type {(scene: Scene, snapshot: number) => { share: number, from: number, to: number }[]} */
 function sharesIn({ contents, holds, ranks }, snapshot) {
+  /** @type {ReturnType<typeof sharesIn>} */
   const found = [];
   (contents[snapshot]?.holds ?? []).forEach((hold, column) => {
     const { counts } = holds[hold];

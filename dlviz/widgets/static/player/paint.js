@@ -3,8 +3,8 @@ import { lineThrough } from "../shared/chart.js";
 import { circleOf, headOf, pairsOf, placesOf } from "./circle.js";
 import { chipLabel, chipsOf, movesOf, stripOf } from "./geometry.js";
 
-/** @import { Point } from "./circle.js" */
-/** @import { Box, Cell, Layout } from "./geometry.js" */
+/** @import { Node, Place, Point } from "./circle.js" */
+/** @import { Box, Cell, Chip, Layout } from "./geometry.js" */
 /** @import { Scene } from "./state.js" */
 /** @import { Style } from "../shared/theme.js" */
 
@@ -24,12 +24,8 @@ const LINES = {
   ".": "M3 4h2",
 };
 
-/**
- * How the pictures' parts look in a theme's colours; `scope` goes before each selector.
- * @param {Record<string, string>} colors
- * @param {string} [scope]
- * @returns {string} CSS
- */
+/** How the pictures' parts look in a theme's colours; as CSS; `scope` goes before each selector.
+ * @type {(colors: Record<string, string>, scope?: string) => string} */
 export function rules({ ink, paper, faint, grid, cell, marked, accent, wrong, name }, scope = "") {
   return Object.entries({
     text: `fill: ${ink}; font-size: 12px; text-anchor: middle; dominant-baseline: central`,
@@ -71,14 +67,9 @@ export function rules({ ink, paper, faint, grid, cell, marked, accent, wrong, na
     .join("\n");
 }
 
-/**
- * How the ranks' contributions are filled, and last what is not decoded: a colour, or a pattern of `defs`.
- * @template Part
- * @param {Make<Part>} make
- * @param {Scene} scene
- * @param {string} own goes before the patterns' names
- * @returns {{ defs: Part, of: string[] }}
- */
+/** How the ranks' contributions are filled, and last what is not decoded: a colour, or a pattern of `defs`, whose names
+ * begin with `own`.
+ * @type {<Part>(make: Make<Part>, scene: Scene, own: string) => { defs: Part, of: string[] }} */
 export function fills(make, scene, own) {
   const styles = stylesOf(scene);
   const patterns = styles.map((style, i) => style.pattern && make("pattern",
@@ -96,7 +87,7 @@ function stylesOf({ ranks, undecoded }) {
   return [...ranks, undecoded];
 }
 
-/** @type {(make: Make<any>, never: boolean, end: Point, from: Point, size: number) => any} */
+/** @type {<Part>(make: Make<Part>, never: boolean, end: Point, from: Point, size: number) => Part} */
 function tip(make, never, end, from, size) {
   if (!never) return make("path", { d: `${lineThrough(headOf(from, end, size))}Z`, class: "dlv-head" });
   const half = size / 2;
@@ -104,16 +95,11 @@ function tip(make, never, end, from, size) {
   return make("path", { d: cross, "stroke-width": 2.5, class: "dlv-cross" });
 }
 
-/**
- * The ranks on a circle with what joins them.
- * @template Part
- * @param {Make<Part>} make
- * @param {Scene} scene
- * @param {number} size
- * @returns {{ ground: Part, ranks: Part[] }}
- */
+/** The ranks on a circle with what joins them.
+ * @type {<Part>(make: Make<Part>, scene: Scene, size: number) => { ground: Part, ranks: Part[] }} */
 export function ranksPicture(make, scene, size) {
   const { nodes, links, hubs, groups } = placesOf(scene, size);
+  /** @type {(places: Node[] | [Place, Place]) => string} */
   const through = (places) => lineThrough(places.map(({ x, y }) => [x, y]));
   const ground = make("g", { "aria-hidden": "true" },
     groups.map((group) =>
@@ -129,7 +115,8 @@ export function ranksPicture(make, scene, size) {
   return { ground, ranks };
 }
 
-/** A host's name at its hub; of a long one what there is room for beside the next hub's, its beginning and its end. */
+/** A host's name at its hub; of a long one what there is room for beside the next hub's, its beginning and its end.
+ * @type {<Part>(make: Make<Part>, host: Scene["rankGroups"][number], place: Place, next: Place) => Part} */
 function hostName(make, { label, told }, { x, y }, next) {
   const room = Math.max(Math.floor(Math.hypot(next.x - x, next.y - y) / LETTER), 5);
   const half = Math.floor((room - 1) / 2);
@@ -138,16 +125,8 @@ function hostName(make, { label, told }, { x, y }, next) {
     make("title", {}, told.join(": ")), make("text", { x, y: y + 12, class: "dlv-hostname" }, short));
 }
 
-/**
- * Who sends to whom in a round or, where `all` is asked for and no message is sent, in any round.
- * @template Part
- * @param {Make<Part>} make
- * @param {Scene} scene
- * @param {number} number
- * @param {number} size
- * @param {boolean} all
- * @returns {Part[]}
- */
+/** Who sends to whom in a round or, where `all` is asked for and no message is sent, in any round.
+ * @type {<Part>(make: Make<Part>, scene: Scene, number: number, size: number, all: boolean) => Part[]} */
 export function sendsPicture(make, scene, number, size, all) {
   if (!scene.frames[number].messages.length) {
     return (all ? pairsOf(scene, size) : []).map(([start, end]) => make("g", { class: "dlv-pair" },
@@ -171,14 +150,8 @@ export function sendsPicture(make, scene, number, size, all) {
   });
 }
 
-/**
- * The names of chunks and cells over the grid.
- * @template Part
- * @param {Make<Part>} make
- * @param {Scene} scene
- * @param {Layout} layout
- * @returns {Part[]}
- */
+/** The names of chunks and cells over the grid.
+ * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout) => Part[]} */
 export function headPicture(make, scene, { columns, chunks }) {
   const names = scene.columns.map(([low]) => String(low));
   const numbered =
@@ -195,28 +168,15 @@ export function headPicture(make, scene, { columns, chunks }) {
   return numbered ? [...chunkNames, ...cellNames] : chunkNames;
 }
 
-/**
- * A rank's name beside its row of the grid.
- * @template Part
- * @param {Make<Part>} make
- * @param {Layout} layout
- * @param {number} rank
- * @param {number} row
- * @returns {Part}
- */
+/** A rank's name beside its row of the grid.
+ * @type {<Part>(make: Make<Part>, layout: Layout, rank: number, row: number) => Part} */
 export function rankName(make, layout, rank, row) {
   const y = layout.rows[row] + layout.rowHeight / 2;
   return make("text", { x: 0, y, class: "dlv-rankname", role: "rowheader", "data-rank": rank }, `rank ${rank}`);
 }
 
-/**
- * The names of groups of ranks, each on a line over its rows.
- * @template Part
- * @param {Make<Part>} make
- * @param {Scene} scene
- * @param {Layout} layout
- * @returns {Part[]}
- */
+/** The names of groups of ranks, each on a line over its rows.
+ * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout) => Part[]} */
 export function groupNames(make, scene, { names, width }) {
   return names.map(({ y, group }) => {
     const { label, told } = scene.rankGroups[group];
@@ -227,16 +187,8 @@ export function groupNames(make, scene, { names, width }) {
   });
 }
 
-/**
- * What a rank holds of a chunk: its numbers, and a box for each contribution in it.
- * @template Part
- * @param {Make<Part>} make
- * @param {Scene} scene
- * @param {Layout} layout
- * @param {Cell} cell
- * @param {string[]} filled how contributions are filled
- * @returns {Part[]}
- */
+/** What a rank holds of a chunk: its numbers, and a box for each contribution in it, `filled` by its rank.
+ * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout, cell: Cell, filled: string[]) => Part[]} */
 export function cellPicture(make, scene, layout, cell, filled) {
   const { x, y, width, height } = cell;
   const rulers = cell.values.slice(1).map(({ column }) => layout.columns[column].x);
@@ -256,11 +208,13 @@ export function cellPicture(make, scene, layout, cell, filled) {
   }
   const styles = stylesOf(scene);
   for (const chip of cell.runs.flatMap((run) => chipsOf(scene, layout, cell, run))) {
-    parts.push(...chipPicture(make, chip, styles.at(chip.source), filled.at(chip.source), chipLabel(chip)));
+    const own = chip.source < 0 ? styles.length - 1 : chip.source; // not decoded
+    parts.push(...chipPicture(make, chip, styles[own], filled[own], chipLabel(chip)));
   }
   return parts;
 }
 
+/** @type {<Part>(make: Make<Part>, chip: Chip, style: Style, fill: string, label: string) => Part[]} */
 function chipPicture(make, { x, y, width, height }, style, fill, label) {
   const box = { x: x + 0.5, y: y + 0.5, width: Math.max(1, width - 1), height: Math.max(1, height - 1) };
   const ground = make("rect", { ...box, fill, stroke: style.edge, class: "dlv-chip" });
@@ -269,15 +223,8 @@ function chipPicture(make, { x, y, width, height }, style, fill, label) {
   return [ground, make("text", { ...at, style: `fill: ${style.ink}`, class: "dlv-chiplabel" }, label)];
 }
 
-/**
- * The outlines of the cells that a round's messages took and reached, and their arrows.
- * @template Part
- * @param {Make<Part>} make
- * @param {Scene} scene
- * @param {Layout} layout
- * @param {number} number
- * @returns {Part[]}
- */
+/** The outlines of the cells that a round's messages took and reached, and their arrows.
+ * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout, number: number) => Part[]} */
 export function movesPicture(make, scene, layout, number) {
   const { boxes, arrows } = movesOf(scene, layout, number);
   const outlines = boxes.map(({ message, what, out, x, y, width, height }) => make("rect", {
@@ -294,15 +241,8 @@ export function movesPicture(make, scene, layout, number) {
   return [...outlines, ...ways];
 }
 
-/**
- * The small pictures of all rounds: the stronger a cell, the more ranks' numbers are in it.
- * @template Part
- * @param {Make<Part>} make
- * @param {Scene} scene
- * @param {number} width
- * @param {number} height
- * @returns {Part[]}
- */
+/** The small pictures of all rounds: the stronger a cell, the more ranks' numbers are in it.
+ * @type {<Part>(make: Make<Part>, scene: Scene, width: number, height: number) => Part[]} */
 export function stripPicture(make, scene, width, height) {
   return stripOf(scene, width, height).map(({ x, width: wide, shares }, number) =>
     make("g", { "data-frame": number },
@@ -331,6 +271,7 @@ function boxPath({ x, y, width, height }) {
 export function marks(make, scene, filled) {
   if (!scene.values.length) return [];
   const styles = stylesOf(scene);
+  /** @type {(i: number, label: number | string, x?: number) => Part[]} */
   const chip = (i, label, x = 0) => {
     const { edge, ink } = styles[i];
     return [

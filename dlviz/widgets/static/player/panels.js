@@ -15,15 +15,13 @@ const NAMED = 12; // of them those that the circle's picture is called by
 const TALL = 44; // pixels of the small pictures of the rounds
 let panels = 0;
 
+/** @type {(scene: Scene) => ReturnType<typeof fills<SVGElement>>} */
 function filling(scene) {
   return fills(s, scene, `dlv-player-${panels++}`);
 }
 
-/**
- * The ranks on a circle and who sends to whom; with `all`, in any round where no message is sent.
- * @param {Scene} scene
- * @returns {{ root: HTMLElement, draw: (number: number, all: boolean) => void }}
- */
+/** The ranks on a circle and who sends to whom; with `all`, in any round where no message is sent.
+ * @type {(scene: Scene) => { root: HTMLElement, draw: (number: number, all: boolean) => void }} */
 export function circlePanel(scene) {
   const size = scene.rows.length <= 6 ? 200 : scene.rows.length <= 16 ? 260 : 360;
   const arrows = s("g");
@@ -54,10 +52,7 @@ export function circlePanel(scene) {
  * @property {(number: number) => void} draw
  */
 
-/**
- * @param {Scene} scene
- * @returns {ChunksPanel}
- */
+/** @type {(scene: Scene) => ChunksPanel} */
 export function chunksPanel(scene) {
   const { defs, of: filled } = filling(scene);
   const [head, body, moves] = [s("g", { "aria-hidden": "true" }), s("g"), s("g")];
@@ -77,6 +72,7 @@ export function chunksPanel(scene) {
   let shown = -1;
   let cut = false; // the picture is wider than its panel
 
+  /** @type {(rank: number, row: number) => SVGGElement} */
   function rowOf(rank, row) {
     return s("g", { role: "row" }, rankName(s, layout, rank, row), scene.chunks.map((_, chunk) => {
       const group = s("g", { role: "gridcell", "data-cell": `${row}:${chunk}` });
@@ -85,6 +81,7 @@ export function chunksPanel(scene) {
     }));
   }
 
+  /** @type {(width: number, tall: number) => void} */
   function lay(width, tall) {
     cut = least > width;
     if (asked === `${width} ${tall}`) return;
@@ -99,6 +96,7 @@ export function chunksPanel(scene) {
     body.replaceChildren(...scene.rows.map(rowOf));
   }
 
+  /** @type {(cell: Cell) => void} */
   function drawCell(cell) {
     const key = `${cell.row}:${cell.chunk}`;
     const is = JSON.stringify([cell.values, cell.runs]);
@@ -109,6 +107,7 @@ export function chunksPanel(scene) {
       cellPicture(s, scene, layout, cell, filled)));
   }
 
+  /** @type {(number: number) => void} */
   function draw(number) {
     const whole = `What each rank holds ${afterwards(scene, number)}${scene.buffer ? ` in ${scene.buffer}` : ""}`;
     write(title, whole + (cut ? " (scroll sideways for the rest)" : ""));
@@ -124,12 +123,9 @@ export function chunksPanel(scene) {
   return { root, box, lay, layout: () => layout, cells: () => cells, groups, draw };
 }
 
-/**
- * All rounds as small pictures, the one shown framed, those after the last one `seen` empty; a click goes there.
- * @param {Scene} scene
- * @param {(number: number) => void} go
- * @returns {{ root: HTMLElement, draw: (number: number, seen: number) => void }}
- */
+/** All rounds as small pictures, the one shown framed, those after the last one `seen` empty; a click goes there.
+ * @type {(scene: Scene, go: (number: number) => void) => { root: HTMLElement, draw: (number: number, seen: number)
+ *   => void }} */
 export function stripPanel(scene, go) {
   const here = s("rect", { class: "dlv-herenow", y: 0.75, height: TALL - 1.5, rx: 3 });
   const picture = s("svg", { class: "dlv-strip", "aria-hidden": "true", height: TALL });
@@ -159,11 +155,7 @@ export function stripPanel(scene, go) {
   };
 }
 
-/**
- * What the marks of the grid mean.
- * @param {Scene} scene
- * @returns {HTMLElement}
- */
+/** What the marks of the grid mean. @type {(scene: Scene) => HTMLElement} */
 export function legend(scene) {
   const { defs, of: filled } = filling(scene);
   const found = marks(s, scene, filled).map(([parts, width, words], i) =>
@@ -171,16 +163,13 @@ export function legend(scene) {
   return h("div", { class: "dlv-marks" }, found);
 }
 
-/**
- * The messages of a frame in words and numbers.
- * @param {Scene} scene
- * @param {(message: number) => void} choose
- * @returns {{ root: HTMLElement, draw: (number: number) => void }}
- */
+/** The messages of a frame in words and numbers.
+ * @type {(scene: Scene, choose: (message: number) => void) => { root: HTMLElement, draw: (number: number) => void }} */
 export function arithmeticPanel(scene, choose) {
   const list = h("ol", { class: "dlv-steps" });
   const title = h("h4");
 
+  /** @type {(message: number) => HTMLLIElement} */
   function item(message) {
     const { sentence, formula } = scene.messages[message];
     return h("li", {}, h("button",
@@ -206,18 +195,17 @@ export function arithmeticPanel(scene, choose) {
   };
 }
 
+/** @type {(kind: string, title: string, lines: string[]) => HTMLLIElement} */
 function noteOf(kind, title, lines) {
   return h("li", { class: kind }, h("strong", {}, title), lines.map((line) => h("span", {}, line)));
 }
 
-/**
- * The same as tables, for those who cannot see the pictures.
- * @param {Scene} scene
- * @returns {{ root: HTMLElement, draw: (number: number, layout: Layout) => void }}
- */
+/** The same as tables, for those who cannot see the pictures.
+ * @type {(scene: Scene) => { root: HTMLElement, draw: (number: number, layout: Layout) => void }} */
 export function tablesPanel(scene) {
   const root = h("div", { class: "dlv-tables", hidden: true });
 
+  /** @type {(cell: Cell) => string[][]} */
   function cellRows(cell) {
     return stretches(scene, cell).map((run) => [
       `rank ${cell.rank}`,
@@ -227,6 +215,7 @@ export function tablesPanel(scene) {
     ]);
   }
 
+  /** @type {(message: number) => string[]} */
   function messageRow(message) {
     const own = scene.messages[message];
     return [own.sentence, own.formula.join(", "), timesOf(own)];

@@ -16,15 +16,12 @@ import { roundSpoken } from "./words.js";
 export const SPEEDS = [0.25, 0.5, 1, 2, 4];
 const BEAT = 1600; // ms between two rounds at speed 1
 
-/**
- * What goes through a player's rounds.
- * @param {Player} player
- * @returns {Travel}
- */
+/** What goes through a player's rounds. @type {(player: Player) => Travel} */
 export function travelling({ scene, now, show, say }) {
   const end = scene.frames.length - 1;
   let timer = 0;
 
+  /** @type {(to: number, playing?: boolean) => void} */
   function go(to, playing = false) {
     if (!playing) clearTimeout(timer);
     const number = clamp(to, 0, end);
@@ -40,6 +37,7 @@ export function travelling({ scene, now, show, say }) {
     }, BEAT / SPEEDS[now.speed]);
   }
 
+  /** @type {(on: boolean) => void} */
   function play(on) {
     if (on === now.playing) return;
     if (on && now.number === end) go(0);
@@ -48,6 +46,7 @@ export function travelling({ scene, now, show, say }) {
     if (on) wait();
   }
 
+  /** @type {(by: number) => void} */
   function faster(by) {
     show({ speed: clamp(now.speed + by, 0, SPEEDS.length - 1) });
     say(`speed ${SPEEDS[now.speed]}`);

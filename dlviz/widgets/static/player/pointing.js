@@ -11,14 +11,8 @@ import { cellWords, timesOf } from "./words.js";
 
 const TOLD = 12; // cells of a rank that are told of
 
-/**
- * What a part of the pictures is about: messages, and words to tell.
- * @param {Scene} scene
- * @param {number} number
- * @param {Cell[]} cells
- * @param {DOMStringMap} part
- * @returns {{ rows: number[], words: string }}
- */
+/** What a part of the pictures is about: messages, and words to tell.
+ * @type {(scene: Scene, number: number, cells: Cell[], part: DOMStringMap) => { rows: number[], words: string }} */
 export function about(scene, number, cells, { message, cell, rank }) {
   if (message != null) {
     const own = scene.messages[Number(message)];
@@ -34,14 +28,10 @@ export function about(scene, number, cells, { message, cell, rank }) {
     : { rows: [], words: "" };
 }
 
-/**
- * The Trace's selection; where another widget selects, the player goes to the messages and stays there.
- * @param {Player} player
- * @param {Travel} travel
- * @param {Model} model
- * @param {{ mark: (places: string[]) => void }} source marks lines of the program
- * @returns {ReturnType<typeof sharedSelection>}
- */
+/** The Trace's selection; where another widget selects, the player goes to the messages and stays there; `source` marks
+ * lines of the program.
+ * @type {(player: Player, travel: Travel, model: Model, source: { mark: (places: string[]) => void })
+ *   => ReturnType<typeof sharedSelection>} */
 export function selecting({ scene, now, show }, { go, play }, model, source) {
   return sharedSelection(scene.trace, model, (selection, own) => {
     const chosen = messagesOfSelection(scene, selection);
@@ -54,17 +44,11 @@ export function selecting({ scene, now, show }, { go, play }, model, source) {
   });
 }
 
-/**
- * Has the pictures tell of what is pointed at, and choose what is clicked.
- * @param {Player} player
- * @param {object} panels
- * @param {HTMLElement} panels.body the pictures
- * @param {HTMLElement} panels.pointedWords where the words go
- * @param {string} panels.hint the words where nothing is pointed at
- * @param {{ cells: () => Cell[] }} panels.chunks
- * @param {{ asks: () => boolean, guess: (spot: string) => void }} guesses
- * @param {(message: number | undefined) => void} choose
- */
+/** Has the pictures tell of what is pointed at, and choose what is clicked. Of `panels`, `body` has the pictures,
+ * `pointedWords` is where the words go, `hint` are the words where nothing is pointed at.
+ * @type {(player: Player, panels: { body: HTMLElement, pointedWords: HTMLElement, hint: string, chunks: { cells: ()
+ *   => Cell[] } }, guesses: { asks: () => boolean, guess: (spot: string) => void }, choose: (message: number
+ *   | undefined) => void) => void} */
 export function pointing({ scene, now, show, paints }, { body, pointedWords, hint, chunks }, guesses, choose) {
   const leave = () => show({ pointed: null });
   /** @type {(event: Event, selector: string) => HTMLElement | SVGElement | null} */

@@ -15,14 +15,10 @@ const SEEN = " You have already seen this round: it does not count.";
 /** @type {Record<string, [down: number, right: number]>} */
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
-/**
- * The question with its score, and what the grid does while it is asked.
- * @param {Player} player
- * @param {Travel} travel
- * @param {ChunksPanel} chunks
- * @returns {{ root: HTMLElement, turn: () => void, guess: (spot: string) => void, asks: () => boolean }} `turn`
- *   begins or ends it, `asks` says whether a guess is waited for
- */
+/** The question with its score, and what the grid does while it is asked: `turn` begins or ends it, `asks` says whether
+ * a guess is waited for.
+ * @type {(player: Player, travel: Travel, chunks: ChunksPanel) => { root: HTMLElement, turn: () => void,
+ *   guess: (spot: string) => void, asks: () => boolean }} */
 export function prediction(player, travel, chunks) {
   const { scene, now, show, paints, say } = player;
   const sending = scene.frames.findLastIndex(({ messages }) => messages.length);
@@ -46,6 +42,7 @@ export function prediction(player, travel, chunks) {
     show({ predicting: !now.predicting, tabled: now.predicting && now.tabled, verdict: "" });
   }
 
+  /** @type {(spot: string) => void} */
   function guess(spot) {
     if (!asks()) return;
     const [row, chunk] = spot.split(":").map(Number);
@@ -65,7 +62,8 @@ export function prediction(player, travel, chunks) {
   return { root, turn, guess, asks };
 }
 
-/** Makes one cell of the grid reachable by Tab and moved by arrow keys, while there is something to choose in it. */
+/** Makes one cell of the grid reachable by Tab and moved by arrow keys, while there is something to choose in it.
+ * @type {(player: Player, chunksPanel: ChunksPanel, guess: (spot: string) => void) => void} */
 function byKeys({ scene, now, show, paints }, { box, groups }, guess) {
   paints(["predicting", "spot", "width"], () => {
     for (const [spot, group] of groups) {
@@ -81,10 +79,11 @@ function byKeys({ scene, now, show, paints }, { box, groups }, guess) {
     const [row, chunk] = now.spot.split(":").map(Number);
     const [rows, chunks] = [scene.rows.length - 1, scene.chunks.length - 1];
     show({ spot: `${clamp(row + by[0], 0, rows)}:${clamp(chunk + by[1], 0, chunks)}` });
-    groups.get(now.spot).focus();
+    groups.get(now.spot)?.focus();
   });
   box.addEventListener("focusin", ({ target }) => {
-    const spot = target.closest("[data-cell]")?.dataset.cell;
+    const cell = /** @type {Element} */ (target).closest("[data-cell]");
+    const spot = /** @type {HTMLElement | null} */ (cell)?.dataset.cell;
     if (spot) show({ spot });
   });
 }

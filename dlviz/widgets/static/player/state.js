@@ -7,30 +7,22 @@ import { column, texts } from "../shared/arrays.js";
 /** @import { State } from "../shared/state.js" */
 /** @import { Colors, Look, Style } from "../shared/theme.js" */
 
-/**
- * A round: the rows of its messages, the snapshot of each drawn rank after it (-1: none), and words.
+/** A round: the rows of its messages, the snapshot of each drawn rank after it (-1: none), and words.
  * @typedef {{ name: string, summary: string, phase: string, messages: number[], snapshots: number[],
- *   losses: string[], notes: string[] }} Frame
- */
+ *   losses: string[], notes: string[] }} Frame */
 
-/**
- * What travels together: cells [low, high), which are the columns [from, to); low < 0: in no watched buffer.
- * @typedef {{ label: string, name: string, low: number, high: number, from: number, to: number }} Chunk
- */
+/** What travels together: cells [low, high), which are the columns [from, to); low < 0: in no watched buffer.
+ * @typedef {{ label: string, name: string, low: number, high: number, from: number, to: number }} Chunk */
 
-/**
- * What a column holds: [rank, how often] pairs (null: unknown), words, and the cell that its numbers are of.
- * @typedef {{ counts: [source: number, count: number][] | null, says: string, from?: number }} Hold
- */
+/** What a column holds: [rank, how often] pairs (null: unknown), words, and the cell that its numbers are of.
+ * @typedef {{ counts: [source: number, count: number][] | null, says: string, from?: number }} Hold */
 
 /** @typedef {{ values: number[], holds: number[] }} Contents places in a scene's `values` and `holds`, by column */
 
-/**
- * What a message of the Trace is known by; `chunks` is a range, `received` null where it never was.
+/** What a message of the Trace is known by; `chunks` is a range, `received` null where it never was.
  * @typedef {{ src: number, dst: number, chunks: [from: number, to: number], label: string, what: string,
  *   nbytes: number, sent: number, received: number | null, known: string, sentence: string, formula: string[],
- *   spans: [sender: number, receiver: number], where: [sent: string, received: string] }} Message
- */
+ *   spans: [sender: number, receiver: number], where: [sent: string, received: string] }} Message */
 
 /** @typedef {{ message: number } & Message} Numbered a message with its row of the Trace */
 
@@ -57,18 +49,14 @@ import { column, texts } from "../shared/arrays.js";
  * @property {Record<string, SourceFile>} sources
  */
 
-/**
- * The state as it was written: a snapshot is what differs from the one `of` (-1: from an empty buffer).
+/** The state as it was written: a snapshot is what differs from the one `of` (-1: from an empty buffer).
  * @typedef {Known & { snapshots: { of: number, at: number[], values: number[], holds: number[] }[],
- *   messages: Record<string, any> }} Written
- */
+ *   messages: Record<string, any> }} Written */
 
-/**
- * The state as it is drawn: messages by row of the Trace, the frame of each, the place of each rank among
- * those drawn, and the bytes of the largest message.
+/** The state as it is drawn: messages by row of the Trace, the frame of each, the place of each rank among those drawn,
+ * and the bytes of the largest message.
  * @typedef {Known & { contents: Contents[], messages: Record<number, Message>, frameOf: Record<number, number>,
- *   rowOf: Record<number, number>, most: number }} Scene
- */
+ *   rowOf: Record<number, number>, most: number }} Scene */
 
 /**
  * What a player shows now.
@@ -88,23 +76,13 @@ import { column, texts } from "../shared/arrays.js";
  * @property {Colors} colors
  */
 
-/**
- * What the parts of a player work with.
- * @typedef {object} Player
- * @property {Scene} scene
- * @property {Readonly<Shown>} now
- * @property {(changes: Partial<Shown>) => void} show
- * @property {State<Shown>["paints"]} paints
- * @property {(sentence: string) => void} say
- */
+/** What the parts of a player work with.
+ * @typedef {{ scene: Scene, now: Readonly<Shown>, show: (changes: Partial<Shown>) => void,
+ *   paints: State<Shown>["paints"], say: (sentence: string) => void }} Player */
 
 const MANY = 256; // messages drawn per frame
 
-/**
- * The state with its snapshots and messages written out.
- * @param {Written} state
- * @returns {Scene}
- */
+/** The state with its snapshots and messages written out. @type {(state: Written) => Scene} */
 export function unpacked(state) {
   /** @type {Contents[]} */
   const contents = [];
@@ -143,12 +121,7 @@ function messagesOf({ frames, messages }) {
   }));
 }
 
-/**
- * The messages of a frame that are drawn.
- * @param {Scene} scene
- * @param {number} number
- * @returns {Numbered[]}
- */
+/** The messages of a frame that are drawn. @type {(scene: Scene, number: number) => Numbered[]} */
 export function messagesIn(scene, number) {
   return scene.frames[number].messages
     .slice(0, MANY)
@@ -156,14 +129,8 @@ export function messagesIn(scene, number) {
     .filter(({ src, dst }) => src in scene.rowOf && dst in scene.rowOf);
 }
 
-/**
- * Rows of the messages that took from, or reached, a rank's chunk; any chunk, if none is given.
- * @param {Scene} scene
- * @param {number} number
- * @param {number} rank
- * @param {number | null} [chunk]
- * @returns {number[]}
- */
+/** Rows of the messages that took from, or reached, a rank's chunk; any chunk, if none is given.
+ * @type {(scene: Scene, number: number, rank: number, chunk?: number | null) => number[]} */
 export function messagesAt(scene, number, rank, chunk = null) {
   return messagesIn(scene, number)
     .filter(({ src, dst }) => src === rank || dst === rank)
@@ -171,12 +138,7 @@ export function messagesAt(scene, number, rank, chunk = null) {
     .map(({ message }) => message);
 }
 
-/**
- * Rows of the messages that a selection is about.
- * @param {Scene} scene
- * @param {Selection} selection
- * @returns {number[]}
- */
+/** Rows of the messages that a selection is about. @type {(scene: Scene, selection: Selection) => number[]} */
 export function messagesOfSelection({ messages, frameOf }, { message, span, where }) {
   if (message != null && message in frameOf) return [message];
   const rows = Object.keys(messages).map(Number);

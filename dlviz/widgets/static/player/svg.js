@@ -10,19 +10,14 @@ import { roundWords } from "./words.js";
 /** @import { Scene } from "./state.js" */
 /** @import { Colors } from "../shared/theme.js" */
 
+/** @typedef {ReturnType<typeof written>} Markup */
+
 const CIRCLE = 230; // pixels of the ranks on a circle
 const LINE = 18; // pixels of a line of text
 const LETTER = 6.4; // pixels of a letter, on average
 
-/**
- * A round as the text of an SVG file.
- * @param {Scene} scene
- * @param {Layout} layout
- * @param {number} number
- * @param {Colors} colors
- * @param {string} font
- * @returns {string}
- */
+/** A round as the text of an SVG file.
+ * @type {(scene: Scene, layout: Layout, number: number, colors: Colors, font: string) => string} */
 export function savedRound(scene, layout, number, colors, font) {
   const { defs, of: filled } = fills(written, scene, "dlv");
   const head = [scene.title, ...scene.lines, roundWords(scene, number)];
@@ -50,12 +45,14 @@ export function savedRound(scene, layout, number, colors, font) {
   );
 }
 
+/** @type {(scene: Scene, number: number, top: number) => Markup} */
 function circleAt(scene, number, top) {
   const { ground, ranks } = ranksPicture(written, scene, CIRCLE);
   const sends = sendsPicture(written, scene, number, CIRCLE, true);
   return written("g", { transform: `translate(6 ${top})` }, ground, sends, ranks);
 }
 
+/** @type {(scene: Scene, layout: Layout, number: number, filled: string[], top: number) => Markup} */
 function gridAt(scene, layout, number, filled, top) {
   return written("g", { transform: `translate(${CIRCLE + 24} ${top})` },
     headPicture(written, scene, layout),
@@ -65,7 +62,8 @@ function gridAt(scene, layout, number, filled, top) {
     movesPicture(written, scene, layout, number));
 }
 
-/** The marks with their meanings in a line, and where that ends. */
+/** The marks with their meanings in a line, and where that ends.
+ * @type {(scene: Scene, filled: string[], low: number) => { parts: Markup[], right: number }} */
 function meaningsAt(scene, filled, low) {
   let right = 12;
   const parts = marks(written, scene, filled).map(([mark, wide, words]) => {

@@ -2,12 +2,8 @@
 
 /** @import { Model } from "../shared/theme.js" */
 
-/**
- * A player's model in an explorer's, and what shows it another state.
- * @param {Model} model
- * @param {string} state
- * @returns {{ model: Model, show: (text: string | undefined) => void }}
- */
+/** A player's model in an explorer's, and what shows it another state.
+ * @type {(model: Model, state: string) => { model: Model, show: (text: string | undefined) => void }} */
 export function within(model, state) {
   const listeners = new Set();
   /** @type {Model} */

@@ -7,23 +7,13 @@ import { bytes, moment, seconds, unitOf } from "../shared/numbers.js";
 const SPOKEN = 4; // messages read out per round
 const OUTLINED = 12; // phases in the outline of all rounds
 
-/**
- * When the contents of a round are.
- * @param {Scene} scene
- * @param {number} number
- * @returns {string}
- */
+/** When the contents of a round are. @type {(scene: Scene, number: number) => string} */
 export function afterwards({ frames }, number) {
   const { name, messages } = frames[number];
   return messages.length ? `after ${name}` : number ? "in the end" : "at the start";
 }
 
-/**
- * What a round does.
- * @param {Scene} scene
- * @param {number} number
- * @returns {string}
- */
+/** What a round does. @type {(scene: Scene, number: number) => string} */
 export function roundWords({ frames }, number) {
   const { name, phase, summary } = frames[number];
   return number
@@ -31,12 +21,7 @@ export function roundWords({ frames }, number) {
     : "start: what each rank holds before the first message";
 }
 
-/**
- * What is read out of a round.
- * @param {Scene} scene
- * @param {number} number
- * @returns {string}
- */
+/** What is read out of a round. @type {(scene: Scene, number: number) => string} */
 export function roundSpoken(scene, number) {
   const { name, phase, messages } = scene.frames[number];
   const words = messages.slice(0, SPOKEN).map((row) => scene.messages[row].sentence);
@@ -44,11 +29,7 @@ export function roundSpoken(scene, number) {
   return [[name, phase].filter(Boolean).join(", "), ...words].join(". ");
 }
 
-/**
- * All rounds in a few lines: those of one phase together.
- * @param {Scene} scene
- * @returns {string[]}
- */
+/** All rounds in a few lines: those of one phase together. @type {(scene: Scene) => string[]} */
 export function outlineOf({ frames, messages }) {
   /** @type {{ phase: string, call: string, rounds: number, many: number }[]} */
   const parts = [];
@@ -66,15 +47,12 @@ export function outlineOf({ frames, messages }) {
   return [...lines, `${counted(Object.keys(messages).length, "message")} in all`];
 }
 
+/** @type {(count: number, what: string) => string} */
 function counted(count, what) {
   return `${count} ${what}${count === 1 ? "" : "s"}`;
 }
 
-/**
- * A message's bytes and times.
- * @param {Message} message
- * @returns {string}
- */
+/** A message's bytes and times. @type {(message: Message) => string} */
 export function timesOf({ nbytes, sent, received, known }) {
   const unit = unitOf(received ?? sent);
   const parts = nbytes >= 0 ? [bytes(nbytes)] : [];
@@ -83,12 +61,8 @@ export function timesOf({ nbytes, sent, received, known }) {
   return [...parts, known].filter(Boolean).join(" · ");
 }
 
-/**
- * The runs of a cell, those that stand beside each other and hold the same made one.
- * @param {Scene} scene
- * @param {Cell} cell
- * @returns {Run[]}
- */
+/** The runs of a cell, those that stand beside each other and hold the same made one.
+ * @type {(scene: Scene, cell: Cell) => Run[]} */
 export function stretches(scene, { runs }) {
   /** @type {Run[]} */
   const whole = [];
@@ -100,39 +74,25 @@ export function stretches(scene, { runs }) {
   return whole;
 }
 
-/** Whether a run holds numbers of the cell after the one whose numbers end the run before it. */
+/** Whether a run holds numbers of the cell after the one whose numbers end the run before it.
+ * @type {(scene: Scene, last: Run, run: Run) => boolean} */
 function follows({ holds }, last, run) {
   const [first, next] = [holds[last.hold].from, holds[run.hold].from];
   return first != null && next === first + (last.to - last.from);
 }
 
-/**
- * What a stretch of columns holds.
- * @param {Scene} scene
- * @param {Run} run
- * @returns {string}
- */
+/** What a stretch of columns holds. @type {(scene: Scene, run: Run) => string} */
 export function holdWords({ holds }, { hold, from, to }) {
   const { says, from: first } = holds[hold];
   return first != null && to - from > 1 ? `holds numbers of cells ${first}–${first + to - from - 1}` : says;
 }
 
-/**
- * The numbers in a stretch of a cell.
- * @param {Cell} cell
- * @param {Run} run
- * @returns {string[]}
- */
+/** The numbers in a stretch of a cell. @type {(cell: Cell, run: Run) => string[]} */
 export function numbersIn({ values }, { from, to }) {
   return values.filter(({ column }) => column >= from && column < to).map(({ text }) => text);
 }
 
-/**
- * What a cell holds, with its numbers.
- * @param {Scene} scene
- * @param {Cell} cell
- * @returns {string}
- */
+/** What a cell holds, with its numbers. @type {(scene: Scene, cell: Cell) => string} */
 export function cellWords(scene, cell) {
   const chunk = scene.chunks[cell.chunk];
   const start = `rank ${cell.rank}${chunk.low < 0 ? "" : `, ${chunk.name}`}`;
@@ -144,14 +104,8 @@ export function cellWords(scene, cell) {
   return `${start}: ${parts.slice(0, 4).join(" | ")}${parts.length > 4 ? " | …" : ""}`;
 }
 
-/**
- * Whether a rank sends a chunk in a round, and that in words.
- * @param {Scene} scene
- * @param {number} number
- * @param {number} rank
- * @param {number} chunk
- * @returns {{ right: boolean, words: string }}
- */
+/** Whether a rank sends a chunk in a round, and that in words.
+ * @type {(scene: Scene, number: number, rank: number, chunk: number) => { right: boolean, words: string }} */
 export function guessed(scene, number, rank, chunk) {
   const sent = scene.frames[number].messages.map((row) => scene.messages[row]);
   const hit = sent.find(({ src, chunks: [from, to] }) => src === rank && chunk >= from && chunk < to);

@@ -12,23 +12,22 @@ import { causeOf, runDetails } from "./words.js";
 
 /** @import { toggle } from "../shared/stage.js" */
 /** @import { Explorer } from "./context.js" */
+/** @import { Side } from "./state.js" */
+/** @import { Style } from "../shared/theme.js" */
 
 const [CHART, MEASURED, BESIDE] = [132, 100, 84]; // pixels of a chart: alone, with what was measured, under the board
 const LEAST = 90; // pixels of what was opened
 const HINT = "Click an action or a gap, or press an arrow key: its details appear here.";
 
-/**
- * @param {Explorer} own
- * @param {() => boolean} boardShown
- * @param {Record<"table" | "csv", ReturnType<typeof toggle>>} toggles
- * @returns {HTMLElement[]}
- */
+/** @type {(own: Explorer, boardShown: () => boolean, toggles: Record<"table" | "csv", ReturnType<typeof toggle>>)
+ *   => HTMLElement[]} */
 export function answers(own, boardShown, toggles) {
   const { shown, frame } = own;
   /** @type {Record<"legend" | "details" | "charts" | "csv" | "table", HTMLElement>} */
   const parts = /** @type {any} */ ({ table: h("div", { class: "dlv-opened" }) });
   shown.paints(["opened", "sides", "away", "data", "width"], () => {
     const { now } = shown;
+    /** @type {(side: Side) => boolean} */
     const onBoard = ({ name }) => name === "drawn" && boardShown();
     const plotted = drawable(now).some((side) => !onBoard(side)) && !(boardShown() && now.opened);
     parts.charts.hidden = Boolean(now.data.levels) || now.opened !== "" || !drawable(now).length
@@ -48,14 +47,17 @@ export function answers(own, boardShown, toggles) {
   opens(toggles.csv, parts.csv);
   shown.paints(["opened", "sides", "chosen", "data"], () => {
     const { now } = shown;
+    /** @type {(side: number, span: number) => void} */
     const select = (side, span) => own.choosing.select({ side, span });
     if (!parts.table.hidden) actionsTable(parts.table, now.sides, ranOf(now), now.chosen, select);
   });
   return [parts.legend, parts.details, parts.charts, parts.csv, parts.table];
 }
 
+/** @type {(explorer: Explorer) => HTMLDivElement} */
 function legendOf({ shown }) {
   const legend = h("div", { class: "dlv-marks dlv-key" });
+  /** @type {(style: Style, text: string) => HTMLSpanElement} */
   const mark = (style, text) => h("span", {}, swatch(style), text);
   shown.paints(["sides", "data"], () => {
     const { now } = shown;
@@ -75,7 +77,8 @@ function legendOf({ shown }) {
   return legend;
 }
 
-/** The chosen action or gap in words, with the ways to what it waits for and what waits for it. */
+/** The chosen action or gap in words, with the ways to what it waits for and what waits for it.
+ * @type {(own: Explorer) => HTMLDivElement} */
 function detailsOf(own) {
   const { shown, frame } = own;
   const details = h("div", { class: "dlv-chosenaction", role: "region", "aria-label": "selected action" });
@@ -88,6 +91,7 @@ function detailsOf(own) {
     const [title, ...lines] = own.choosing.lines();
     const side = sides[chosen.side];
     const to = chosen.span >= 0 ? causeOf(side, chosen.span) : causeOf(side, side.holes[chosen.hole].next, true);
+    /** @type {(i: number, text: string) => HTMLButtonElement} */
     const link = (i, text) => h("button", {
       type: "button", class: "dlv-link", onclick: () => own.choosing.select({ side: chosen.side, span: i }),
     }, text);
@@ -99,7 +103,8 @@ function detailsOf(own) {
   return details;
 }
 
-/** The bubble over m, what is in flight, and both in numbers. */
+/** The bubble over m, what is in flight, and both in numbers.
+ * @type {(explorer: Explorer, boardShown: () => boolean) => HTMLDivElement} */
 function chartsOf({ shown }, boardShown) {
   const [bubble, memory] = ["dlv-bubble", "dlv-held"].map((name) =>
     s("svg", { class: `dlv-costs ${name}`, role: "img" }));
@@ -126,6 +131,7 @@ function chartsOf({ shown }, boardShown) {
   return charts;
 }
 
+/** @type {(explorer: Explorer) => HTMLDivElement} */
 function csvOf({ shown, choose, ask, frame }) {
   const area = { rows: 4, spellcheck: "false" };
   const shared = h("textarea", { ...area, readonly: true, "aria-label": "the schedule as CSV" });

@@ -4,12 +4,10 @@ import { causeOf, actionLines, holeLines } from "./words.js";
 import { nameOf, neighbour, receivers, spanOf } from "./geometry.js";
 import { NOTHING, isWhole, lastOf, ranOf } from "./kernel.js";
 
-/** @import { Choosing, Explorer } from "./context.js" */
+/** @import { Choosing, Chosen, Explorer } from "./context.js" */
+/** @import { Side } from "./state.js" */
 
-/**
- * @param {Explorer} own
- * @returns {Choosing}
- */
+/** @type {(own: Explorer) => Choosing} */
 export function choosing(own) {
   const { shown, part, model } = own;
   const { now } = shown;
@@ -36,6 +34,7 @@ export function choosing(own) {
     selection.choose(side === 0 && span >= 0 ? { span } : {});
   }
 
+  /** @type {(next: Partial<Chosen>) => void} */
   function put(next) {
     const chosen = { ...NOTHING, ...next };
     if (chosen.span >= 0) chosen.name = nameOf(now.sides[chosen.side], chosen.span);
@@ -45,6 +44,7 @@ export function choosing(own) {
     if (chosen.side >= 0) own.frame.say(lines().join(". "));
   }
 
+  /** @type {Choosing["select"]} */
   function select(next, onBoard = false) {
     put(next);
     const side = now.sides[now.chosen.side];
@@ -53,6 +53,7 @@ export function choosing(own) {
     share();
   }
 
+  /** @type {(side: Side, span: number) => void} */
   function reveal({ start, end }, span) {
     if (!isWhole(now) && (end[span] < now.from || start[span] > now.to)) part.centre(start[span], end[span]);
   }
@@ -82,7 +83,8 @@ export function choosing(own) {
   };
 }
 
-/** The ways from one action to another. */
+/** The ways from one action to another.
+ * @type {(explorer: Explorer, select: Choosing["select"]) => Pick<Choosing, "moved" | "follow" | "other">} */
 function ways({ shown: { now }, frame }, select) {
   return {
     moved(event, along, by) {
@@ -115,6 +117,7 @@ function ways({ shown: { now }, frame }, select) {
   };
 }
 
+/** @type {(side: Side, i: number) => { stage: number, kind: string, microbatch: number }} */
 function actionOf(side, i) {
   return { stage: side.stage[i], kind: side.kind[i], microbatch: side.microbatch[i] };
 }

@@ -3,7 +3,7 @@
 /** @import { Called } from "../shared/explorer.js" */
 /** @import { Gantt } from "../shared/gantt/index.js" */
 /** @import { Selection } from "../shared/selection.js" */
-/** @import { Stage } from "../shared/stage.js" */
+/** @import { Stage, Toggle } from "../shared/stage.js" */
 /** @import { State } from "../shared/state.js" */
 /** @import { Colors, Look, Model } from "../shared/theme.js" */
 /** @import { Viewport } from "../shared/viewport.js" */
@@ -56,24 +56,14 @@
  * @property {number} width
  */
 
-/**
- * @typedef {object} Explorer
- * @property {Model} model
- * @property {State<Now>} shown
- * @property {Stage} frame
- * @property {Viewport} part
- * @property {(changes: Record<string, unknown>) => void} choose
- * @property {(name: string, value?: unknown) => boolean} can
- * @property {(values: Record<string, unknown>) => void} ask
- * @property {Choosing} choosing
- * @property {Record<string, Called>} called
- * @property {HTMLElement} trouble
- * @property {() => () => void} begin
- * @property {{ start: HTMLElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void }} bar
- * @property {Gantt[]} pictures
- * @property {{ element: HTMLElement, turnOff: () => void, choose: (action: any) => void,
- *   openers: () => HTMLElement[], stop: () => void }} board
- */
+/** @typedef {{ model: Model, shown: State<Now>, frame: Stage, part: Viewport, choose: (changes: Record<string,
+ *   unknown>) => void, can: (name: string, value?: unknown) => boolean, ask: (values: Record<string, unknown>)
+ *   => void, choosing: Choosing, called: Record<string, Called>, trouble: HTMLElement, begin: () => () => void,
+ *   bar: { start: HTMLElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void },
+ *   pictures: Gantt[], files: HTMLElement[], stopDrawing: () => void, board: Board }} Explorer */
+
+/** @typedef {{ element: HTMLElement, turnOff: () => void, choose: (action: any) => void, openers: () => Toggle[],
+ *   stop: () => void }} Board */
 
 /**
  * @typedef {object} Choosing

@@ -3,6 +3,7 @@ import { focusedNear, h } from "../shared/dom.js";
 import { typed } from "../shared/numbers.js";
 import { toggle } from "../shared/stage.js";
 
+/** @import { Toggle } from "../shared/stage.js" */
 /** @import { Explorer } from "./context.js" */
 
 const SLIDERS = [["ranks", "ranks p"], ["microbatches", "microbatches m"], ["chunks", "chunks v"]];
@@ -15,14 +16,11 @@ const FIELDS = [
   ["slow_stage", "slow stage", "the number of a slower stage; empty: none"],
   ["slow", "×", "how many times as long the slow stage takes"],
 ];
+/** @type {Record<string, string>} */
 const EMPTY = { backward: "I+W", slow_stage: "none" }; // may be left empty
 
-/**
- * The selects of the schedules, and the rows of sliders and fields below the toolbar.
- * @param {Explorer} own
- * @returns {{ selects: HTMLElement[], rows: HTMLElement[],
- *   toggles: Record<"path" | "table" | "csv", ReturnType<typeof toggle>> }}
- */
+/** The selects of the schedules, and the rows of sliders and fields below the toolbar.
+ * @type {(own: Explorer) => { selects: HTMLElement[], rows: HTMLElement[], toggles: ReturnType<typeof togglesOf> }} */
 export function controls(own) {
   const { shown } = own;
   const selects = [selectOf(own, "schedule", "schedule", []),
@@ -53,6 +51,7 @@ export function controls(own) {
   };
 }
 
+/** @type {(explorer: Explorer, name: string, label: string, first: HTMLOptionElement[]) => HTMLSelectElement} */
 function selectOf({ shown, choose }, name, label, first) {
   const { titles } = shown.now.data;
   const own = h("select", { name, "aria-label": label, onchange: () => choose({ [name]: own.value }) },
@@ -61,7 +60,9 @@ function selectOf({ shown, choose }, name, label, first) {
   return own;
 }
 
-/** A slider, and the box in which its number can be typed. */
+/** A slider, and the box in which its number can be typed.
+ * @type {(explorer: Explorer, name: string, label: string) => { label: HTMLLabelElement,
+ *   inputs: HTMLInputElement[] }} */
 function sliderOf({ shown, choose, called }, name, label) {
   called[name] = { label };
   const slide = h("input", {
@@ -80,6 +81,8 @@ function sliderOf({ shown, choose, called }, name, label) {
   return { label: h("label", {}, `${label} `, slide), inputs: [slide, box] };
 }
 
+/** @type {(explorer: Explorer, name: string, letter: string, data: string) => { input: HTMLInputElement,
+ *   label: HTMLLabelElement }} */
 function fieldOf({ shown, choose, called }, name, letter, data) {
   called[name] = { label: letter };
   const input = h("input", {
@@ -94,14 +97,17 @@ function fieldOf({ shown, choose, called }, name, letter, data) {
   return { input, label: h("label", {}, `${letter} `, input) };
 }
 
-/** What was typed into a field: nothing where that is allowed, else a number or a text. */
+/** What was typed into a field: nothing where that is allowed, else a number or a text.
+ * @type {(box: HTMLInputElement, name: string) => string | number | null} */
 function valueIn(box, name) {
   return box.value.trim() === "" && name in EMPTY ? null : typed(box.value);
 }
 
-/** What can be opened in place of the charts, and the critical path. */
+/** What can be opened in place of the charts, and the critical path.
+ * @type {(explorer: Explorer) => Record<"path" | "table" | "csv", Toggle>} */
 function togglesOf({ shown, board }) {
   const path = toggle("critical path", "show the critical path (c)", true, (on) => shown.set({ path: on }));
+  /** @type {(label: string, name: string, what: "table" | "csv") => Toggle} */
   const opens = (label, name, what) => toggle(label, name, false, (on) => {
     shown.set({ opened: on ? what : "" });
     shown.flush();

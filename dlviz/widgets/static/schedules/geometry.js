@@ -9,55 +9,33 @@ import { scaleLinear, scaleLog } from "../shared/scale.js";
 
 /** @typedef {{ most: number, left: number, right: number, sides: Strip[][] }} Strips */
 
-/**
- * The bubble fraction `over` numbers of microbatches: of each schedule as simulated, and by its closed form.
- * @typedef {{ over: number[], lines: Record<string, (number | null)[]>,
- *   formulas: Record<string, (number | null)[]> }} Bubbles
- */
+/** The bubble fraction `over` numbers of microbatches: of each schedule as simulated, and by its closed form.
+ * @typedef {{ over: number[], lines: Record<string, (number | null)[]>, formulas: Record<string, (number
+ *   | null)[]> }} Bubbles */
 
 /** @typedef {{ place: number, m: number, value: number, measured?: boolean }} Point */
 
 /** @typedef {{ value: number, at: number }} Mark */
 
-/**
- * @typedef {object} Chart
- * @property {number} most
- * @property {{ left: number, right: number, top: number, bottom: number }} box
- * @property {{ name: string, simulated: Corner[], formula: Corner[] }[]} lines
- * @property {(Point & { at: Corner })[]} points
- * @property {Mark[]} sizes
- * @property {Mark[]} shares
- */
+/** @typedef {{ most: number, box: { left: number, right: number, top: number, bottom: number },
+ *   lines: { name: string, simulated: Corner[], formula: Corner[] }[], points: (Point & { at: Corner })[],
+ *   sizes: Mark[], shares: Mark[] }} Chart */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [40, 14, 8, 34]; // pixels around a chart
 
-/**
- * The action that a span runs, as schedules write it.
- * @param {Side} side
- * @param {number} i
- * @returns {string}
- */
+/** The action that a span runs, as schedules write it. @type {(side: Side, i: number) => string} */
 export function nameOf(side, i) {
   return `${side.stage[i]}${side.kind[i]}${side.microbatch[i]}`;
 }
 
-/**
- * The span that runs an action, or -1.
- * @param {Side} side
- * @param {string} name
- * @returns {number}
- */
+/** The span that runs an action, or -1. @type {(side: Side, name: string) => number} */
 export function spanOf(side, name) {
   for (let i = 0; i < side.count; i++) if (nameOf(side, i) === name) return i;
   return -1;
 }
 
-/**
- * What ends a hole: the last to come of what its next action receives, and that action.
- * @param {Side} side
- * @param {{ next: number }} hole
- * @returns {{ action: number, source: number } | null}
- */
+/** What ends a hole: the last to come of what its next action receives, and that action.
+ * @type {(side: Side, hole: { next: number }) => { action: number, source: number } | null} */
 export function awaited(side, { next }) {
   if (next < 0) return null;
   const both = side.half[next] ? [next, next + 1] : [next];
@@ -67,23 +45,13 @@ export function awaited(side, { next }) {
   return { action: last, source: side.source[last] };
 }
 
-/**
- * When what span i receives is there.
- * @param {Side} side
- * @param {number} i
- * @returns {number} seconds
- */
+/** When what span i receives is there, in seconds. @type {(side: Side, i: number) => number} */
 export function arrival(side, i) {
   const from = side.source[i];
   return side.end[from] + (side.rank[from] === side.rank[i] ? 0 : side.latency);
 }
 
-/**
- * The spans that receive from span i.
- * @param {Side} side
- * @param {number} i
- * @returns {number[]}
- */
+/** The spans that receive from span i. @type {(side: Side, i: number) => number[]} */
 export function receivers(side, i) {
   /** @type {number[]} */
   const found = [];
@@ -91,14 +59,8 @@ export function receivers(side, i) {
   return found;
 }
 
-/**
- * The span before or after span i on its rank, or on the rank `by` below at the same time.
- * @param {Side} side
- * @param {number} i
- * @param {number} along
- * @param {number} by
- * @returns {number}
- */
+/** The span before or after span i on its rank, or on the rank `by` below at the same time.
+ * @type {(side: Side, i: number, along: number, by: number) => number} */
 export function neighbour(side, i, along, by) {
   if (along) {
     const next = i + along;
@@ -108,19 +70,15 @@ export function neighbour(side, i, along, by) {
   if (rank < 0 || rank >= side.ranks || !side.counts[rank]) return i;
   const middle = (side.start[i] + side.end[i]) / 2;
   let best = side.first[rank];
+  /** @type {(j: number) => number} */
   const away = (j) => Math.max(side.start[j] - middle, middle - side.end[j], 0);
   for (let j = best; j < side.first[rank + 1]; j++) if (away(j) < away(best)) best = j;
   return best;
 }
 
-/**
- * Activations in flight, counted in whole microbatches of a rank: of each rank the corners of a line
- * over time and of the `area` below it, `most` as high as a row.
- * @param {Side[]} sides
- * @param {number} width
- * @param {number} row pixels
- * @returns {Strips}
- */
+/** Activations in flight, counted in whole microbatches of a rank: of each rank the corners of a line over time and of
+ * the `area` below it, `most` as high as a row of `row` pixels.
+ * @type {(sides: Side[], width: number, row: number) => Strips} */
 export function stripsOf(sides, width, row) {
   const most = Math.max(...sides.flatMap((side) => side.peak.map((peak) => peak / side.chunks)), 1e-9);
   const last = Math.max(...sides.map((side) => side.makespan));
@@ -130,6 +88,7 @@ export function stripsOf(sides, width, row) {
     most, left, right: width - right,
     sides: sides.map((side) => side.held.map(({ time, many }, rank) => {
       const base = (rank + 1) * row - 3;
+      /** @type {(held: number) => number} */
       const y = (held) => base - (held / side.chunks / most) * (row - 6);
       /** @type {Corner[]} */
       const corners = [];
@@ -146,15 +105,9 @@ export function stripsOf(sides, width, row) {
   };
 }
 
-/**
- * The chart of the bubble fraction over m: of each schedule the closed form and what was simulated,
- * the present `points` {m, value}, and axes.
- * @param {Bubbles} bubbles
- * @param {Point[]} points
- * @param {number} width
- * @param {number} height
- * @returns {Chart}
- */
+/** The chart of the bubble fraction over m: of each schedule the closed form and what was simulated, the present
+ * `points` {m, value}, and axes.
+ * @type {(bubbles: Bubbles, points: Point[], width: number, height: number) => Chart} */
 export function chartOf({ over, lines, formulas }, points, width, height) {
   const all = [...over, ...points.map(({ m }) => m)];
   const [low, high] = [Math.min(...all), Math.max(...all)];

@@ -14,9 +14,10 @@ import { plots } from "./plots.js";
 import { readSide } from "./state.js";
 import { runWords } from "./words.js";
 
-/** @import { KeyRow } from "../shared/stage.js" */
+/** @import { KeyRow, Toggle } from "../shared/stage.js" */
 /** @import { Model } from "../shared/theme.js" */
-/** @import { Explorer } from "./context.js" */
+/** @import { Board, Explorer, Now } from "./context.js" */
+/** @import { LevelBar } from "../board/levels.js" */
 
 const SAVED = "This saved page has no kernel: select, zoom and draw; "
   + "for other sizes or real ranks, run the notebook's cell.";
@@ -47,7 +48,7 @@ function render({ model, el }) {
   return begin(own);
 }
 
-/** What explorers have in common, and what else this one shows. */
+/** What explorers have in common, and what else this one shows. @type {(model: Model, el: HTMLElement) => Explorer} */
 function begun(model, el) {
   const data = JSON.parse(model.get("state"));
   const levels = data.levels && data.controls.beside !== "";
@@ -66,7 +67,8 @@ function begun(model, el) {
 
   /** @type {any} */
   const own = explorer(model, el, {
-    name: "explorer of schedules", saved: SAVED, alone: without, keys: (begun) => keysOf(begun),
+    name: "explorer of schedules", saved: SAVED, alone: without,
+    keys: (begun) => keysOf(/** @type {any} */ (begun)),
     clear: () => own.choosing.clear(), foresee: /** @type {any} */ (foresee), runnable, ranWords,
     neighbours: (values) => nextTo(Object.keys(values).find((name) => SLIDERS.includes(name))),
     more: /** @type {any} */ ({
@@ -78,7 +80,7 @@ function begun(model, el) {
   const last = () => lastOf(own.shown.now);
   own.part = viewport(own.shown, () => ({ from: 0, to: last(), least: last() / 500 }));
   const { choose } = own;
-  own.choose = (changes) => {
+  own.choose = (/** @type {Record<string, unknown>} */ changes) => {
     const [[name, value]] = Object.entries(changes);
     if (own.can(name, value) && ["schedule", "level"].includes(name)) own.shown.set({ away: false });
     if (own.can(name, value) && name === "beside" && data.levels) own.shown.set({ away: value !== "" });
@@ -87,7 +89,7 @@ function begun(model, el) {
   return /** @type {Explorer} */ (own);
 }
 
-/** Goes on without a kernel once it is gone, and takes what is selected. */
+/** Goes on without a kernel once it is gone, and takes what is selected. @type {(own: Explorer) => () => void} */
 function begin(own) {
   const { shown } = own;
   shown.paints(["live"], () => shown.now.live || own.board.turnOff());
@@ -102,9 +104,10 @@ function begin(own) {
   };
 }
 
-/** @returns {KeyRow[]} */
+/** @type {(own: Explorer) => KeyRow[]} */
 function keysOf(own) {
   const { shown } = own;
+  /** @type {(along: number, by: number) => (event: KeyboardEvent) => void} */
   const move = (along, by) => (event) => own.choosing.moved(event, along, by);
   const table = () => {
     shown.set({ opened: shown.now.opened === "table" ? "" : "table" });
@@ -125,16 +128,19 @@ function keysOf(own) {
   ];
 }
 
-/** The board, which is made when it is first drawn on. */
+/** The board, which is made when it is first drawn on. @type {(own: Explorer, el: HTMLElement) => Board} */
 function boardOf(own, el) {
   const { shown, model } = own;
   const { now } = shown;
   /** @type {any} */
   let board = null;
 
-  /** A panel of the board takes the room of all else that was opened; null: one was closed. */
+  /** A panel of the board takes the room of all else that was opened; null: one was closed.
+   * @type {(button: HTMLElement | null) => void} */
   function opened(button) {
-    const open = board.openers.filter((one) => one.getAttribute("aria-pressed") === "true");
+    /** @type {Toggle[]} */
+    const all = board.openers;
+    const open = all.filter((one) => one.getAttribute("aria-pressed") === "true");
     if (!button && (now.opened !== "board" || open.length)) return;
     for (const one of open) if (button && one !== button) one.turn(false);
     shown.set({ opened: button ? "board" : "" });
@@ -155,7 +161,7 @@ function boardOf(own, el) {
   });
   shown.paints(["colors"], () => board?.colors(now.colors));
   shown.paints(["data", "away", "sides"], () => { // the board has a file of its own
-    const [{ parentElement: files }] = own.files;
+    const files = /** @type {HTMLElement} */ (own.files[0].parentElement);
     files.hidden = !el.hidden && (now.sides.length === 1 || Boolean(now.data.levels));
   });
   own.frame.root.addEventListener("keydown", (event) => { // the line of keys names the grid's
@@ -167,7 +173,7 @@ function boardOf(own, el) {
   };
 }
 
-/** The bar of the levels, where it is a game. */
+/** The bar of the levels, where it is a game. @type {(own: Explorer) => LevelBar | null} */
 function levelsOf(own) {
   const { shown, model } = own;
   if (!shown.now.data.levels) return null;
@@ -184,7 +190,7 @@ function levelsOf(own) {
   return bar;
 }
 
-/** A button that draws on, or goes back to the schedule before. */
+/** A button that draws on, or goes back to the schedule before. @type {(own: Explorer) => HTMLButtonElement} */
 function drawButton(own) {
   const { shown } = own;
   let before = "1f1b";
@@ -205,24 +211,28 @@ function drawButton(own) {
   return button;
 }
 
-/** From what was measured or compared back to the grid. */
+/** From what was measured or compared back to the grid. @type {(explorer: Explorer) => void} */
 function goOnDrawing({ choose, shown }) {
   choose({ beside: "" });
   shown.set({ away: false });
 }
 
+/** @type {(name: string | undefined) => { name: string } | null} */
 function nextTo(name) {
   return name ? { name } : null;
 }
 
+/** @type {(now: Pick<Now, "data" | "sides">) => boolean} */
 function runnable({ data, sides }) {
   return !sides[0].error && sides[0].ranks <= data.limits.run;
 }
 
+/** @type {(now: Pick<Now, "live" | "data" | "sides">) => string} */
 function ranWords({ live, data, sides }) {
   return runWords(data.run, sides[0], live && sides[0].ranks > data.limits.run ? data.limits.run : 0);
 }
 
+/** @type {(explorer: Explorer, boardShown: boolean) => string} */
 function aboutWords({ shown: { now } }, boardShown) {
   const chunked = drawable(now).some(({ chunks }) => chunks > 1);
   const notes = drawable(now).map(({ note }) => note ?? "");

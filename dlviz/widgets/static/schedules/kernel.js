@@ -5,29 +5,22 @@ import { readSide } from "./state.js";
 import { sideWords } from "./words.js";
 
 /** @import { Ahead } from "../shared/ahead.js" */
-/** @import { Explorer, Now, Data } from "./context.js" */
+/** @import { Chosen, Data, Explorer, Now } from "./context.js" */
 /** @import { Side } from "./state.js" */
 /** @import { Run } from "./words.js" */
 
 export const NOTHING = { side: -1, span: -1, hole: -1, name: "" };
 
-/**
- * What can be shown before the kernel has answered: the pictures that it told ahead, of sizes a little further along
+/** What can be shown before the kernel has answered: the pictures that it told ahead, of sizes a little further along
  * the slider that moved.
- * @param {Data} data
- * @param {Record<string, any>} controls
- * @param {Ahead} ahead
- * @returns {Data}
- */
+ * @type {(data: Data, controls: Record<string, any>, ahead: Ahead) => Data} */
 export function foresee(data, controls, ahead) {
   const sides = aheadOf(data, controls, ahead);
   return sides ? { ...data, controls, sides, run: null } : data;
 }
 
-/**
- * Has the sides read whenever something else is told; the same action stays chosen, and all stays in view.
- * @param {Explorer} own
- */
+/** Has the sides read whenever something else is told; the same action stays chosen, and all stays in view.
+ * @type {(own: Explorer) => void} */
 export function reading(own) {
   const { shown, frame } = own;
   const { now } = shown;
@@ -55,45 +48,29 @@ function saidOf({ controls, level, error }) {
   return JSON.stringify([controls, level, error]);
 }
 
-/** The same action in new sides. */
+/** The same action in new sides. @type {(sides: Side[], chosen: Chosen) => Chosen} */
 function found(sides, { side, span, name }) {
   if (span < 0 || !name || !sides[side] || sides[side].error) return NOTHING;
   const place = spanOf(sides[side], name);
   return place < 0 ? NOTHING : { side, span: place, hole: -1, name };
 }
 
-/**
- * The sides that can be drawn.
- * @param {Now} now
- * @returns {Side[]}
- */
+/** The sides that can be drawn. @type {(now: Now) => Side[]} */
 export function drawable({ sides }) {
   return sides.filter((side) => !side.error);
 }
 
-/**
- * When the last of what is shown ends.
- * @param {Now} now
- * @returns {number} seconds
- */
+/** When the last of what is shown ends, in seconds. @type {(now: Now) => number} */
 export function lastOf(now) {
   return Math.max(1e-9, ...drawable(now).map(({ makespan }) => makespan), ranOf(now)?.seconds ?? 0) * 1.002;
 }
 
-/**
- * What was measured, if there is something to show.
- * @param {Now} now
- * @returns {Run | null}
- */
+/** What was measured, if there is something to show. @type {(now: Now) => Run | null} */
 export function ranOf({ data }) {
   return data.run?.start ? data.run : null;
 }
 
-/**
- * Whether all is in view.
- * @param {Now} now
- * @returns {boolean}
- */
+/** Whether all is in view. @type {(now: Now) => boolean} */
 export function isWhole(now) {
   return now.from <= 0 && now.to >= lastOf(now) * 0.999;
 }

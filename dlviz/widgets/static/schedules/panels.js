@@ -13,22 +13,18 @@ const LINE = 11; // pixels of a line of text
 const LISTED = 400; // actions in the table
 const DASHES = ["solid", "6 4"];
 
+/** @type {(value: number) => string} */
 const percent = (value) => `${digits(100 * value)} %`;
 
+/** @type {(styles: string[], place: number) => { stroke: string, "stroke-dasharray": string | null }} */
 function line(styles, place) {
   return { stroke: styles[place], "stroke-dasharray": place ? DASHES[1] : null };
 }
 
-/**
- * The bubble fraction over m of each side: a line by its closed form, else as simulated; dots where it was simulated.
- * @param {SVGElement} svg
- * @param {Bubbles} bubbles
- * @param {Side[]} sides
- * @param {number} height pixels
- * @param {number} width
- * @param {string[]} styles the colours of the sides
- * @param {Run | null} run
- */
+/** The bubble fraction over m of each side: a line by its closed form, else as simulated; dots where it was simulated.
+ * `styles` are the colours of the sides; `height` and `width` are pixels.
+ * @type {(svg: SVGElement, bubbles: Bubbles, sides: Side[], height: number, width: number, styles: string[],
+ *   run: Run | null) => void} */
 export function bubbleChart(svg, bubbles, sides, height, width, styles, run) {
   sized(svg, width, height);
   /** @type {Point[]} */
@@ -36,6 +32,7 @@ export function bubbleChart(svg, bubbles, sides, height, width, styles, run) {
   if (run?.fraction != null) points.push({ place: 0, m: sides[0].microbatches, value: run.fraction, measured: true });
   const chart = chartOf(bubbles, points, width, height);
   const { box } = chart;
+  /** @type {(name: string) => number} */
   const placeOf = (name) => Math.max(0, sides.findIndex((side) => side.name === name));
   svg.replaceChildren(
     grid(box, [], chart.shares), ...below(box, chart.sizes), ...beside(box, chart.shares, percent),
@@ -57,30 +54,22 @@ export function bubbleChart(svg, bubbles, sides, height, width, styles, run) {
   svg.setAttribute("aria-label", `Bubble fraction over microbatches. ${data.join("; ")}`);
 }
 
-/**
- * The heading of the chart: its line is a formula only where there is one.
- * @param {Pick<Bubbles, "formulas">} bubbles
- * @returns {string}
- */
+/** The heading of the chart: its line is a formula only where there is one.
+ * @type {(bubbles: Pick<Bubbles, "formulas">) => string} */
 export function chartWords({ formulas }) {
   const exact = Object.values(formulas ?? {}).map((line) => line.some((value) => value != null));
   const line = !exact.includes(true) ? "simulated" : exact.includes(false) ? "line: formula if any" : "line: formula";
   return `Bubble fraction; ${line}`;
 }
 
-/**
- * Of each rank the activations in flight over time, and the most.
- * @param {SVGElement} svg
- * @param {Side[]} sides
- * @param {number} height pixels
- * @param {number} width
- * @param {string[]} styles
- */
+/** Of each rank the activations in flight over time, and the most; `height` and `width` are pixels.
+ * @type {(svg: SVGElement, sides: Side[], height: number, width: number, styles: string[]) => void} */
 export function memoryStrips(svg, sides, height, width, styles) {
   const ranks = Math.max(1, ...sides.map((side) => side.ranks));
   const row = Math.max(8, Math.min(32, Math.floor((height - 18) / ranks)));
   sized(svg, width, ranks * row + 18);
   const strips = stripsOf(sides, width, row);
+  /** @type {(rank: number) => boolean} */
   const named = (rank) => rank % Math.ceil(LINE / row) === 0; // where rows are low, some names have room
   const rulers = Array.from({ length: ranks }, (_, rank) => [
     named(rank) ? s("text", { x: strips.left - 8, y: (rank + 0.5) * row, class: "dlv-left" }, `rank ${rank}`) : null,
@@ -102,15 +91,11 @@ export function memoryStrips(svg, sides, height, width, styles) {
   svg.setAttribute("aria-label", `Activations in flight. Peak of ${data.join("; ")}`);
 }
 
-/**
- * The sides in numbers, with what was measured of the first.
- * @param {HTMLElement} box
- * @param {Side[]} sides
- * @param {string[]} styles
- * @param {Run | null} run
- */
+/** The sides in numbers, with what was measured of the first.
+ * @type {(box: HTMLElement, sides: Side[], styles: string[], run: Run | null) => void} */
 export function comparison(box, sides, styles, run) {
   const ran = run?.seconds != null;
+  /** @type {(side: Side) => number} */
   const most = (side) => Math.max(...side.peak);
   const chunked = sides.some(({ chunks }) => chunks > 1);
   /** @type {(side: Side) => string} */
@@ -127,7 +112,9 @@ export function comparison(box, sides, styles, run) {
   ];
   const [exact, whole] = [sides.some(({ formula }) => formula), !chunked];
   const empty = [exact ? "" : "bubble ratio by the formula", whole ? "most in flight, in microbatches" : ""];
+  /** @type {(place: number) => string} */
   const as = (place) => `border-top: 2px ${place ? "dashed" : "solid"} ${styles[place]}`;
+  /** @type {(text: string | number) => HTMLTableCellElement} */
   const cell = (text) => h("td", { class: "dlv-amount" }, text);
   box.replaceChildren(h("table", { class: "dlv-sides" },
     h("caption", { class: "dlv-spoken" }, "In numbers"),
@@ -138,14 +125,9 @@ export function comparison(box, sides, styles, run) {
       h("th", { scope: "row" }, name), sides.map((side) => cell(of(side))), ran ? cell(measured || "") : null)))));
 }
 
-/**
- * Lists all actions of the sides in tables, rank by rank.
- * @param {HTMLElement} box
- * @param {Side[]} sides
- * @param {Run | null} run
- * @param {{ side: number, span: number }} chosen
- * @param {(side: number, span: number) => void} select
- */
+/** Lists all actions of the sides in tables, rank by rank.
+ * @type {(box: HTMLElement, sides: Side[], run: Run | null, chosen: { side: number, span: number },
+ *   select: (side: number, span: number) => void) => void} */
 export function actionsTable(box, sides, run, chosen, select) {
   const shown = sides.filter((side) => !side.error);
   const tables = shown.map((side, place) =>
@@ -155,9 +137,12 @@ export function actionsTable(box, sides, run, chosen, select) {
   box.replaceChildren(...(tables.length ? tables : [none]));
 }
 
-/** The actions of a side. */
+/** The actions of a side.
+ * @type {(side: Side, run: Run | null, chosen: number, select: (i: number) => void) => HTMLElement} */
 function tableOf(side, run, chosen, select) {
+  /** @type {(text: string, pressed: () => void) => HTMLElement} */
   const link = (text, pressed) => h("button", { type: "button", class: "dlv-link", onclick: pressed }, text);
+  /** @type {(text: string | number) => HTMLElement} */
   const cell = (text) => h("td", { class: "dlv-amount" }, text);
   const many = Math.min(side.count, LISTED);
   const more = many < side.count ? `; the first ${LISTED} are listed` : "";
@@ -178,6 +163,7 @@ function tableOf(side, run, chosen, select) {
     }))));
 }
 
+/** @type {(start: number | null, length?: number) => string} */
 function at(start, length = 0) {
   return start == null ? "" : seconds(start + length);
 }

@@ -8,14 +8,12 @@ import { NOTHING, ranOf } from "./kernel.js";
 import { actionLines, holeLines, sideWords } from "./words.js";
 
 /** @import { Target } from "../shared/gantt/hit.js" */
-/** @import { Explorer } from "./context.js" */
+/** @import { Chosen, Explorer } from "./context.js" */
+/** @import { Side } from "./state.js" */
+/** @import { Gantt } from "../shared/gantt/index.js" */
 
-/**
- * The plots of both sides; `onBoard` says whether the board shows a side in place of its plot.
- * @param {Explorer} own
- * @param {() => boolean} boardShown
- * @returns {HTMLElement[]}
- */
+/** The plots of both sides; `onBoard` says whether the board shows a side in place of its plot.
+ * @type {(own: Explorer, boardShown: () => boolean) => HTMLElement[]} */
 export function plots(own, boardShown) {
   const sides = [0, 1].map((place) => plotOf(own, place));
   own.pictures = sides.map(({ picture }) => picture);
@@ -25,6 +23,7 @@ export function plots(own, boardShown) {
     const { now } = shown;
     const { root } = own.frame;
     if (!now.colors || !own.frame.body.clientWidth) return; // a notebook has put it aside
+    /** @type {(side: Side) => boolean} */
     const onBoard = (side) => side?.name === "drawn" && boardShown();
     sides.forEach(({ element, draw }, place) => {
       const side = now.sides[place];
@@ -37,7 +36,9 @@ export function plots(own, boardShown) {
   return sides.map(({ element }) => element);
 }
 
-/** A side: its heading, or why it cannot be shown, and its rows. */
+/** A side: its heading, or why it cannot be shown, and its rows.
+ * @type {(own: Explorer, place: number) => { picture: Gantt, element: HTMLElement, draw: (side: Side,
+ *   below: boolean) => void }} */
 function plotOf(own, place) {
   const { shown, part } = own;
   const { now } = shown;
@@ -47,17 +48,20 @@ function plotOf(own, place) {
   let drawn = null;
   let under = false;
 
-  /** What lies under the pointer, by the side's own places. */
-  const chosenAt = (/** @type {Target | null} */ target) => {
+  /** What lies under the pointer, by the side's own places.
+   * @type {(target: Target | null) => { side: number, span: number, hole: number } | null} */
+  const chosenAt = (target) => {
     if (target?.span != null) return { side: place, span: drawn.spans[target.span], hole: -1 };
     return target?.idle != null ? { side: place, span: -1, hole: target.idle } : null;
   };
+  /** @type {(target: Target) => string[]} */
   const linesOf = (target) => {
     const { span, hole } = chosenAt(target) ?? NOTHING;
     const side = now.sides[place];
     if (span >= 0) return actionLines(side, span, place === 0 ? ranOf(now) : null);
     return hole >= 0 ? holeLines(side, side.holes[hole]) : [];
   };
+  /** @type {(which: Chosen, name: "span" | "hole") => number} */
   const mine = (which, name) => (which.side === place ? which[name] : -1);
 
   const picture = gantt({

@@ -1,7 +1,8 @@
 // A simulated schedule as the kernel tells it, read into columns, and as rows of bars.
 import { clamp, column } from "../shared/arrays.js";
 
-/** @import { Rows, Times } from "../shared/gantt/rows.js" */
+/** @import { Column } from "../shared/arrays.js" */
+/** @import { Rows, Slot, Times } from "../shared/gantt/rows.js" */
 /** @import { Style } from "../shared/theme.js" */
 
 /** @typedef {{ rank: number, from: number, to: number, next: number }} Hole seconds; the span that ends it, or -1 */
@@ -56,12 +57,14 @@ const [LOWEST, HIGHEST] = [8, 24]; // pixels of a bar
 export const NAMES = { F: "forward", B: "backward", I: "backward_input", W: "backward_weight" };
 export const KINDS = Object.keys(NAMES);
 
-/**
- * @param {any} side as Python wrote it
- * @returns {Side}
- */
+/** A side as Python wrote it: `held` has the times of all ranks one after the other, and how many each rank has.
+ * @typedef {Omit<Side, "held" | Columns> & Record<Columns | "length", Column<number>> & { held: { counts: number[],
+ *   time: Column<number>, many: Column<number> } }} Given */
+/** @typedef {"start" | "stage" | "microbatch" | "half" | "source"} Columns */
+
+/** A side, read into columns. @type {(side: Given) => Side} */
 export function readSide(side) {
-  if (side.error) return side;
+  if (side.error) return /** @type {any} */ (side);
   const count = side.kind.length;
   const first = [0];
   for (const many of side.counts) first.push(first[first.length - 1] + many);
@@ -81,7 +84,7 @@ export function readSide(side) {
   return { ...own, holes: holesOf(own) };
 }
 
-/** What is held on each rank: times, and how many from then on. */
+/** What is held on each rank: times, and how many from then on. @type {(side: Given) => Side["held"]} */
 function heldBy({ held, counts }) {
   const total = held.counts.reduce((sum, many) => sum + many, 0);
   const [time, many] = [column(held.time, total), column(held.many, total)];
@@ -94,7 +97,8 @@ function heldBy({ held, counts }) {
   });
 }
 
-/** The stretches in which a rank does nothing: until span `next` starts, -1 behind its last one. */
+/** The stretches in which a rank does nothing: until span `next` starts, -1 behind its last one.
+ * @type {(side: Pick<Side, "first" | "start" | "end" | "makespan" | "ranks">) => Hole[]} */
 function holesOf({ first, start, end, makespan, ranks }) {
   const found = [];
   const least = makespan * 1e-7;
@@ -109,7 +113,8 @@ function holesOf({ first, start, end, makespan, ranks }) {
   return found;
 }
 
-/** How high the rows of a side are, one of several, with what was measured below each. */
+/** How high the rows of a side are, one of several, with what was measured below each.
+ * @type {(ranks: number, sides: number, measured: boolean) => { bar: number, below: number, row: number }} */
 function heights(ranks, sides, measured) {
   const gap = ranks > 8 ? 2 : 5;
   const room = sides > 1 ? (measured ? 0.5 : 0.45) * ROOM : ROOM;
@@ -118,17 +123,13 @@ function heights(ranks, sides, measured) {
   return { bar, below, row: bar + (measured ? below + 1 : 0) + gap };
 }
 
-/**
- * A side as rows of bars: a row for each rank, in it a slot for whole actions and one for each half of overlaps, and
- * below them the same for what was measured.
- * @param {Side} side
- * @param {number} sides how many are shown
- * @param {Measured | null} run
- * @returns {Drawn}
- */
+/** A side as rows of bars: a row for each rank, in it a slot for whole actions and one for each half of overlaps, and
+ * below them the same for what was measured; so many `sides` are shown.
+ * @type {(side: Side, sides: number, run: Measured | null) => Drawn} */
 export function drawnOf(side, sides, run) {
   const { ranks, half, path, holes, makespan } = side;
   const { bar, below, row } = heights(ranks, sides, run != null);
+  /** @type {(i: number) => number} */
   const ran = (i) => run?.start[i] ?? NaN;
   /** @type {Rows["slots"]} */
   const slots = [];
@@ -136,7 +137,8 @@ export function drawnOf(side, sides, run) {
   const spans = [];
   /** @type {boolean[]} */
   const measured = [];
-  /** Puts the spans of a rank that are such a half into a slot of their own. */
+  /** Puts the spans of a rank that are such a half into a slot of their own.
+   * @type {(rank: number, number: number, top: number, bottom: number, isRun: boolean) => void} */
   const put = (rank, number, top, bottom, isRun) => {
     const own = [];
     for (let i = side.first[rank]; i < side.first[rank + 1]; i++) {
@@ -181,7 +183,8 @@ export function drawnOf(side, sides, run) {
   return { rows, times, spans, place };
 }
 
-/** @returns {Rows} */
+/** @type {(side: Side, room: ReturnType<typeof heights>, drawn: { slots: Slot[], slotOf: Int32Array,
+ *   spans: number[], measured: boolean[] }) => Rows} */
 function rowsOf({ ranks, kind, chunk, stage, microbatch }, { bar, below, row }, { slots, slotOf, spans, measured }) {
   return {
     rows: Array.from({ length: ranks }, (_, rank) => {

@@ -6,22 +6,14 @@ import { arrival, awaited, nameOf } from "./geometry.js";
 
 /** @import { Hole, Measured, Side } from "./state.js" */
 
-/**
- * What a run came to.
+/** What a run came to.
  * @typedef {Measured & { error?: string, stopped?: string, late?: string, told: string[], seconds: number,
- *   ratio: number, fraction: number, inside: number, peak: number }} Run
- */
+ *   ratio: number, fraction: number, inside: number, peak: number }} Run */
 
 export const RATIO = "bubble ratio: idle / busy";
 export const FRACTION = "bubble fraction: idle / total";
 
-/**
- * An action in lines, the first its name.
- * @param {Side} side
- * @param {number} i
- * @param {Run | null} run
- * @returns {string[]}
- */
+/** An action in lines, the first its name. @type {(side: Side, i: number, run: Run | null) => string[]} */
 export function actionLines(side, i, run) {
   const { rank, stage, microbatch, kind, start, end } = side;
   const chunk = side.chunks > 1 ? `, chunk ${side.chunk[stage[i]]}` : "";
@@ -44,16 +36,12 @@ export function actionLines(side, i, run) {
   return lines;
 }
 
+/** @type {(by: number) => string} */
 function gap(by) {
   return `${seconds(Math.abs(by))} ${by < 0 ? "earlier" : "later"} than predicted`;
 }
 
-/**
- * A gap in lines: nothing left, or what its rank waits for.
- * @param {Side} side
- * @param {Hole} hole
- * @returns {string[]}
- */
+/** A gap in lines: nothing left, or what its rank waits for. @type {(side: Side, hole: Hole) => string[]} */
 export function holeLines(side, hole) {
   const when = `${seconds(hole.to - hole.from)}, from ${seconds(hole.from)} to ${seconds(hole.to)}`;
   const lines = ["idle", `rank ${hole.rank}: ${when}`];
@@ -68,23 +56,14 @@ export function holeLines(side, hole) {
   return lines;
 }
 
-/**
- * The span that i receives from, or -1; with `last` of an overlap the one that comes last.
- * @param {Side} side
- * @param {number} i
- * @param {boolean} [last]
- * @returns {number}
- */
+/** The span that i receives from, or -1; with `last` of an overlap the one that comes last.
+ * @type {(side: Side, i: number, last?: boolean) => number} */
 export function causeOf(side, i, last = false) {
   if (i < 0) return -1;
   return last ? awaited(side, { next: i })?.source ?? -1 : side.source[i];
 }
 
-/**
- * A side in a sentence.
- * @param {Side} side
- * @returns {string}
- */
+/** A side in a sentence. @type {(side: Side) => string} */
 export function sideWords(side) {
   if (side.error) return side.error;
   const size = [`p = ${side.ranks}`, `m = ${side.microbatches}`, ...(side.chunks > 1 ? [`v = ${side.chunks}`] : [])];
@@ -93,20 +72,15 @@ export function sideWords(side) {
   return `${side.title} (${size.join(", ")}): ${seconds(side.makespan)}, ${bubble}, at most ${most}.`;
 }
 
-/** A side's bubble ratio, and its closed form where it has one. */
+/** A side's bubble ratio, and its closed form where it has one. @type {(side: Side) => string} */
 function ratioWords(/** @type {Side} */ { ratio, formula }) {
   if (!formula) return digits(ratio);
   if (digits(formula.ratio) === digits(ratio)) return `${formula.text} = ${digits(ratio)}`;
   return `${digits(ratio)} (by the formula ${formula.text} = ${digits(formula.ratio)})`;
 }
 
-/**
- * What a run of a side came to, or why there is none.
- * @param {Run | null} run
- * @param {Side} side
- * @param {number} most ranks, where they are too many to run
- * @returns {string}
- */
+/** What a run of a side came to, or why there is none: more ranks than `most`, where that is not 0.
+ * @type {(run: Run | null, side: Side, most: number) => string} */
 export function runWords(run, side, most) {
   if (most) return `At most ${most} ranks can be run here.`;
   return run ? outcome(run, () => [
@@ -115,11 +89,7 @@ export function runWords(run, side, most) {
   ]) : "";
 }
 
-/**
- * How it came to that: for where there is room.
- * @param {{ run: Run | null }} state
- * @returns {string}
- */
+/** How it came to that: for where there is room. @type {(state: { run: Run | null }) => string} */
 export function runDetails({ run }) {
   return run?.told?.join(" ") ?? "";
 }

@@ -2,32 +2,22 @@
 
 /** @import { Answer } from "./explorer.js" */
 
-/**
- * Pictures by the values of the control `name`, all others being those of `of`, after run `ran`; {} where nothing was
- * told.
- * @typedef {{ of?: Record<string, any>, ran?: number, name?: string, pictures?: Record<string, any> }} Ahead
- */
+/** @typedef {Pick<Answer, "controls" | "error"> & { ran: number }} Shown */
 
-/**
- * Whether pictures were told along a slider of what is shown now.
- * @param {Pick<Answer, "controls" | "error"> & { ran: number }} data
- * @param {Ahead} ahead
- * @param {string} slider
- * @returns {boolean}
- */
+/** Pictures by the values of the control `name`, all others being those of `of`, after run `ran`; {} where nothing was
+ * told.
+ * @typedef {{ of?: Record<string, any>, ran?: number, name?: string, pictures?: Record<string, any> }} Ahead */
+
+/** Whether pictures were told along a slider of what is shown now.
+ * @type {(data: Shown, ahead: Ahead, slider: string) => boolean} */
 export function isAlong({ controls, ran }, ahead, slider) {
   const { of = {} } = ahead;
   return ahead.name === slider && ahead.ran === ran
     && Object.keys(of).every((name) => name === slider || of[name] === controls[name]);
 }
 
-/**
- * What was told ahead of controls of which one alone is another than those shown now; null where nothing was.
- * @param {Pick<Answer, "controls" | "error"> & { ran: number }} data
- * @param {Record<string, any>} controls
- * @param {Ahead} ahead
- * @returns {any}
- */
+/** What was told ahead of controls of which one alone is another than those shown now; null where nothing was.
+ * @type {(data: Shown, controls: Record<string, any>, ahead: Ahead) => any} */
 export function aheadOf(data, controls, ahead) {
   const [name, ...others] = Object.keys(controls).filter((one) => controls[one] !== data.controls[one]);
   if (name == null || others.length || data.error || !isAlong(data, ahead, name)) return null;

@@ -6,61 +6,38 @@
  * @typedef {T[] | T} Column
  */
 
-/**
- * @param {number} value
- * @param {number} low
- * @param {number} high
- * @returns {number}
- */
+/** @type {(value: number, low: number, high: number) => number} */
 export function clamp(value, low, high) {
   return Math.max(low, Math.min(high, value));
 }
 
-/**
- * A column as a list of `count` values.
- * @template T
- * @param {Column<T>} values
- * @param {number} count
- * @returns {T[]}
- */
+/** A column as a list of `count` values. @type {<T>(values: Column<T>, count: number) => T[]} */
 export function column(values, count) {
   return Array.isArray(values) ? values : new Array(count).fill(values);
 }
 
-/**
- * The texts of a state that lists each only once.
- * @template T
- * @param {{ at: Column<number>, of: T[] }} indexed
- * @param {number} count
- * @returns {T[]}
- */
+/** The texts of a state that lists each only once.
+ * @type {<T>(indexed: { at: Column<number>, of: T[] }, count: number) => T[]} */
 export function texts(indexed, count) {
   return column(indexed.at, count).map((place) => indexed.of[place]);
 }
 
-/**
- * Equal values next to each other, as stretches of places.
+/** Equal values next to each other, as stretches of places.
  * @template T
- * @param {T[]} values
- * @returns {{ value: T, first: number, last: number }[]}
- */
+ * @param {T[]} values */
 export function stretches(values) {
+  /** @type {{ value: T, first: number, last: number }[]} */
   const found = [];
   values.forEach((value, i) => {
-    if (found.at(-1)?.value === value) found.at(-1).last = i;
+    const before = found.at(-1);
+    if (before?.value === value) before.last = i;
     else found.push({ value, first: i, last: i });
   });
   return found;
 }
 
-/**
- * How many of values[low..high) are at most x; values ascend.
- * @param {ArrayLike<number>} values
- * @param {number} x
- * @param {number} [low]
- * @param {number} [high]
- * @returns {number}
- */
+/** How many of values[low..high) are at most x; values ascend.
+ * @type {(values: ArrayLike<number>, x: number, low?: number, high?: number) => number} */
 export function upTo(values, x, low = 0, high = values.length) {
   let [from, to] = [low, high];
   while (from < to) {
@@ -71,33 +48,18 @@ export function upTo(values, x, low = 0, high = values.length) {
   return from;
 }
 
-/**
- * The place of the value that is nearest.
- * @param {number[]} values
- * @param {number} to
- * @returns {number}
- */
+/** The place of the value that is nearest. @type {(values: number[], to: number) => number} */
 export function nearest(values, to) {
   return values.reduce((best, value, i) => (Math.abs(value - to) < Math.abs(values[best] - to) ? i : best), 0);
 }
 
-/**
- * The place of the size that is nearest, by ratio; the first for what is no size.
- * @param {number[]} sizes
- * @param {number} size
- * @returns {number}
- */
+/** The place of the size that is nearest, by ratio; the first for what is no size.
+ * @type {(sizes: number[], size: number) => number} */
 export function placeOf(sizes, size) {
   return nearest(sizes.map(Math.log), Math.log(size));
 }
 
-/**
- * A set with a value put in, or taken out where it was in.
- * @template T
- * @param {Set<T>} values
- * @param {T} value
- * @returns {Set<T>}
- */
+/** A set with a value put in, or taken out where it was in. @type {<T>(values: Set<T>, value: T) => Set<T>} */
 export function turned(values, value) {
   const others = [...values].filter((one) => one !== value);
   return new Set(others.length < values.size ? others : [...others, value]);

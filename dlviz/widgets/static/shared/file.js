@@ -11,13 +11,8 @@ class Markup {
   }
 }
 
-/**
- * An element as `s` of dom.js makes it, but written: for a file, and where there is no document.
- * @param {string} tag
- * @param {Record<string, any>} [attributes]
- * @param {...any} children
- * @returns {Markup}
- */
+/** An element as `s` of dom.js makes it, but written: for a file, and where there is no document.
+ * @type {(tag: string, attributes?: Record<string, any>, ...children: any[]) => Markup} */
 export function written(tag, attributes = {}, ...children) {
   const own = Object.entries(attributes).filter(([, value]) => value !== false && value != null);
   const inside = children.flat(Infinity).filter((child) => child != null);
@@ -27,23 +22,14 @@ export function written(tag, attributes = {}, ...children) {
   );
 }
 
-/**
- * The text of an SVG file that holds such elements.
- * @param {number} width
- * @param {number} height
- * @param {...any} children
- * @returns {string}
- */
+/** The text of an SVG file that holds such elements.
+ * @type {(width: number, height: number, ...children: any[]) => string} */
 export function svgFile(width, height, ...children) {
   const size = { width, height, viewBox: `0 0 ${width} ${height}` };
   return written("svg", { xmlns: "http://www.w3.org/2000/svg", ...size }, ...children).text;
 }
 
-/**
- * Hands a picture to the reader as a file.
- * @param {string} text SVG
- * @param {string} name
- */
+/** Hands a picture to the reader as a file. @type {(svg: string, name: string) => void} */
 export function save(text, name) {
   const address = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
   const link = document.createElement("a");
@@ -55,11 +41,8 @@ export function save(text, name) {
 export const COPIED = "copied";
 export const SELECTED = "The page may not copy: press Ctrl+C, the text is selected.";
 
-/**
- * Puts a text on the clipboard.
- * @param {string} text
- * @returns {Promise<boolean>} whether the page may do so: a frame of another page often may not
- */
+/** Puts a text on the clipboard, and gives whether the page may do so: a frame of another page often may not.
+ * @type {(text: string) => Promise<boolean>} */
 export async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -69,7 +52,8 @@ export async function copied(text) {
   }
 }
 
-/** Text in which nothing is markup, without the characters that XML has no place for. */
+/** Text in which nothing is markup, without the characters that XML has no place for.
+ * @type {(value: unknown) => string} */
 function plain(value) {
   return String(value)
     .replace(/[&<>"]/g, (letter) => NAMED[letter])

@@ -7,20 +7,12 @@ const UNITS = [["s", 1], ["ms", 1e-3], ["µs", 1e-6]];
 /** @type {[string, number][]} */
 const BYTES = [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]];
 
-/**
- * The unit in which a stretch of time is read best.
- * @param {number} span seconds
- * @returns {Unit}
- */
+/** The unit in which a stretch of time is read best. @type {(seconds: number) => Unit} */
 export function unitOf(span) {
   return UNITS.find(([, size]) => span >= 2 * size) ?? UNITS[2];
 }
 
-/**
- * A duration in words: 3.1 ms.
- * @param {number} value seconds
- * @returns {string}
- */
+/** A duration in words: 3.1 ms. @type {(seconds: number) => string} */
 export function seconds(value) {
   const known = UNITS.find(([, size]) => Math.abs(value) >= 0.9995 * size); // 0.9996 ms is 1 ms
   const [name, size] = known ?? (value ? UNITS[2] : UNITS[1]);
@@ -28,13 +20,8 @@ export function seconds(value) {
   return `${Math.abs(scaled) < 1000 ? digits(scaled) : Math.round(scaled).toLocaleString("en")} ${name}`;
 }
 
-/**
- * What was measured, what was predicted, and how far apart they are: 2.28 MB, predicted 3.44 MB (−33.7 %).
- * @param {number} measured
- * @param {number} predicted
- * @param {(value: number) => string} said
- * @returns {string}
- */
+/** What was measured, what was predicted, and how far apart they are: 2.28 MB, predicted 3.44 MB (−33.7 %).
+ * @type {(measured: number, predicted: number, said: (value: number) => string) => string} */
 export function besideWords(measured, predicted, said) {
   if (said(measured) === said(predicted)) return `${said(measured)}, as predicted`;
   const told = `${said(measured)}, predicted ${said(predicted)}`;
@@ -42,41 +29,24 @@ export function besideWords(measured, predicted, said) {
   return `${told} (${gapWords(measured, predicted)})`;
 }
 
-/**
- * How far what was measured is from what was predicted: −33.7 %.
- * @param {number} measured
- * @param {number} predicted
- * @returns {string}
- */
+/** How far what was measured is from what was predicted: −33.7 %.
+ * @type {(measured: number, predicted: number) => string} */
 export function gapWords(measured, predicted) {
   const gap = 100 * (measured / predicted - 1);
   return `${gap < 0 ? "−" : "+"}${Math.abs(gap).toFixed(1)} %`;
 }
 
-/**
- * A moment on an axis, to the nanosecond in ms and µs.
- * @param {number} value seconds
- * @param {Unit} unit
- * @returns {string}
- */
+/** A moment on an axis, to the nanosecond in ms and µs. @type {(seconds: number, unit: Unit) => string} */
 export function moment(value, [name, size]) {
   return `${(value / size).toFixed(name === "s" ? 6 : 3)} ${name}`;
 }
 
-/**
- * A number with three significant digits.
- * @param {number} value
- * @returns {string}
- */
+/** A number with three significant digits. @type {(value: number) => string} */
 export function digits(value) {
   return String(Number(value.toPrecision(3)));
 }
 
-/**
- * A size in words, a KB being 1000 bytes: 4.1 KB.
- * @param {number} value bytes
- * @returns {string}
- */
+/** A size in words, a KB being 1000 bytes: 4.1 KB. @type {(bytes: number) => string} */
 export function bytes(value) {
   const known = BYTES.find(([, size]) => value >= 0.9995 * size); // 999,600 bytes are 1 MB
   if (!known) return `${value} ${value === 1 ? "byte" : "bytes"}`;
@@ -86,11 +56,8 @@ export function bytes(value) {
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
-/**
- * The number that was typed; other text as it is, for the kernel to refuse in words.
- * @param {string} text
- * @returns {number | string}
- */
+/** The number that was typed; other text as it is, for the kernel to refuse in words.
+ * @type {(text: string) => number | string} */
 export function typed(text) {
   return NUMBER.test(text.trim()) ? Number(text) : text.trim();
 }

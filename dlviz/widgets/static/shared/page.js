@@ -2,13 +2,9 @@
 
 /** @import { Model } from "./theme.js" */
 
-/**
- * Renders `frontEnd` in `el` with the traits that are written in `text`.
- * @param {{ render: (given: { model: Model, el: HTMLElement }) => unknown }} frontEnd
- * @param {HTMLElement} el
- * @param {string} text JSON
- * @returns {unknown} what `render` returns
- */
+/** Renders `frontEnd` in `el` with the traits in `text`, which is JSON, and gives what `render` returns.
+ * @type {(frontEnd: { render: (given: { model: Model, el: HTMLElement }) => unknown }, el: HTMLElement,
+ *   text: string) => unknown} */
 function open(frontEnd, el, text) {
   const traits = JSON.parse(text);
   const listeners = new Map();

@@ -3,13 +3,8 @@ import { s } from "./dom.js";
 
 /** @import { Colors, Style } from "./theme.js" */
 
-/**
- * Sizes a canvas in CSS pixels and gives its context, in which one unit is a CSS pixel.
- * @param {HTMLCanvasElement} canvas
- * @param {number} width
- * @param {number} height
- * @returns {CanvasRenderingContext2D}
- */
+/** Sizes a canvas in CSS pixels and gives its context, in which one unit is a CSS pixel.
+ * @type {(canvas: HTMLCanvasElement, width: number, height: number) => CanvasRenderingContext2D} */
 export function sized(canvas, width, height) {
   const ratio = globalThis.devicePixelRatio || 1;
   const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -24,6 +19,7 @@ export function sized(canvas, width, height) {
   return context;
 }
 
+/** @type {(canvas: HTMLCanvasElement) => CanvasRenderingContext2D} */
 function contextOf(canvas) {
   const context = canvas.getContext("2d");
   if (!context) throw new Error("This page has no canvas to draw on.");
@@ -35,23 +31,14 @@ function contextOf(canvas) {
 /** @type {WeakMap<Element, Painting>} */
 const paintings = new WeakMap();
 
-/**
- * Paints a canvas of so many pixels; for a file the same is painted again.
- * @param {HTMLCanvasElement} canvas
- * @param {number} width
- * @param {number} height
- * @param {Painting["paint"]} paint
- */
+/** Paints a canvas of so many pixels; for a file the same is painted again.
+ * @type {(canvas: HTMLCanvasElement, width: number, height: number, paint: Painting["paint"]) => void} */
 export function painted(canvas, width, height, paint) {
   paintings.set(canvas, { width, height, paint });
   paint(sized(canvas, width, height));
 }
 
-/**
- * How a canvas was painted last.
- * @param {Element} canvas
- * @returns {Painting | undefined}
- */
+/** How a canvas was painted last. @type {(canvas: Element) => Painting | undefined} */
 export function paintingOf(canvas) {
   return paintings.get(canvas);
 }
@@ -66,12 +53,7 @@ const LINES = {
   "+": [[0, TILE / 2, TILE, TILE / 2], [TILE / 2, 0, TILE / 2, TILE]],
 };
 
-/**
- * The fill of a style.
- * @param {CanvasRenderingContext2D} context
- * @param {Style} style
- * @returns {string | CanvasPattern}
- */
+/** The fill of a style. @type {(context: CanvasRenderingContext2D, style: Style) => string | CanvasPattern} */
 export function fill(context, style) {
   if (!style.pattern) return style.color;
   if ("tile" in context) return /** @type {any} */ (context).tile(style); // of vector.js
@@ -101,13 +83,10 @@ export function fill(context, style) {
   return pattern ?? style.color;
 }
 
-/**
- * The same as an SVG pattern, to be named by its id: an element, or written for a file.
- * @param {Style} style
- * @param {string} id
- * @param {(tag: any, attributes: any, ...children: any[]) => any} [make]
- * @returns {any}
- */
+/** @typedef {(tag: any, attributes: any, ...children: any[]) => any} Make makes an element, or writes it */
+
+/** The same as an SVG pattern, to be named by its id: an element, or written for a file.
+ * @type {(style: Style, id: string, make?: Make) => any} */
 export function tile({ color, pattern, line }, id, make = s) {
   const lines = LINES[pattern] ?? [];
   const ground = !color.startsWith("rgba"); // else its lines alone
@@ -118,11 +97,7 @@ export function tile({ color, pattern, line }, id, make = s) {
       make("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: line, "stroke-width": 1.1 })));
 }
 
-/**
- * A small picture of a style, for a legend.
- * @param {Style} style
- * @returns {HTMLCanvasElement}
- */
+/** A small picture of a style, for a legend. @type {(style: Style) => HTMLCanvasElement} */
 export function swatch(style) {
   const canvas = document.createElement("canvas");
   canvas.setAttribute("aria-hidden", "true");
@@ -135,13 +110,9 @@ export function swatch(style) {
   return canvas;
 }
 
-/**
- * The critical path: boxes around its spans and lines from each to the next, bold, in a halo.
- * @param {CanvasRenderingContext2D} context
- * @param {{ x: number, y: number, width: number, height: number,
- *   line?: { x1: number, y1: number, x2: number, y2: number } }[]} boxes
- * @param {Colors} colors
- */
+/** The critical path: boxes around its spans and lines from each to the next, bold, in a halo.
+ * @type {(context: CanvasRenderingContext2D, boxes: { x: number, y: number, width: number, height: number,
+ *   line?: { x1: number, y1: number, x2: number, y2: number } }[], colors: Colors) => void} */
 export function boldPath(context, boxes, colors) {
   /** @type {[string, number][]} */
   const strokes = [[colors.paper, 5], [colors.ink, 2.6]];
@@ -159,7 +130,7 @@ export function boldPath(context, boxes, colors) {
   }
 }
 
-/** A cross as part of a path. */
+/** A cross as part of a path. @type {(context: CanvasRenderingContext2D, x: number, y: number) => void} */
 function cross(context, x, y) {
   for (const [dx, dy] of [[4, 4], [4, -4]]) {
     context.moveTo(x - dx, y - dy);
@@ -167,13 +138,9 @@ function cross(context, x, y) {
   }
 }
 
-/**
- * An upright line with a cross at its middle.
- * @param {CanvasRenderingContext2D} context
- * @param {{ x: number, top: number, bottom: number }} line
- * @param {string} color
- * @param {string} halo
- */
+/** An upright line with a cross at its middle.
+ * @type {(context: CanvasRenderingContext2D, line: { x: number, top: number, bottom: number }, color: string,
+ *   halo: string) => void} */
 export function crossedLine(context, { x, top, bottom }, color, halo) {
   /** @type {[string, number][]} */
   const strokes = [[halo, 4.4], [color, 2.6]];
@@ -188,14 +155,9 @@ export function crossedLine(context, { x, top, bottom }, color, halo) {
   }
 }
 
-/**
- * An arrow from (x1, y1) to (x2, y2), or a line that ends in a cross.
- * @param {CanvasRenderingContext2D} context
- * @param {{ x1: number, y1: number, x2: number, y2: number, never?: boolean }} line
- * @param {string} color
- * @param {string} halo
- * @param {number} [width]
- */
+/** An arrow from (x1, y1) to (x2, y2), or a line that ends in a cross.
+ * @type {(context: CanvasRenderingContext2D, line: { x1: number, y1: number, x2: number, y2: number,
+ *   never?: boolean }, color: string, halo: string, width?: number) => void} */
 export function arrow(context, { x1, y1, x2, y2, never }, color, halo, width = 1.2) {
   const angle = Math.atan2(y2 - y1, x2 - x1);
   const head = 7;

@@ -3,7 +3,13 @@ import { h, s } from "./dom.js";
 import { paintingOf } from "./paint.js";
 import { vector } from "./vector.js";
 
+/** @import { Painting } from "./paint.js" */
+
 /** @typedef {{ text: string, width: number, height: number }} Saved the text of an SVG file, and its pixels */
+/** @typedef {{ x: number, y: number, width: number, height: number }} Place */
+/** @typedef {Pick<DOMRect, "left" | "top" | "width" | "height">} Box */
+/** @typedef {{ placed: (box: Box) => Place, name: () => string }} On `name` makes one not used yet */
+/** @typedef {Node | null | Drawn[]} Drawn */
 
 // What is no part of the picture; the room of a band is taken out of it too.
 const BANDS = ".dlv-toolbar, .dlv-scrub, .dlv-keys, header > p";
@@ -18,18 +24,15 @@ const OWN = { opacity: "1", "dominant-baseline": "auto", "clip-path": "none" }; 
 const CLEAR = /, 0\)$/; // a colour of no opacity
 const PAD = 10; // pixels below the last part
 
-/**
- * The picture of a front end.
- * @param {HTMLElement} root
- * @returns {Saved}
- */
+/** The picture of a front end. @type {(root: HTMLElement) => Saved} */
 export function pictureOf(root) {
   const whole = root.getBoundingClientRect();
   const bands = [...root.querySelectorAll(BANDS)].map((band) => band.getBoundingClientRect());
+  /** @type {(y: number) => number} */
   const up = (y) => y - whole.top - bands.filter(({ bottom }) => bottom <= y + 1)
     .reduce((sum, { height }) => sum + height, 0);
   let [bottom, count] = [0, 0];
-  /** @type {(box: { left: number, top: number, width: number, height: number }) => any} */
+  /** @type {On["placed"]} */
   const placed = ({ left, top, width, height }) => {
     bottom = Math.max(bottom, up(top) + height);
     return { x: left - whole.left, y: up(top), width, height };
@@ -43,7 +46,7 @@ export function pictureOf(root) {
   return { text: new XMLSerializer().serializeToString(svg), width, height };
 }
 
-/** An element's box, and what is in it. */
+/** An element's box, and what is in it. @type {(element: Element, on: On) => Drawn} */
 function partsOf(element, on) {
   const box = element.getBoundingClientRect();
   if (element.matches(OUT) || !box.width || !box.height) return null;
@@ -59,15 +62,16 @@ function partsOf(element, on) {
   return style.opacity === "1" ? parts : s("g", { opacity: style.opacity }, parts);
 }
 
-/** A chart as it looks, whatever gave it that look. */
+/** A chart as it looks, whatever gave it that look. @type {(svg: SVGElement, place: Place) => SVGElement} */
 function chart(svg, place) {
-  const clone = svg.cloneNode(true);
+  const clone = /** @type {SVGElement} */ (svg.cloneNode(true));
   dress(svg, clone, {});
   for (const [name, value] of Object.entries(place)) clone.setAttribute(name, String(value));
   return clone;
 }
 
-/** Gives a copy the look of an element, by attributes. */
+/** Gives a copy the look of an element, by attributes; `around` is the look of what it is in.
+ * @type {(element: Element, copy: Element, around: Record<string, string>) => void} */
 function dress(element, copy, around) {
   const style = getComputedStyle(element);
   if (style.display === "none") return copy.remove();
@@ -85,16 +89,18 @@ function dress(element, copy, around) {
   });
 }
 
-/** A canvas, painted again. */
+/** A canvas, painted again. @type {(painting: Painting, place: Place, name: string) => SVGElement} */
 function rows({ width, height, paint }, place, name) {
   const context = vector(`${name}-`);
   paint(context);
   return s("svg", { ...place, viewBox: `0 0 ${width} ${height}` }, context.done());
 }
 
-/** The background and the borders of an element. */
+/** The background and the borders of an element.
+ * @type {(element: Element, style: CSSStyleDeclaration, on: On) => Drawn} */
 function ground(element, style, { placed }) {
-  const sides = ["top", "right", "bottom", "left"].map((side) => Number.parseFloat(style[`border-${side}-width`]));
+  const sides = ["top", "right", "bottom", "left"]
+    .map((side) => Number.parseFloat(style.getPropertyValue(`border-${side}-width`)));
   const fill = CLEAR.test(style.backgroundColor) ? "none" : style.backgroundColor;
   if (element.matches(".dlv") || (fill === "none" && sides.every((wide) => !wide))) return null;
   const { x, y, width, height } = placed(element.getBoundingClientRect());
@@ -104,9 +110,10 @@ function ground(element, style, { placed }) {
     const rx = Math.min(Number.parseFloat(style.borderRadius), width / 2) || null;
     return s("rect", { ...inner, rx, fill, stroke: style.borderTopColor, "stroke-width": top });
   }
+  /** @type {(side: string, wide: number, from: number[], along: string) => Drawn} */
   const edge = (side, wide, from, along) => (wide ? s("path", {
-    d: `M${from.join(" ")}${along}`, stroke: style[`border-${side}-color`], "stroke-width": wide,
-    "stroke-dasharray": style[`border-${side}-style`] === "dashed" ? `${2 * wide} ${wide}` : null,
+    d: `M${from.join(" ")}${along}`, stroke: style.getPropertyValue(`border-${side}-color`), "stroke-width": wide,
+    "stroke-dasharray": style.getPropertyValue(`border-${side}-style`) === "dashed" ? `${2 * wide} ${wide}` : null,
   }) : null);
   return [
     fill === "none" ? null : s("rect", { x, y, width, height, fill }),
@@ -116,7 +123,8 @@ function ground(element, style, { placed }) {
   ];
 }
 
-/** What is in an element, as far as it lets that be seen. */
+/** What is in an element, as far as it lets that be seen.
+ * @type {(element: Element, style: CSSStyleDeclaration, inside: Drawn, on: On) => Drawn} */
 function clipped(element, { overflowY, overflowX }, inside, { placed, name }) {
   if (overflowX === "visible" && overflowY === "visible") return inside;
   const id = name();
@@ -124,10 +132,10 @@ function clipped(element, { overflowY, overflowX }, inside, { placed, name }) {
     s("clipPath", { id }, s("rect", placed(element.getBoundingClientRect()))), inside);
 }
 
-/** The lines of a text. */
+/** The lines of a text. @type {(text: Text, on: On) => SVGElement[]} */
 function lines(text, on) {
   const range = document.createRange();
-  /** @type {{ left: number, top: number, width: number, height: number, words: string[] }[]} */
+  /** @type {(Box & { words: string[] })[]} */
   const found = [];
   for (const { index, 0: word } of text.data.matchAll(/\S+/g)) {
     range.setStart(text, index);
@@ -137,15 +145,17 @@ function lines(text, on) {
     if (last && Math.abs(last.top - top) < 2) last.words.push(word);
     else if (width) found.push({ left, top, width, height, words: [word] });
   }
-  return found.map(({ words, ...box }) => line(text.parentElement, words.join(" "), on.placed(box)));
+  const element = /** @type {Element} */ (text.parentElement);
+  return found.map(({ words, ...box }) => line(element, words.join(" "), on.placed(box)));
 }
 
-/** The words of a control. */
+/** The words of a control. @type {(control: Element, words: string, on: On) => SVGElement} */
 function wordsIn(control, words, { placed }) {
   const { x, ...box } = placed(control.getBoundingClientRect());
   return line(control, words, { x: x + Number.parseFloat(getComputedStyle(control).paddingLeft), ...box });
 }
 
+/** @type {(element: Element, words: string, place: Omit<Place, "width">) => SVGElement} */
 function line(element, words, { x, y, height }) {
   const { color, fontSize, fontWeight, fontStyle, fontFamily } = getComputedStyle(element);
   const look = {
@@ -156,12 +166,9 @@ function line(element, words, { x, y, height }) {
   return s("text", { x, y: y + height / 2, "dominant-baseline": "central", ...look }, words);
 }
 
-/**
- * Has the browser print a picture, on a page of its size: its dialog saves it as PDF.
- * @param {Saved} saved
- * @param {string} title
- * @param {() => void} refused is called where this page may not print
- */
+/** Has the browser print a picture, on a page of its size: its dialog saves it as PDF. `refused` is called where this
+ * page may not print.
+ * @type {(saved: Saved, title: string, refused: () => void) => void} */
 export function print({ text, width, height }, title, refused) {
   const page = `@page { size: ${width}px ${height}px; margin: 0 } body { margin: 0 } svg { display: block }`;
   const frame = h("iframe", {

@@ -31,11 +31,8 @@
 const GONE = ["restarting", "autorestarting", "terminating", "dead"];
 const EVENTS = ["comm_live_update", "comm:close"];
 
-/**
- * The requests of one view. Other views of the same model have their own, and all hear every answer.
- * @param {Model} model
- * @returns {Requests}
- */
+/** The requests of one view. Other views of the same model have their own, and all hear every answer.
+ * @type {(model: Model) => Requests} */
 export function requests(model) {
   const view = Math.random().toString(36).slice(2);
   /** @type {Map<string, Heard>} */
@@ -74,15 +71,11 @@ export function requests(model) {
   return { send, latest, close: () => model.off("msg:custom", hear) };
 }
 
-/**
- * What the controls of a view ask.
- * @param {Model} model
- * @param {object} own
- * @param {(values: Record<string, unknown>) => void} own.sent a change was sent
- * @param {() => void} own.answered a change or a run was answered, and what it changes is in the model
- * @param {() => void} own.gone is called once no kernel answers any more: it was restarted or shut down, or it died
- * @returns {Queue}
- */
+/** What the controls of a view ask. Of `own`, `sent` is called when a change was sent, `answered` when a change or a
+ * run was answered and what it changes is in the model, `gone` once no kernel answers any more: it was restarted or
+ * shut down, or it died.
+ * @type {(model: Model, own: { sent: (values: Record<string, unknown>) => void, answered: () => void, gone: ()
+ *   => void }) => Queue} */
 export function asking(model, { sent, answered, gone }) {
   const { send, latest, close: hangUp } = requests(model);
   /** @type {Record<string, unknown> | null} */
@@ -151,12 +144,8 @@ export function asking(model, { sent, answered, gone }) {
   };
 }
 
-/**
- * Has `gone` called once, when the kernel is gone.
- * @param {Model} model
- * @param {() => void} gone
- * @returns {() => void} watches no longer
- */
+/** Has `gone` called once, when the kernel is gone, until what this gives is called.
+ * @type {(model: Model, gone: () => void) => () => void} */
 function watched(model, gone) {
   const kernel = model.widget_manager?.kernel;
 

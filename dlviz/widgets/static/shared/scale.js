@@ -1,59 +1,41 @@
 // From a domain to pixels and back, with d3's names.
 import { unitOf } from "./numbers.js";
 
-/**
- * @callback Map
- * @param {number} value
- * @returns {number}
- */
+/** @typedef {(value: number) => number} Map */
+/** @typedef {Map & { domain: [number, number], range: [number, number], invert: Map }} Scale */
 
-/**
- * @typedef {Map & { domain: [number, number], range: [number, number], invert: Map }} Scale
- */
-
-/**
- * A scale on which equal distances are equal differences.
- * @param {[number, number]} domain
- * @param {[number, number]} range
- * @returns {Scale}
- */
+/** A scale on which equal distances are equal differences.
+ * @type {(domain: [number, number], range: [number, number]) => Scale} */
 export function scaleLinear(domain, range) {
   return scaled((value) => value, (value) => value, domain, range);
 }
 
-/**
- * A scale on which equal distances are equal ratios.
- * @param {[number, number]} domain above 0
- * @param {[number, number]} range
- * @returns {Scale}
- */
+/** A scale on which equal distances are equal ratios; its domain is above 0.
+ * @type {(domain: [number, number], range: [number, number]) => Scale} */
 export function scaleLog(domain, range) {
   return scaled(Math.log, Math.exp, domain, range);
 }
 
+/** @type {(to: Map, from: Map, domain: [number, number], range: [number, number]) => Scale} */
 function scaled(to, from, domain, range) {
   const [low, high] = domain.map(to);
   const [left, right] = range;
   const factor = (right - left) / (high - low || 1);
+  /** @type {Map} */
   const scale = (value) => left + (to(value) - low) * factor;
-  return Object.assign(scale, { domain, range, invert: (place) => from(low + (place - left) / factor) });
+  /** @type {Map} */
+  const invert = (place) => from(low + (place - left) / factor);
+  return Object.assign(scale, { domain, range, invert });
 }
 
-/**
- * The round number at or above a rough distance of two marks.
- * @param {number} rough
- * @returns {number}
- */
+/** The round number at or above a rough distance of two marks. @type {(rough: number) => number} */
 export function roundStep(rough) {
   const power = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5].map((factor) => factor * power).find((one) => one >= rough * 0.999) ?? 10 * power;
 }
 
-/**
- * Round moments of a scale of seconds, about one for each 90 pixels, in the unit that reads best.
- * @param {Scale} x
- * @returns {{ x: number, label: string }[]}
- */
+/** Round moments of a scale of seconds, about one for each 90 pixels, in the unit that reads best.
+ * @type {(x: Scale) => { x: number, label: string }[]} */
 export function timeTicks(x) {
   const { domain: [from, to], range: [left, right] } = x;
   const unit = unitOf(Math.max(Math.abs(from), Math.abs(to)));

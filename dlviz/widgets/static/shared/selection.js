@@ -2,20 +2,14 @@
 
 /** @import { Model } from "./theme.js" */
 
-/**
- * What is selected, in the Trace's own row numbers; {} where nothing is.
- * @typedef {{ span?: number, message?: number, where?: string }} Selection
- */
+/** What is selected, in the Trace's own row numbers; {} where nothing is.
+ * @typedef {{ span?: number, message?: number, where?: string }} Selection */
 
-/**
- * The selection of a Trace.
- * @param {string} trace the name that the widgets of one Trace share
- * @param {Model} model
- * @param {(value: Selection, own: boolean) => void} changed is called at each change; `own` where it was
- *   this widget's reader who chose
- * @returns {{ start: () => void, choose: (value: Selection) => void, stop: () => void }} `start` takes
- *   what is selected already; `choose` selects here and in every other widget of the Trace
- */
+/** The selection of a Trace, whose widgets share the name `trace`. `changed` is called at each change; `own` where it
+ * was this widget's reader who chose. `start` takes what is selected already; `choose` selects here and in every other
+ * widget of the Trace.
+ * @type {(trace: string, model: Model, changed: (value: Selection, own: boolean) => void) => { start: () => void,
+ *   choose: (value: Selection) => void, stop: () => void }} */
 export function sharedSelection(trace, model, changed) {
   const channel = globalThis.BroadcastChannel && new BroadcastChannel(`dlviz-${trace}`);
   let now = "";

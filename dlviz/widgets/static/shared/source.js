@@ -4,14 +4,10 @@ import { h } from "./dom.js";
 /** @typedef {[number: number, text: string, used: boolean]} SourceLine `used`: something was recorded at it */
 /** @typedef {{ label: string, lines: SourceLine[] }} SourceFile */
 
-/**
- * The lines of a program's files.
- * @param {Record<string, SourceFile>} files
- * @param {(line: { where: string }) => void} choose is called with "file:line" at a click
- * @returns {{ panel: HTMLElement, empty: boolean, has: (where: string) => boolean,
- *   mark: (places: string | string[]) => void }} `mark` marks a line, or several, and shows the first
- *   without moving the page
- */
+/** The lines of a program's files. `choose` is called with "file:line" at a click; `mark` marks a line, or several, and
+ * shows the first without moving the page.
+ * @type {(files: Record<string, SourceFile>, choose: (line: { where: string }) => void) => { panel: HTMLElement,
+ *   empty: boolean, has: (where: string) => boolean, mark: (places: string | string[]) => void }} */
 export function sourcePanel(files, choose) {
   /** @type {Map<string, HTMLElement>} */
   const lines = new Map();

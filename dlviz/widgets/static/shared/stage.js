@@ -5,10 +5,8 @@ import { themed } from "./theme.js";
 /** @import { Child } from "./dom.js" */
 /** @import { Colors, Look, Model } from "./theme.js" */
 
-/**
- * Keys as the reader sees them, what they do, and the action of each `event.key`.
- * @typedef {[shown: string, does: string, actions: Record<string, (event: KeyboardEvent) => void>]} KeyRow
- */
+/** Keys as the reader sees them, what they do, and the action of each `event.key`.
+ * @typedef {[shown: string, does: string, actions: Record<string, (event: KeyboardEvent) => void>]} KeyRow */
 
 /**
  * @typedef {object} Plan what a front end says of itself
@@ -42,12 +40,8 @@ const COMMON = [["Esc", "clear, again: leave"], ["?", "list the keys"], ["Tab", 
 const TYPED_INTO = "input:not([type=checkbox]):not([type=range]), textarea, select";
 const SLIDES = /^(Arrow|Page|Home$|End$)/; // the keys of a slider
 
-/**
- * A region in `el` that takes keys when it has the focus and leaves Tab to the page.
- * @param {HTMLElement} el
- * @param {Plan} plan
- * @returns {Stage}
- */
+/** A region in `el` that takes keys when it has the focus and leaves Tab to the page.
+ * @type {(el: HTMLElement, plan: Plan) => Stage} */
 export function stage(el, { name, look, model, title, lines, details = [], keys, clear = () => false, onColors }) {
   const helpButton = h("button", { type: "button", "aria-expanded": "false", onclick: () => help.turn() }, "keys ?");
   const info = h("button", {
@@ -98,11 +92,9 @@ function keyTable(title, rows) {
     h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, shown)), h("td", {}, does))));
 }
 
-/**
- * Has keys do what they do in `root`. A key that does something here does not reach the page.
- * @param {HTMLElement} root
- * @param {{ keys: KeyRow[], help: Popup, popups: Popup[], clear: () => boolean | void }} does
- */
+/** Has keys do what they do in `root`. A key that does something here does not reach the page.
+ * @type {(root: HTMLElement, does: { keys: KeyRow[], help: Popup, popups: Popup[], clear: () => boolean | void })
+ *   => void} */
 function listen(root, { keys, help, popups, clear }) {
   /** @type {KeyRow[2]} */
   const actions = Object.assign({}, ...keys.map(([, , own]) => own));
@@ -137,13 +129,8 @@ function leave(root) {
 
 /** @typedef {{ box: HTMLElement, open: (shown: boolean) => void, turn: () => void }} Popup */
 
-/**
- * A box over the front end, which `by` shows and closes.
- * @param {string} name
- * @param {HTMLElement} by
- * @param {Child} content
- * @returns {Popup}
- */
+/** A box over the front end, which `by` shows and closes.
+ * @type {(name: string, by: HTMLElement, content: Child) => Popup} */
 function popup(name, by, content) {
   const close = h("button", { type: "button", onclick: () => open(false) }, "close");
   const box = h("div", { class: "dlv-help", role: "dialog", "aria-label": name, hidden: true }, content, close);
@@ -166,19 +153,16 @@ function popup(name, by, content) {
   return { box, open, turn: () => open(Boolean(box.hidden)) };
 }
 
-/**
- * A button of a toolbar that is on or off; `turn` is what a click on it does.
- * @param {Child} label
- * @param {string} name
- * @param {boolean} on
- * @param {(on: boolean) => void} changed
- * @returns {HTMLButtonElement & { turn: (on?: boolean) => void }}
- */
+/** @typedef {HTMLButtonElement & { turn: (on?: boolean) => void }} Toggle its `turn` is what a click on it does */
+
+/** A button of a toolbar that is on or off.
+ * @type {(label: Child, name: string, on: boolean, changed: (on: boolean) => void) => Toggle} */
 export function toggle(label, name, on, changed) {
   const element = h("button", {
     type: "button", "aria-pressed": String(on), "aria-label": name, title: name, onclick: () => turn(),
   }, label);
 
+  /** @type {(value?: boolean) => void} */
   function turn(value = element.getAttribute("aria-pressed") !== "true") {
     element.setAttribute("aria-pressed", String(value));
     changed(value);
@@ -187,13 +171,8 @@ export function toggle(label, name, on, changed) {
   return Object.assign(element, { turn });
 }
 
-/**
- * Has the panel that a button opens take the focus, and Escape there close it and give the focus back.
- * @template {ReturnType<typeof toggle>} Button
- * @param {Button} opener
- * @param {HTMLElement} panel which is shown once the button is pressed
- * @returns {Button}
- */
+/** Has the panel that a button opens take the focus, and Escape there close it and give the focus back.
+ * @type {<Button extends Toggle>(opener: Button, panel: HTMLElement) => Button} */
 export function opens(opener, panel) {
   panel.tabIndex = -1;
   opener.addEventListener("click", () => {
@@ -212,13 +191,8 @@ export function opens(opener, panel) {
   return opener;
 }
 
-/**
- * A button of a toolbar.
- * @param {Child} label
- * @param {string} name
- * @param {(event: MouseEvent) => void} pressed
- * @returns {HTMLButtonElement}
- */
+/** A button of a toolbar.
+ * @type {(label: Child, name: string, pressed: (event: MouseEvent) => void) => HTMLButtonElement} */
 export function button(label, name, pressed) {
   return h("button", { type: "button", "aria-label": name, title: name, onclick: pressed }, label);
 }

@@ -36,6 +36,7 @@ export function state(first) {
     }
   }
 
+  /** @type {State<T>["stale"]} */
   function stale(...names) {
     for (const part of parts) {
       part.stale ||= !names.length || part.names.some((name) => names.includes(name));
@@ -46,7 +47,8 @@ export function state(first) {
   return {
     now,
     set(changes) {
-      const changed = Object.keys(changes).filter((name) => !Object.is(now[name], changes[name]));
+      const names = /** @type {(keyof T)[]} */ (Object.keys(changes));
+      const changed = names.filter((name) => !Object.is(now[name], changes[name]));
       Object.assign(now, changes);
       if (changed.length) stale(...changed);
     },

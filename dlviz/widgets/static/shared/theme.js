@@ -14,21 +14,15 @@ import { h } from "./dom.js";
  * @property {boolean} [page] whether it is a saved page's
  */
 
-/**
- * Colours by what is painted in them, on the theme `name`, which is "light" or "dark".
- * @typedef {Record<"paper" | "ink" | "faint" | "grid" | "cell" | "name", string> & Record<string, string>} Colors
- */
+/** Colours by what is painted in them, on the theme `name`, which is "light" or "dark".
+ * @typedef {Record<"paper" | "ink" | "faint" | "grid" | "cell" | "name", string> & Record<string, string>} Colors */
 
-/**
- * How one kind, or one rank's contribution, is filled; `pattern` is plotly's letter for it, or "".
- * @typedef {{ color: string, pattern: string, ink: string, edge: string, line: string }} Style
- */
+/** How one kind, or one rank's contribution, is filled; `pattern` is plotly's letter for it, or "".
+ * @typedef {{ color: string, pattern: string, ink: string, edge: string, line: string }} Style */
 
-/**
- * What every state holds of colours and type.
- * @typedef {{ themes: Record<string, Colors>, marks: Record<string, string>, font: string,
- *   kinds: Record<string, Style> }} Look
- */
+/** What every state holds of colours and type.
+ * @typedef {{ themes: Record<string, Colors>, marks: Record<string, string>, font: string, kinds: Record<string,
+ *   Style> }} Look */
 
 /** @type {Record<string, string>} */
 const NEXT = { auto: "light", light: "dark", dark: "auto" };
@@ -40,14 +34,10 @@ const AROUND = {
 const DARK = { dark: "dark", light: "light" }; // what Colab writes on its <html>
 const SYSTEM = "(prefers-color-scheme: dark)";
 
-/**
- * Keeps root's colours right.
- * @param {HTMLElement} root
- * @param {Look} look
- * @param {Model} model its `theme` is "auto" (as the page, a saved page as the system), "light" or "dark"
- * @param {(colors: Colors) => void} changed is called with the colours, at once and at each change
- * @returns {{ button: HTMLButtonElement, stop: () => void }} the button that goes to the next theme
- */
+/** Keeps root's colours right. The model's `theme` is "auto" (as the page, a saved page as the system), "light" or
+ * "dark", and the button goes to the next one; `changed` is called with the colours, at once and at each change.
+ * @type {(root: HTMLElement, look: Look, model: Model, changed: (colors: Colors) => void)
+ *   => { button: HTMLButtonElement, stop: () => void }} */
 export function themed(root, look, model, changed) {
   const probe = h("span", { class: "dlv-probe", "aria-hidden": "true" });
   probe.style.background = AROUND.paper;
@@ -107,12 +97,9 @@ export function themed(root, look, model, changed) {
   };
 }
 
-/**
- * What the page around paints: its paper and ink, and whether that is a light or a dark theme.
- * @param {HTMLElement} probe
- * @param {boolean} [dark] whether it is dark where it says nothing of itself
- * @returns {{ name: string, colors?: { paper: string, ink: string } }}
- */
+/** What the page around paints: its paper and ink, and whether that is a light or a dark theme: where it says nothing
+ * of itself, as `dark` says.
+ * @type {(probe: HTMLElement, dark?: boolean) => { name: string, colors?: { paper: string, ink: string } }} */
 function colorsAround(probe, dark) {
   const style = getComputedStyle(probe);
   const [paper, ink] = [style.backgroundColor, style.color];

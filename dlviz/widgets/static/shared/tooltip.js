@@ -4,11 +4,11 @@ import { h } from "./dom.js";
 
 const [ASIDE, UNDER, OVER] = [14, 18, 10]; // pixels from the pointer
 
-/**
- * A tooltip in `plot`, which is positioned; its element is to be put into it.
- * @param {HTMLElement} plot
- * @returns {{ element: HTMLElement, show: (event: PointerEvent, lines: string[]) => void, hide: () => void }}
- */
+/** @typedef {{ element: HTMLElement, show: (event: PointerEvent, lines: string[]) => void, hide: ()
+ *   => void }} Tooltip */
+
+/** A tooltip in `plot`, which is positioned; its element is to be put into it.
+ * @type {(plot: HTMLElement) => Tooltip} */
 export function tooltip(plot) {
   const element = h("div", { class: "dlv-tip", hidden: true, "aria-hidden": "true" });
   return {

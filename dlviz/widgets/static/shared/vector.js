@@ -2,21 +2,27 @@
 import { s } from "./dom.js";
 import { tile } from "./paint.js";
 
+/** @import { Make } from "./paint.js" */
 /** @import { Style } from "./theme.js" */
 
-/** @typedef {{ attributes: Record<string, any>, children: any[] }} Group */
+/** @typedef {Record<string, any>} Attributes */
+/** @typedef {[tag: string, attributes: Attributes, text?: string]} Leaf */
+/** @typedef {{ attributes: Attributes, children: (Group | Leaf)[] }} Group */
+
+/** What it knows of a context, the `tile` of a style, and what was drawn.
+ * @typedef {Pick<CanvasRenderingContext2D, "fillStyle" | "strokeStyle" | "lineWidth" | "globalAlpha" | "font"
+ *   | "textAlign" | "textBaseline" | "beginPath" | "moveTo" | "lineTo" | "closePath" | "rect" | "arc" | "fill"
+ *   | "stroke" | "fillRect" | "strokeRect" | "fillText" | "strokeText" | "save" | "restore" | "clip" | "translate">
+ *   & { measureText: (words: string) => { width: number }, tile: (style: Style) => string, done: () => any }} Vector */
 
 /** @type {Record<string, string>} */
 const ANCHORS = { left: "start", center: "middle", right: "end" };
 const FOREIGN = /[^\t\n\r\x20-\uFFFD]/g; // signs that XML does not have
 const LETTER = 0.55; // of a font's size: how wide a letter is, where nothing can measure it
 
-/**
- * The context; `done()` gives what was drawn. It knows as much of a context as is drawn with.
- * @param {string} prefix of the ids of its patterns and clips, each of which a file has once
- * @param {(tag: any, attributes: any, ...children: any[]) => any} [make] makes elements, or writes them
- * @returns {any}
- */
+/** The context; `done()` gives what was drawn. It knows as much of a context as is drawn with. The ids of its patterns
+ * and clips begin with `prefix`, which a file has once.
+ * @type {(prefix: string, make?: Make) => CanvasRenderingContext2D & Vector} */
 export function vector(prefix, make = s) {
   const root = /** @type {Group} */ ({ attributes: {}, children: [] });
   /** @type {Map<string, { id: string, element: any }>} */
@@ -26,28 +32,35 @@ export function vector(prefix, make = s) {
   const saved = [];
   let [group, path] = [root, ""];
 
+  /** @type {(tag: string, attributes: Attributes, text?: string) => void} */
   const add = (tag, attributes, text) => {
     used.add(attributes.fill);
     group.children.push([tag, { ...attributes, opacity: alpha(context.globalAlpha) }, text]);
   };
+  /** @type {(attributes: Attributes) => void} */
   const inside = (attributes) => {
     used.add(attributes["clip-path"]);
+    /** @type {Group} */
     const inner = { attributes, children: [] };
     group.children.push(inner);
     group = inner;
   };
+  /** @type {(key: string, define: (id: string) => any) => string} */
   const defined = (key, define) => {
     const id = defs.get(key)?.id ?? `${prefix}${defs.size}`;
     if (!defs.has(key)) defs.set(key, { id, element: define(id) });
     return `url(#${id})`;
   };
   const stroked = () => ({ fill: "none", stroke: context.strokeStyle, "stroke-width": context.lineWidth });
+  /** @type {(x: number, y: number, width: number, height: number) => Attributes} */
   const boxed = (x, y, width, height) => ({ x: round(x), y: round(y), width: round(width), height: round(height) });
+  /** @type {(words: string, x: number, y: number, look: Attributes) => void} */
   const text = (words, x, y, look) => add("text", {
     x: round(x), y: round(y), "text-anchor": ANCHORS[context.textAlign], "dominant-baseline": "central",
     ...fontOf(context.font), ...look,
   }, String(words).replace(FOREIGN, "\uFFFD"));
 
+  /** @type {Vector} */
   const context = {
     fillStyle: "", strokeStyle: "", lineWidth: 1, globalAlpha: 1, font: "", textAlign: "left", textBaseline: "middle",
     beginPath: () => void (path = ""),
@@ -79,34 +92,38 @@ export function vector(prefix, make = s) {
       inside({ "clip-path": defined(`clip ${d}`, (id) => make("clipPath", { id }, make("path", { d }))) });
     },
     translate: (x, y) => inside({ transform: `translate(${round(x)} ${round(y)})` }),
-    /** @type {(style: Style) => string} */
     tile: (style) => defined(JSON.stringify(style), (id) => tile(style, id, make)),
     done() {
       const needed = [...defs.values()].filter(({ id }) => used.has(`url(#${id})`));
       return made(make, root, needed.map(({ element }) => element));
     },
   };
-  return context;
+  return /** @type {any} */ (context);
 }
 
+/** @type {(make: Make, group: Group, defs: any[]) => any} */
 function made(make, { attributes, children }, defs) {
   const drawn = children.map((child) => (Array.isArray(child) ? make(...child) : made(make, child, [])));
   return make("g", attributes, defs.length ? make("defs", {}, defs) : null, drawn);
 }
 
+/** @type {(value: number) => number | null} */
 function alpha(value) {
   return value === 1 ? null : value;
 }
 
+/** @type {(value: number) => number} */
 function round(value) {
   return Math.round(value * 100) / 100;
 }
 
+/** @type {(font: string) => { "font-size": string, "font-weight": string }} */
 function fontOf(font) {
   const [, weight, size] = font.match(/^(?:(\d+) )?([\d.]+)px/) ?? [];
   return { "font-size": size, "font-weight": weight };
 }
 
+/** @type {(words: string, font: string) => number} */
 function measured(words, font) {
   const ruler = globalThis.document?.createElement("canvas").getContext("2d");
   if (!ruler) return String(words).length * LETTER * Number(fontOf(font)["font-size"]);

@@ -20,12 +20,8 @@ import { clamp } from "./arrays.js";
 const SAME = 500; // ms: changes that follow each other sooner are one
 const KEPT = 50; // parts to go back to
 
-/**
- * The part of a picture that a state's `from` and `to` say; `limits()` is the whole, and the least to be in view.
- * @param {State<any>} shown
- * @param {() => Part & { least: number }} limits
- * @returns {Viewport}
- */
+/** The part of a picture that a state's `from` and `to` say; `limits()` is the whole, and the least to be in view.
+ * @type {(shown: State<any>, limits: () => Part & { least: number }) => Viewport} */
 export function viewport(shown, limits) {
   const { now } = shown;
   /** @type {Part[]} */
@@ -34,6 +30,7 @@ export function viewport(shown, limits) {
   let future = [];
   let changed = -Infinity;
 
+  /** @type {(from: number, to: number) => void} */
   function show(from, to) {
     const time = performance.now();
     if (time - changed > SAME) {
@@ -44,6 +41,7 @@ export function viewport(shown, limits) {
     put(from, to);
   }
 
+  /** @type {(from: number, to: number) => void} */
   function put(from, to) {
     const { from: low, to: high, least } = limits();
     const length = clamp(to - from, Math.min(least, high - low), high - low);
@@ -51,6 +49,7 @@ export function viewport(shown, limits) {
     shown.set({ from: begin, to: begin + length });
   }
 
+  /** @type {(here: Part[], there: Part[]) => boolean} */
   function step(here, there) {
     const part = here.pop();
     if (!part) return false;

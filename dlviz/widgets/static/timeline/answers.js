@@ -11,14 +11,12 @@ const SELECT = "Click a bar, or press . to walk from span to span: its details a
 const RANGE = "Drag over the picture, press R or choose a step: "
   + "the time of each rank and its longest wait appear here.";
 
-/**
- * The panels in one box; `add` puts one more into it, `first` brings one to the top, `mark` marks a line of source.
- * @param {Timeline} own
- * @returns {Timeline["answers"]}
- */
+/** The panels in one box; `add` puts one more into it, `first` brings one to the top, `mark` marks a line of source.
+ * @type {(own: Timeline) => Timeline["answers"]} */
 export function answers(own) {
   const { shown, scene, clock } = own;
   const { now } = shown;
+  /** @type {(name: string, more?: string) => HTMLDivElement} */
   const region = (name, more = "") => h("div", { class: `dlv-panel ${more}`, role: "region", "aria-label": name });
   const source = sourcePanel(scene.sources, (value) => own.selection.choose(value));
   /** @type {Record<string, HTMLElement>} */
@@ -30,19 +28,23 @@ export function answers(own) {
   const element = h("div", {
     class: "dlv-panels dlv-answers", role: "group", "aria-label": "answers", tabindex: "0",
   }, Object.values(panels));
+  /** @type {(span: number) => void} */
   const go = (span) => own.moves.go(span);
 
+  /** @type {(name: string) => void} */
   function first(name) {
     for (const [other, panel] of Object.entries(panels)) panel.style.order = other === name ? "-1" : "0";
     element.scrollTop = 0;
   }
 
+  /** @type {(panel: HTMLElement, ...children: HTMLElement[]) => void} */
   const fill = (panel, ...children) => refill(panel, children, own.frame.root);
 
   shown.paints(["span", "idle", "clock", "reply"], () => {
     const reply = now.reply ? [h("p", { class: "dlv-reply" }, now.reply)] : [];
     if (now.idle >= 0) return fill(panels.details, ...reply, ...idlePanel(now.scene, clock(), now.idle, go));
     if (now.span < 0) return fill(panels.details, ...reply, h("p", {}, scene.count ? SELECT : "Nothing was recorded."));
+    /** @type {(where: string) => void} */
     const show = (where) => {
       shown.set({ source: true });
       source.mark(where);
@@ -69,13 +71,15 @@ export function answers(own) {
   };
 }
 
-/** What is said of the range: its statistics, sorted as the reader asked for. */
+/** What is said of the range: its statistics, sorted as the reader asked for.
+ * @type {(timeline: Timeline, go: (span: number) => void) => HTMLElement[]} */
 function rangePanel({ shown, scene, clock }, go) {
   const { range, order } = shown.now;
   if (!range) return [h("p", {}, RANGE)];
   const { from, to, step } = range;
   const found = statistics(scene, clock(), range);
-  /** Sorts the ranks by a column, the most first; the same column again: the least first. */
+  /** Sorts the ranks by a column, the most first; the same column again: the least first.
+   * @type {(by: string) => void} */
   const sort = (by) => shown.set({ order: { by, down: order?.by === by ? !order.down : by !== "rank" } });
   return [
     h("h4", {}, `${step == null ? "Range" : `Step ${step}`}: ${seconds(to - from)}`),

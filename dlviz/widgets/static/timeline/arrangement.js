@@ -6,11 +6,8 @@ import { button, opens, toggle } from "../shared/stage.js";
 
 /** @import { Timeline } from "./context.js" */
 
-/**
- * A button that opens the list of rows, and the list, which is put into the answers.
- * @param {Timeline} own
- * @returns {{ button: HTMLElement | null }}
- */
+/** A button that opens the list of rows, and the list, which is put into the answers.
+ * @type {(own: Timeline) => { button: HTMLElement | null }} */
 export function arrangement(own) {
   const { shown, scene } = own;
   const { now } = shown;
@@ -22,7 +19,7 @@ export function arrangement(own) {
     shown.flush();
   }), panel);
 
-  /** Puts a row before the one above it, or behind the one below. */
+  /** Puts a row before the one above it, or behind the one below. @type {(row: number, by: number) => void} */
   function move(row, by) {
     const order = [...now.rows.order];
     const at = order.indexOf(row);
@@ -30,13 +27,16 @@ export function arrangement(own) {
     own.arrange({ ...now.rows, order });
   }
 
+  /** @type {(name: "hidden" | "pinned", row: number) => void} */
   function turn(name, row) {
     own.arrange({ ...now.rows, [name]: turned(now.rows[name], row) });
   }
 
-  /** The controls of a row; the last one that shows cannot be hidden. */
+  /** The controls of a row; the last one that shows cannot be hidden.
+   * @type {(row: number, place: number, order: number[]) => HTMLLIElement} */
   function line(row, place, order) {
     const { label } = scene.rows[row];
+    /** @type {(name: "hidden" | "pinned", words: string, on: boolean) => HTMLButtonElement} */
     const pressed = (name, words, on) => h("button", {
       type: "button", "aria-pressed": String(on), "aria-label": `${words} ${label}`, onclick: () => turn(name, row),
       disabled: name === "hidden" && on && now.scene.shown.length === 1,
@@ -47,7 +47,7 @@ export function arrangement(own) {
       Object.assign(button("↓", `move ${label} down`, () => move(row, 1)), { disabled: place === order.length - 1 }));
   }
 
-  /** The name of a row's group, where it begins. */
+  /** The name of a row's group, where it begins. @type {(row: number, before: number) => HTMLLIElement[]} */
   function over(row, before) {
     const { group = -1 } = scene.rows[row];
     const begins = named(scene.rows, row, before);

@@ -10,12 +10,9 @@ import { linesOf } from "./words.js";
 
 /** @import { Timeline } from "./context.js" */
 
-/**
- * The other Trace's rows, where there is one: pointed at and clicked as the first one's.
- * @param {Timeline} own
- * @param {(around: HTMLElement, above: number) => number} room
- * @returns {HTMLElement | null}
- */
+/** The other Trace's rows, where there is one: pointed at and clicked as the first one's.
+ * @type {(own: Timeline, room: (around: HTMLElement, above: number, wanted: number) => number) => HTMLElement
+ *   | null} */
 export function beside(own, room) {
   const { shown, part, scene: first } = own;
   if (!first.beside) return null;
@@ -33,6 +30,7 @@ export function beside(own, room) {
   const [ownKinds, kinds] = [first, scene].map((one) => one.span.kinds.of);
   const hidden = () => new Set([...now.hidden].map((kind) => (kind === IDLE ? IDLE : kinds.indexOf(ownKinds[kind]))));
 
+  /** @type {(span: number, idle?: number) => void} */
   const choose = (span, idle = -1) => {
     Object.assign(chosen, { span, idle });
     const links = { go: choose, show: () => {}, sourced: () => false };
@@ -68,12 +66,15 @@ export function beside(own, room) {
   return h("div", {}, h("h4", { class: "dlv-sidename" }, `beside: ${line}`), lines, picture.plot);
 }
 
-/** What takes longer or less, the most changed first. */
+/** What takes longer or less, the most changed first.
+ * @type {(changes: { what: string, before: number, after: number }[]) => HTMLTableElement[]} */
 function changesPanel(changes) {
+  /** @type {(own: { what: string, before: number, after: number }) => string} */
   const share = ({ before, after }) => {
     const percent = digits(Math.abs(100 * (after / before - 1)));
     return before ? `${after < before ? "−" : "+"}${percent} %` : "new";
   };
+  /** @type {(text: string) => HTMLTableCellElement} */
   const cell = (text) => h("td", { class: "dlv-amount" }, text);
   return [h("table", {},
     h("caption", {}, "What changed, in seconds of a mean rank"),

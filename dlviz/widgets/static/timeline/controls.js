@@ -7,14 +7,12 @@ import { seconds } from "../shared/numbers.js";
 import { button, opens, toggle } from "../shared/stage.js";
 import { kindName } from "./words.js";
 
+/** @import { Toggle } from "../shared/stage.js" */
 /** @import { Timeline } from "./context.js" */
+/** @import { Scene } from "./state.js" */
 
-/**
- * Puts the controls into the frame; `more` are those of other parts.
- * @param {Timeline} own
- * @param {(HTMLElement | null)[]} more buttons
- * @param {HTMLElement | null} steps how long each step took
- */
+/** Puts the controls into the frame; `more` are the buttons of other parts, `steps` shows how long each step took.
+ * @type {(own: Timeline, more: (HTMLElement | null)[], steps: HTMLElement | null) => void} */
 export function controls(own, more, steps) {
   const { shown, scene, part, picture } = own;
   const { now } = shown;
@@ -30,8 +28,8 @@ export function controls(own, more, steps) {
     said = now.critical;
     own.frame.say(said ? own.clock().told : "the critical path is not shown");
   });
-  for (const name of ["table", "source"]) {
-    shown.paints([/** @type {"table"} */ (name)], () => now[name] && own.answers.first(name));
+  for (const name of /** @type {("table" | "source")[]} */ (["table", "source"])) {
+    shown.paints([name], () => now[name] && own.answers.first(name));
   }
   const hasPath = scene.clocks.some((one) => one.critical.length);
   own.frame.controls(
@@ -58,7 +56,9 @@ export function controls(own, more, steps) {
   };
 }
 
-/** A button that turns a part of what is shown on and off. */
+/** A button that turns a part of what is shown on and off.
+ * @type {(timeline: Timeline, name: "arrows" | "critical" | "table" | "source", label: string, title: string)
+ *   => Toggle} */
 function toggled({ shown }, name, label, title) {
   const own = toggle(label, title, shown.now[name], (on) => {
     shown.set({ [name]: on });
@@ -68,6 +68,7 @@ function toggled({ shown }, name, label, title) {
   return own;
 }
 
+/** @type {(timeline: Timeline) => HTMLSelectElement} */
 function stepSelect({ shown, scene, ranges }) {
   const steps = [...new Set(scene.span.step)].filter((step) => step >= 0).sort((a, b) => a - b);
   const own = h("select", {
@@ -77,6 +78,7 @@ function stepSelect({ shown, scene, ranges }) {
   return own;
 }
 
+/** @type {(timeline: Timeline) => HTMLSpanElement} */
 function clocks({ shown, scene, setClock }) {
   const buttons = scene.clocks.map((one, number) =>
     h("button", { type: "button", onclick: () => setClock(number) }, one.axis));
@@ -86,11 +88,7 @@ function clocks({ shown, scene, setClock }) {
   return h("span", { role: "group", "aria-label": "clock" }, buttons);
 }
 
-/**
- * The kinds that take time by the clock that is shown; each can be hidden.
- * @param {Timeline} own
- * @returns {HTMLElement}
- */
+/** The kinds that take time by the clock that is shown; each can be hidden. @type {(own: Timeline) => HTMLElement} */
 export function legend(own) {
   const { shown, scene, clock } = own;
   const { of: names } = scene.span.kinds;
@@ -106,7 +104,9 @@ export function legend(own) {
     }, swatches, ` ${name.slice(0, 40)}`);
     return { kind, swatches, element };
   });
-  const others = (scene.beside?.spans.kind.of ?? []).filter((kind) => !names.includes(kind))
+  /** @type {string[]} */
+  const besides = scene.beside?.spans.kind.of ?? [];
+  const others = besides.filter((kind) => !names.includes(kind))
     .map((kind) => h("span", { class: "dlv-gaps" }, swatch(scene.look.kinds[kind] ?? scene.look.kinds[""]),
       ` ${kindName(kind)} (beside)`));
   const [gaps, wait] = [0, 1].map(() => h("span", { class: "dlv-swatches" }));
@@ -116,7 +116,7 @@ export function legend(own) {
     entries.map((entry) => entry.element), others, waiting,
     scene.short.map((letters) => h("span", { class: "dlv-gaps" }, letters)),
     scene.total > scene.count ? h("span", { class: "dlv-gaps" }, gaps, " not drawn") : null,
-    [scene, scene.beside].some((one) => one?.clocks.some((own) => own.lost.length))
+    [scene, scene.beside].some((/** @type {Scene | undefined} */ one) => one?.clocks.some(({ lost: at }) => at.length))
       ? h("span", { class: "dlv-gaps" }, lost, " rank lost") : null);
 
   shown.paints(["hidden"], () => {

@@ -27,7 +27,8 @@ import { linesOf } from "./words.js";
 
 /** @import { KeyRow } from "../shared/stage.js" */
 /** @import { Model } from "../shared/theme.js" */
-/** @import { Timeline } from "./context.js" */
+/** @import { Now, Painted, Range, Timeline } from "./context.js" */
+/** @import { Clock, Scene } from "./state.js" */
 
 const [LEAST, TALLEST] = [96, 262]; // pixels of the rows that are in view; of those of two Traces
 const [HEADS, LINE, FEW, MANY] = [62, 18, 96, 168]; // pixels of the answers: beside a line for each rank; bounds
@@ -92,7 +93,7 @@ function open({ model, el }) {
   return begin(own, link);
 }
 
-/** What is known before anything stands on the page. */
+/** What is known before anything stands on the page. @type {(model: Model) => Timeline} */
 function begun(model) {
   const scene = readScene(JSON.parse(model.get("state")));
   const first = wholeOf(scene.clocks[0], scene.beside);
@@ -104,7 +105,7 @@ function begun(model) {
   });
   const clock = () => shown.now.scene.clocks[shown.now.clock];
   /** @type {Timeline} */
-  const own = /** @type {any} */ ({
+  const own = /** @type {any} */ (/** @type {Partial<Timeline>} */ ({
     model, scene, shown, clock,
     part: viewport(shown, () => wholeOf(clock(), scene.beside)),
     setClock: (number) => setClock(own, number),
@@ -112,11 +113,12 @@ function begun(model) {
       shown.set({ rows, scene: arranged(scene, rows) });
     },
     saveSvg: () => saveSvg(own),
-  });
+  }));
   return own;
 }
 
-/** All of a clock's time and of the Trace beside, and the least that can be in view. */
+/** All of a clock's time and of the Trace beside, and the least that can be in view.
+ * @type {(clock: Clock, beside?: { clocks: Clock[] }) => { from: number, to: number, least: number }} */
 function wholeOf({ low, high, quantum, name }, beside) {
   const other = beside?.clocks.find((one) => one.name === name) ?? beside?.clocks[0];
   const [from, to] = [Math.min(low, other?.low ?? low), Math.max(high, other?.high ?? high)];
@@ -124,10 +126,9 @@ function wholeOf({ low, high, quantum, name }, beside) {
   return { from: from - room, to: to + room, least: 20 * quantum };
 }
 
-/**
- * Pixels that rows may take of those that they want: what all else leaves of the widget's height, half of it beside
+/** Pixels that rows may take of those that they want: what all else leaves of the widget's height, half of it beside
  * another Trace. The answers take what the rows do not want, as much as a line for each rank needs.
- */
+ * @type {(timeline: Timeline) => (around: HTMLElement, above: number, wanted: number) => number} */
 function roomOf({ frame, scene, answers: { element }, shown: { now } }) {
   const [least, most] = scene.beside ? [LEAST / 2, TALLEST / 2] : [LEAST, Infinity];
   const ranks = new Set(scene.rows.map(({ rank }) => rank)).size;
@@ -140,7 +141,8 @@ function roomOf({ frame, scene, answers: { element }, shown: { now } }) {
   };
 }
 
-/** Has it drawn when it is of a size, and takes what is selected already. */
+/** Has it drawn when it is of a size, and takes what is selected already.
+ * @type {(timeline: Timeline, link: { button: HTMLElement | null, stop: () => void }) => () => void} */
 function begin({ shown, frame, picture, selection, marks: own }, link) {
   const resized = new ResizeObserver(() => {
     if (!picture.plot.clientWidth) return;
@@ -162,10 +164,12 @@ function begin({ shown, frame, picture, selection, marks: own }, link) {
   };
 }
 
+/** @type {(own: Timeline) => KeyRow[]} */
 function keysOf(own) {
   const { part, shown, scene } = own;
   const [closer, farther, left, right] =
     [() => part.zoom(0.7), () => part.zoom(1 / 0.7), () => part.pan(-0.15), () => part.pan(0.15)];
+  /** @type {(name: "arrows" | "critical" | "table") => () => void} */
   const turn = (name) => () => shown.set({ [name]: !shown.now[name] });
   /** @type {KeyRow[]} */
   const rows = [
@@ -197,13 +201,15 @@ function keysOf(own) {
   return rows.filter(([keys]) => !missing.includes(keys));
 }
 
+/** @type {(timeline: Timeline) => { rows: Scene, times: Clock, view: Readonly<Now>, look: Painted,
+ *   chosen: { row: number, range: Range | null, matches: Uint8Array | null, message: number, stretch: number } }} */
 function pictureOf({ shown: { now }, clock, look }) {
   const { scene, span, range, matches, message, idle } = now;
   const row = span >= 0 ? scene.slots[scene.slotOf[span]].row : -1;
   return { rows: scene, times: clock(), view: now, look, chosen: { row, range, matches, message, stretch: idle } };
 }
 
-/** Draws it and says in the page what is shown, for those who do not see it. */
+/** Draws it and says in the page what is shown, for those who do not see it. @type {(own: Timeline) => void} */
 function paintPicture(own) {
   const { shown: { now }, frame: { root }, picture, clock } = own;
   if (!picture.draw()) return;
@@ -219,24 +225,28 @@ function paintPicture(own) {
   });
 }
 
-/** Goes on by another clock: the part in view and the range stay where they are in the run. */
+/** Goes on by another clock: the part in view and the range stay where they are in the run.
+ * @type {(own: Timeline, number: number) => void} */
 function setClock(own, number) {
   const { shown, frame, scene } = own;
   const { now } = shown;
   if (number === now.clock) return;
   const [before, after] = [own.clock(), scene.clocks[number]];
+  /** @type {(time: number) => number} */
   const share = (time) => (time - before.low) / (before.high - before.low);
+  /** @type {(time: number) => number} */
   const moved = (time) => after.low + share(time) * (after.high - after.low);
   const range = now.range && { ...now.range, from: moved(now.range.from), to: moved(now.range.to) };
   const [from, to] = [moved(now.from), moved(now.to)];
   shown.set({ clock: number });
-  write(frame.root.querySelector("header p"), scene.lines[0].replace(/(wall-clock|device) time/, after.axis));
+  const line = /** @type {Element} */ (frame.root.querySelector("header p"));
+  write(line, scene.lines[0].replace(/(wall-clock|device) time/, after.axis));
   shown.set({ range: range?.step != null ? { ...own.ranges.windowOf(range.step), step: range.step } : range });
   own.part.show(from, to);
   frame.say(`times by the ${after.name} clock`);
 }
 
-/** Clears range, search and selection; false where there is none of them. */
+/** Clears range, search and selection; false where there is none of them. @type {(own: Timeline) => boolean} */
 function clear(own) {
   const { now } = own.shown;
   if (!now.range && !now.matches && now.span < 0 && now.message < 0 && now.idle < 0) return false;
@@ -246,6 +256,7 @@ function clear(own) {
   return true;
 }
 
+/** @type {(timeline: Timeline) => void} */
 function saveSvg({ picture, look, scene, frame }) {
   const painting = paintingOf(picture.canvas);
   if (!painting) return;

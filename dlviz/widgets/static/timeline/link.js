@@ -2,15 +2,12 @@
 import { copied } from "../shared/file.js";
 import { button } from "../shared/stage.js";
 
-/** @import { Timeline } from "./context.js" */
+/** @import { Range, Timeline } from "./context.js" */
 
 const START = "#view=";
 
-/**
- * On a saved page, a button that puts what is shown into the page's address; the page shows what its address says.
- * @param {Timeline} own
- * @returns {{ button: HTMLElement | null, stop: () => void }}
- */
+/** On a saved page, a button that puts what is shown into the page's address; the page shows what its address says.
+ * @type {(own: Timeline) => { button: HTMLElement | null, stop: () => void }} */
 export function viewLink(own) {
   if (!own.model.page) return { button: null, stop() {} };
   const link = async () => {
@@ -27,7 +24,10 @@ export function viewLink(own) {
   };
 }
 
-/** What is shown, as far as a link keeps it: spans and kinds by their own names. */
+/** What is shown, as far as a link keeps it: spans and kinds by their own names.
+ * @type {(timeline: Timeline) => { clock: string, from: number, to: number, critical: boolean, arrows: boolean,
+ *   hidden: number[], span: number | null, range: Range | null, rows: { order: number[], hidden: number[],
+ *   pinned: number[] }, marks: any }} */
 function viewOf({ shown: { now }, scene, clock, model }) {
   return {
     clock: clock().name, from: now.from, to: now.to, critical: now.critical, arrows: now.arrows,
@@ -37,7 +37,8 @@ function viewOf({ shown: { now }, scene, clock, model }) {
   };
 }
 
-/** Shows what a link says; an address that says something else changes nothing. */
+/** Shows what a link says; an address that says something else changes nothing.
+ * @type {(own: Timeline, text: string) => void} */
 function show(own, text) {
   const { shown, scene, part, model } = own;
   try {

@@ -7,10 +7,7 @@ import { momentOf } from "./words.js";
 
 /** @typedef {{ clock: string, time: number, note: string }} Mark */
 
-/**
- * @param {Timeline} own
- * @returns {Timeline["marks"]}
- */
+/** @type {(own: Timeline) => Timeline["marks"]} */
 export function marks(own) {
   const { shown, model, picture, clock, part } = own;
   const { now } = shown;
@@ -23,7 +20,7 @@ export function marks(own) {
     shown.flush();
   }), panel);
 
-  /** @returns {Mark[]} */
+  /** @type {() => Mark[]} */
   const all = () => model.get("marks") ?? [];
 
   /** Marks the start of the selected span, else of the range, else the middle of what is in view. */
@@ -35,11 +32,13 @@ export function marks(own) {
     /** @type {HTMLElement | null} */ (panel.querySelector("li:last-of-type input"))?.focus();
   }
 
+  /** @type {(list: Mark[]) => void} */
   function put(list) {
     model.set("marks", list);
     model.save_changes();
   }
 
+  /** @type {(mark: Mark, number: number) => HTMLLIElement} */
   function line(mark, number) {
     const moment = momentOf(clock())(mark.time);
     const note = h("input", {
@@ -88,7 +87,8 @@ export function marks(own) {
   };
 }
 
-/** A flag `x` pixels from the left. */
+/** A flag `x` pixels from the left.
+ * @type {(mark: Mark, number: number, x: number, show: () => void) => HTMLButtonElement} */
 function flagOf({ note }, number, x, show) {
   return h("button", {
     type: "button", class: "dlv-flag", title: note || `mark ${number + 1}`, style: `left: ${x}px`,
@@ -96,7 +96,8 @@ function flagOf({ note }, number, x, show) {
   }, String(number + 1));
 }
 
-/** When ranks were lost, each with the way there; null where none was. */
+/** When ranks were lost, each with the way there; null where none was.
+ * @type {(timeline: Timeline) => (HTMLHeadingElement | HTMLUListElement)[] | null} */
 function lossList({ clock, part }) {
   const lost = clock().lost.map(({ at, told }) => h("li", {},
     h("button", { type: "button", class: "dlv-link", onclick: () => part.centre(at, at) }, told)));

@@ -7,16 +7,14 @@ import { paintWhole } from "../shared/gantt/paint.js";
 
 const [ROW, LEAST, MOST] = [4, 18, 34]; // pixels: of a row; of all rows
 
-/**
- * @param {Timeline} own
- * @returns {HTMLElement}
- */
+/** @type {(own: Timeline) => HTMLElement} */
 export function minimap({ shown, clock, part }) {
   const { now } = shown;
   const canvas = h("canvas", { role: "img", "aria-label": "the whole run" });
   const inView = h("div", { class: "dlv-window" });
   const element = h("div", { class: "dlv-minimap" }, canvas, inView);
 
+  /** @type {(event: PointerEvent) => void} */
   const move = (event) => {
     const box = element.getBoundingClientRect();
     const time = clock().low + ((event.clientX - box.left) / box.width) * (clock().high - clock().low);
@@ -39,6 +37,7 @@ export function minimap({ shown, clock, part }) {
   });
   shown.paints(["clock", "from", "to"], () => {
     const { low, high } = clock();
+    /** @type {(time: number) => number} */
     const share = (time) => clamp((time - low) / (high - low), 0, 1) * 100;
     inView.style.left = `${share(now.from)}%`;
     inView.style.width = `${Math.max(share(now.to) - share(now.from), 0.3)}%`;

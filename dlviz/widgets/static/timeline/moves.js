@@ -3,22 +3,19 @@ import { at, beside } from "../shared/gantt/rows.js";
 
 /** @import { Moves, Timeline } from "./context.js" */
 
-/**
- * @param {Timeline} own
- * @returns {Moves}
- */
+/** @type {(own: Timeline) => Moves} */
 export function moves(own) {
   const { shown, part, picture, clock } = own;
   const { now } = shown;
   let centred = -1;
 
-  function go(span) {
+  function go(/** @type {number} */ span) {
     if (span < 0) return;
     own.selection.choose({ span: now.scene.span.row[span] });
     reveal(span);
   }
 
-  function reveal(span) {
+  function reveal(/** @type {number} */ span) {
     const [start, end] = [clock().start[span], clock().end[span]];
     if (end < now.from || start > now.to) {
       const half = Math.max((now.to - now.from) / 2, (end - start) * 0.6);
@@ -29,7 +26,7 @@ export function moves(own) {
     if (!hidden && !pinned) picture.reveal(top, bottom);
   }
 
-  function tell(words) {
+  function tell(/** @type {string} */ words) {
     shown.set({ reply: words });
     own.answers.first("details");
     own.frame.say(words);

@@ -8,30 +8,31 @@ import {
 } from "./words.js";
 
 /** @import { Child } from "../shared/dom.js" */
-/** @import { Range } from "./context.js" */
-/** @import { Clock, Scene } from "./state.js" */
-/** @import { Statistics } from "./statistics.js" */
+/** @import { Now, Range } from "./context.js" */
+/** @import { Clock, Scene, Wait } from "./state.js" */
+/** @import { OfRank, Statistics } from "./statistics.js" */
+/** @import { Memory } from "../shared/gantt/rows.js" */
 
 const LISTED = 300; // spans in the table
+/** @type {(keyof OfRank)[]} */
 const PARTS = ["compute", "update", "communication", "other", "hidden", "idle"];
+/** @type {Record<string, string>} */
 const NAMES = { hidden: "not drawn", waited: "waited on any lane" };
 
+/** @type {(words: string, pressed: () => void) => HTMLButtonElement} */
 function link(words, pressed) {
   return h("button", { type: "button", class: "dlv-link", onclick: pressed }, words);
 }
 
+/** @type {(value: string) => HTMLTableCellElement} */
 function amount(value) {
   return h("td", { class: "dlv-amount" }, value);
 }
 
-/**
- * All that is known of span i. `go(span)` selects another, `show(where)` a line of source.
- * @param {Scene} scene
- * @param {number} shown the number of the clock
- * @param {number} i
- * @param {{ go: (span: number) => void, show: (where: string) => void, sourced: (where: string) => boolean }} ways
- * @returns {HTMLElement[]}
- */
+/** All that is known of span i. `go(span)` selects another, `show(where)` a line of source; `shown` is the number of
+ * the clock.
+ * @type {(scene: Scene, shown: number, i: number, ways: { go: (span: number) => void, show: (where: string) => void,
+ *   sourced: (where: string) => boolean }) => HTMLElement[]} */
 export function spanPanel(scene, shown, i, { go, show, sourced }) {
   const clock = scene.clocks[shown];
   const { span } = scene;
@@ -62,21 +63,16 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
   ];
 }
 
-/**
- * Idle time in lines, and the way to what kept its rank waiting.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {number} i
- * @param {(span: number) => void} go
- * @returns {HTMLElement[]}
- */
+/** Idle time in lines, and the way to what kept its rank waiting.
+ * @type {(scene: Scene, clock: Clock, i: number, go: (span: number) => void) => HTMLElement[]} */
 export function idlePanel(scene, clock, i, go) {
   const cause = clock.idle.at[i];
   const lines = idleLines(scene, clock, i).map((line) => h("p", {}, line));
   return cause < 0 ? lines : [...lines, link(`show it: ${titleOf(scene, cause)}`, () => go(cause))];
 }
 
-/** A chain of waits as a list, each link with the way to what it waited for. */
+/** A chain of waits as a list, each link with the way to what it waited for.
+ * @type {(own: { links: Wait[], left: number, more: string }, go: (span: number) => void) => HTMLOListElement} */
 function chainOf({ links, left, more }, go) {
   const items = links.map(({ whom, doing, at }) =>
     h("li", {}, `for ${whom}; ${doing}`, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : ""));
@@ -84,27 +80,24 @@ function chainOf({ links, left, more }, go) {
   return h("ol", {}, items, more ? h("li", {}, `… ${more}`) : null);
 }
 
-/** The message of span i in words, and the way to its other end. */
+/** The message of span i in words, and the way to its other end.
+ * @type {(scene: Scene, clock: Clock, i: number, go: (span: number) => void) => Child} */
 function carried({ message, span, ...rest }, clock, i, go) {
   const flow = span.flow[i];
   const [head, ...lines] = messageLines({ message, span, ...rest }, clock, flow);
+  /** @type {[string, number][]} */
   const ends = [["sender", message.sender[flow]], ["receiver", message.receiver[flow]]];
   const others = ends.filter(([, at]) => at >= 0 && at !== i)
     .map(([name, at]) => [" ", link(`go to the ${name}`, () => go(at))]);
   return [[head, ...lines].join(", "), others];
 }
 
-/**
- * The statistics of a range: by rank, and by kind. `order` {by, down} is how ranks are sorted, null as
- * they are numbered; `sort(by)` asks for another order.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {Range} range
- * @param {Statistics} found
- * @param {{ go: (span: number) => void, sort: (by: string) => void, order: { by: string, down: boolean } | null }} ways
- * @returns {HTMLElement[]}
- */
+/** The statistics of a range: by rank, and by kind. `order` {by, down} is how ranks are sorted, null as they are
+ * numbered; `sort(by)` asks for another order.
+ * @type {(scene: Scene, clock: Clock, range: Range, found: Statistics, ways: { go: (span: number) => void,
+ *   sort: (by: string) => void, order: Now["order"] }) => HTMLElement[]} */
 export function statisticsPanel(scene, clock, range, found, { go, sort, order }) {
+  /** @type {(ofRank: OfRank) => number} */
   const here = ({ longest }) => (longest < 0 ? -1 : inRange(clock, range, longest));
   const most = found.ranks.reduce((best, own) => Math.max(best, here(own)), 0);
   const longest = found.ranks.find((own) => here(own) === most);
@@ -114,20 +107,28 @@ export function statisticsPanel(scene, clock, range, found, { go, sort, order })
   return [...(line ? [line] : []), ranksTable(scene, clock, found, shown), kindsTable(found)];
 }
 
+/** @type {(statistics: Statistics) => HTMLTableElement} */
 function kindsTable({ kinds, drawn }) {
   return h("table", { class: "dlv-kinds" },
     h("caption", {}, `Kinds ${drawn ? "of the spans that are drawn" : "in this range"}, in whole spans`),
     head(["kind", "count", "total", "min", "mean", "max"]),
     h("tbody", {}, kinds.map((own) => h("tr", {},
       h("th", { scope: "row" }, kindName(own.kind)), amount(own.count.toLocaleString("en")),
-      ["total", "min", "mean", "max"].map((name) => amount(seconds(own[name])))))));
+      [own.total, own.min, own.mean, own.max].map((one) => amount(seconds(one)))))));
 }
 
+/** @type {(scene: Scene, clock: Clock, found: Statistics, shown: { go: (span: number) => void, sort: (by: string)
+ *   => void, order: Now["order"], here: (own: OfRank) => number, longest?: OfRank }) => HTMLElement} */
 function ranksTable(scene, clock, { ranks }, { go, sort, order, here, longest }) {
-  const columns = [...PARTS.filter((name) => name === "idle" || ranks.some((own) => own[name] > 0)), "waited"];
+  /** @type {(own: OfRank, name: keyof OfRank) => number} */
+  const at = (own, name) => own[name] ?? NaN;
+  /** @type {(keyof OfRank)[]} */
+  const columns = [...PARTS.filter((name) => name === "idle" || ranks.some((own) => at(own, name) > 0)), "waited"];
   const slowest = slowestOf(ranks);
-  const key = (own) => (order?.by === "rank" ? own.rank : own[order?.by]);
+  /** @type {(own: OfRank) => number} */
+  const key = (own) => at(own, /** @type {keyof OfRank} */ (order?.by));
   const sorted = order ? [...ranks].sort((a, b) => (key(a) - key(b)) * (order.down ? -1 : 1)) : ranks;
+  /** @type {(name: string, words: string) => HTMLTableCellElement} */
   const sortable = (name, words) => h("th", {
     scope: "col", class: name === "rank" ? null : "dlv-amount",
     "aria-sort": order?.by === name ? (order.down ? "descending" : "ascending") : null,
@@ -140,21 +141,24 @@ function ranksTable(scene, clock, { ranks }, { go, sort, order, here, longest })
       h("th", { scope: "col" }, "its longest wait"))),
     h("tbody", {}, sorted.map((own) => h("tr", {},
       h("th", { scope: "row" }, own.rank, own === slowest ? h("strong", {}, " slowest") : null),
-      columns.map((name) => amount(seconds(own[name]))),
+      columns.map((name) => amount(seconds(at(own, name)))),
       h("td", {}, own.longest < 0 ? "none" : h(own === longest ? "strong" : "span", {},
         link(waitWords(scene, clock, own.longest, here(own)).split(";")[0], () => go(own.longest))))))),
     ranks.length > 1 ? h("tfoot", {}, h("tr", {}, h("th", { scope: "row" }, "all"),
-      columns.map((name) => amount(seconds(ranks.reduce((sum, own) => sum + own[name], 0)))), h("td", {}))) : null);
+      columns.map((name) => amount(seconds(ranks.reduce((sum, own) => sum + at(own, name), 0)))), h("td", {}))) : null);
 }
 
-/** The rank that worked longest, where it worked clearly longer than the others; or undefined. */
+/** The rank that worked longest, where it worked clearly longer than the others; or undefined.
+ * @type {(ranks: OfRank[]) => OfRank | undefined} */
 function slowestOf(ranks) {
+  /** @type {(own: OfRank) => number} */
   const worked = ({ compute, update }) => compute + update;
   const [first, second] = [...ranks].sort((a, b) => worked(b) - worked(a));
   return second && worked(first) > 1.02 * worked(second) ? first : undefined;
 }
 
-/** A wait in words, of which `here` seconds are in the range. */
+/** A wait in words, of which `here` seconds are in the range.
+ * @type {(scene: Scene, clock: Clock, i: number, here: number) => string} */
 function waitWords(scene, clock, i, here) {
   const length = clock.end[i] - clock.start[i];
   const words = waited(scene, clock, i).replace(/^waited /, "");
@@ -162,20 +166,16 @@ function waitWords(scene, clock, i, here) {
   return here < length - clock.quantum ? `${seconds(here)} of ${whole}` : whole;
 }
 
+/** @type {(names: string[], last?: string[], words?: number) => HTMLTableSectionElement} */
 function head(names, last = [], words = 1) {
   return h("thead", {}, h("tr", {},
     names.map((name, i) => h("th", { scope: "col", class: i < words ? null : "dlv-amount" }, name)),
     last.map((name) => h("th", { scope: "col" }, name))));
 }
 
-/**
- * The spans that lie in part between two moments, as a table, by start.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {{ from: number, to: number, matches: Uint8Array | null, hidden: Set<number>, chosen: number,
- *   critical: boolean, go: (span: number) => void }} shown
- * @returns {HTMLElement}
- */
+/** The spans that lie in part between two moments, as a table, by start.
+ * @type {(scene: Scene, clock: Clock, shown: { from: number, to: number, matches: Uint8Array | null,
+ *   hidden: Set<number>, chosen: number, critical: boolean, go: (span: number) => void }) => HTMLElement} */
 export function spansTable(scene, clock, { from, to, matches, hidden, chosen, critical, go }) {
   const places = [];
   for (let i = 0; i < scene.count; i++) {
@@ -203,7 +203,7 @@ export function spansTable(scene, clock, { from, to, matches, hidden, chosen, cr
     scene.memory.length ? memoryTable(scene.memory) : null);
 }
 
-/** What each rank held: the strips over the rows, in numbers. */
+/** What each rank held: the strips over the rows, in numbers. @type {(memory: Memory[]) => HTMLTableElement} */
 function memoryTable(memory) {
   return h("table", {},
     h("caption", {}, "Memory held"),
@@ -211,5 +211,5 @@ function memoryTable(memory) {
     h("tbody", {}, memory.map((own) => h("tr", {},
       h("th", { scope: "row" }, own.rank),
       amount(amountOf(own, own.held.reduce((most, one) => Math.max(most, one), 0))),
-      amount(amountOf(own, own.held.at(-1)))))));
+      amount(amountOf(own, own.held[own.held.length - 1]))))));
 }

@@ -5,18 +5,18 @@ import { momentOf } from "./words.js";
 
 /** @import { Ranges, Timeline } from "./context.js" */
 
+/** @type {Record<string, number>} */
 const MOVES = { // what keys move an edge of the range by, in views
   ArrowLeft: -0.01, ArrowRight: 0.01, PageDown: -0.1, PageUp: 0.1, Home: -Infinity, End: Infinity,
 };
 
-/**
- * @param {Timeline} own
- * @returns {Ranges}
- */
+/** @type {(own: Timeline) => Ranges} */
 export function ranges(own) {
   const { shown, part, picture, clock, scene } = own;
   const { now } = shown;
-  const edges = ["from", "to"].map((side) => edge(own, side, (from, to) => set(from, to)));
+  /** @type {("from" | "to")[]} */
+  const sides = ["from", "to"];
+  const edges = sides.map((side) => edge(own, side, (from, to) => set(from, to)));
   picture.plot.append(...edges);
 
   /** @type {Ranges["set"]} */
@@ -27,6 +27,7 @@ export function ranges(own) {
     own.answers.first("statistics");
   }
 
+  /** @type {(step: number) => { from: number, to: number }} */
   function windowOf(step) {
     let [from, to] = [Infinity, -Infinity];
     for (let i = 0; i < scene.count; i++) {
@@ -71,20 +72,23 @@ export function ranges(own) {
   };
 }
 
-/** An edge of the range, which moves between the ends of the run and the other edge. */
+/** An edge of the range, which moves between the ends of the run and the other edge.
+ * @type {(timeline: Timeline, side: "from" | "to", set: (from: number, to: number) => void) => HTMLElement} */
 function edge({ shown: { now }, picture }, side, set) {
   const own = h("div", {
     class: "dlv-edge", role: "slider", tabindex: "0", hidden: true, "data-side": side,
     "aria-label": `${side === "from" ? "start" : "end"} of the range`,
   });
+  /** @type {(time: number) => void} */
   const move = (time) => {
+    if (!now.range) return;
     const { from, to } = now.range;
     if (side === "from") set(Math.min(time, to), to);
     else set(from, Math.max(time, from));
   };
   own.addEventListener("keydown", (event) => {
     const by = MOVES[event.key];
-    if (!by) return;
+    if (!by || !now.range) return;
     event.preventDefault();
     move(now.range[side] + by * (now.to - now.from));
   });

@@ -4,10 +4,7 @@ import { titleOf } from "./words.js";
 
 /** @import { Timeline } from "./context.js" */
 
-/**
- * @param {Timeline} own
- * @returns {Timeline["search"]}
- */
+/** @type {(own: Timeline) => Timeline["search"]} */
 export function search(own) {
   const { shown, scene, clock } = own;
   const { now } = shown;
@@ -15,7 +12,7 @@ export function search(own) {
   const field = h("input", {
     type: "search", placeholder: "search names", "aria-label": "search spans by name", size: "14",
     oninput: () => find(field.value),
-    onkeydown: (event) => {
+    onkeydown: (/** @type {KeyboardEvent} */ event) => {
       if (event.key === "Enter") next(!event.shiftKey);
       if (event.key === "Escape") {
         clear();
@@ -25,13 +22,14 @@ export function search(own) {
     },
   });
 
-  /** Shows what was found; null ends the search. */
+  /** Shows what was found; null ends the search. @type {(matches: Uint8Array | null) => void} */
   function found(matches) {
-    const count = matches?.reduce((sum, one) => sum + one, 0);
+    const count = matches?.reduce((sum, one) => sum + one, 0) ?? 0;
     write(counted, matches ? `${count.toLocaleString("en")} found` : "");
     shown.set({ matches });
   }
 
+  /** @type {(text: string) => void} */
   function find(text) {
     const query = text.trim().toLowerCase();
     shown.set({ query });
@@ -50,6 +48,7 @@ export function search(own) {
     find("");
   }
 
+  /** @type {(forward: boolean) => void} */
   function next(forward) {
     if (!now.matches) return;
     const { start } = clock();

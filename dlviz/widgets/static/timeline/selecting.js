@@ -3,12 +3,10 @@ import { sharedSelection } from "../shared/selection.js";
 import { spanLines } from "./words.js";
 
 /** @import { Timeline } from "./context.js" */
+/** @import { Scene } from "./state.js" */
+/** @import { Selection } from "../shared/selection.js" */
 
-/**
- * Shares the selection and shows it.
- * @param {Timeline} own
- * @returns {Timeline["selection"]}
- */
+/** Shares the selection and shows it. @type {(own: Timeline) => Timeline["selection"]} */
 export function selecting(own) {
   const { shown, scene, clock, model } = own;
   const { now } = shown;
@@ -29,7 +27,8 @@ export function selecting(own) {
   });
 }
 
-/** The places of a span and of its message that a selection names. */
+/** The places of a span and of its message that a selection names.
+ * @type {(scene: Scene, value: Selection) => { message: number, span: number }} */
 function chosenBy({ rowOf, messageOf, span: { flow }, message: { receiver, sender } }, value) {
   if (value.message != null) {
     const message = messageOf.get(value.message) ?? -1;

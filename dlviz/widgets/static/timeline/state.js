@@ -2,22 +2,19 @@
 import { clamp, column, texts } from "../shared/arrays.js";
 import { GROUP_LINE, named } from "../shared/gantt/rows.js";
 
-/** @import { Group, Memory, Row, Rows, Times } from "../shared/gantt/rows.js" */
+/** @import { Column } from "../shared/arrays.js" */
+/** @import { Group, Head, Memory, Row, Rows, Slot, Times } from "../shared/gantt/rows.js" */
 /** @import { Look, Style } from "../shared/theme.js" */
 
-/**
- * What is known of each span, by its place: `row` is its row in the Trace, `flow` its message, -1 for none of what it
+/** What is known of each span, by its place: `row` is its row in the Trace, `flow` its message, -1 for none of what it
  * may lack; `label` its forms, the longest first.
- * @typedef {Record<"row" | "flow" | "rank" | "step" | "stage" | "microbatch" | "bucket" | "nbytes" | "chunk", number[]>
- *   & Record<"kind" | "name" | "where" | "fields", string[]>
- *   & { label: string[][], kinds: { at: number | number[], of: string[] } }} Spans
- */
+ * @typedef {Record<"row" | "flow" | "rank" | "step" | "stage" | "microbatch" | "bucket" | "nbytes" | "chunk",
+ *   number[]> & Record<"kind" | "name" | "where" | "fields", string[]> & { label: string[][], kinds: { at: number
+ *   | number[], of: string[] } }} Spans */
 
-/**
- * What is known of each message: the rows it leaves and reaches, the spans that carry it, its ends, bytes and cells.
+/** What is known of each message: the rows it leaves and reaches, the spans that carry it, its ends, bytes and cells.
  * @typedef {Record<"row" | "tail" | "head" | "sender" | "receiver" | "src" | "dst" | "nbytes" | "offset" | "count",
- *   number[]> & { op: string[] }} Messages
- */
+ *   number[]> & { op: string[] }} Messages */
 
 /**
  * @typedef {object} Own
@@ -57,10 +54,36 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
  * @property {Map<number, Wait>} waits
  * @property {Times["idle"] & { why: string[], at: number[] }} idle
  * @property {string[]} known of each message how well its two times compare, "" where they are of one host
- * @property {any} numbers of all spans, where not all are drawn
+ * @property {Numbers | null} numbers of all spans, where not all are drawn
  */
 
+/** Quanta of all spans by part: first the whole, then each of `steps`; of each share of the parts and ranks, and of
+ * kinds in a part.
+ * @typedef {{ steps: number[], ranks: number[], seconds: Record<string, number[][]>, kinds: Record<"part" | "count"
+ *   | "total" | "min" | "max", number[]> & { kind: string[] } }} Numbers */
+
 /** @typedef {Times & Told} Clock */
+
+/** @typedef {{ at: Column<number>, of: string[] }} Indexed */
+/** @typedef {{ start: Column<number>, length: Column<number> }} Lasting whole numbers of a quantum */
+/** @typedef {Lasting & { row: Column<number>, count: number }} Pauses */
+
+/** A clock as Python wrote it.
+ * @typedef {Omit<Clock, "waits"> & Lasting & { sent: Column<number>, received: (number | null)[], known: Indexed,
+ *   critical: number[], path: { start: Column<number>, end: Column<number> }, waits: { span: number[],
+ *   whom: Indexed, doing: Indexed, at: Column<number> }, waited: { span: number[], length: number[] }, idle: Pauses
+ *   & { why: Indexed, at: Column<number> }, gaps: Pauses }} GivenClock */
+
+/** @typedef {Omit<Row, "bottom" | "middle"> & { height: number }} GivenRow */
+/** @typedef {Row & { strips: number }} ReadRow with the pixels of the strips and names down to it */
+/** @typedef {{ row: number, count: number, top: number, bottom: number, once?: boolean }} GivenSlot */
+
+/** A state as Python wrote it: `holders` are kinds whose spans only hold others.
+ * @typedef {Pick<Scene, "count" | "above" | "height" | "memory" | "rankGroups" | "cycle" | "heads" | "title" | "lines"
+ *   | "details" | "trace" | "look" | "groups" | "sources" | "total" | "short" | "critical" | "beside" | "changes">
+ *   & { spans: Record<string, any> & { kind: Indexed, label: Indexed }, rows: GivenRow[], slots: GivenSlot[],
+ *   messages: Record<string, any> & { op: Indexed, shown: number }, clocks: GivenClock[], holders: string[],
+ *   shades: Record<string, Style[]>, unfinished: number[] }} Given */
 
 const NUMBERS = ["row", "flow", "rank", "step", "stage", "microbatch", "bucket", "nbytes", "chunk"];
 const TEXTS = ["kind", "name", "where", "fields"];
@@ -69,13 +92,10 @@ const STRIP = [8, 18]; // pixels: the memory over a rank's first row, at least a
 const ROOM = 262; // pixels: rows are made lower, within reason, to fit
 const LOWEST = 0.45; // of a row's own height; more rows than fit are scrolled
 
-/**
- * The scene of a state. A slot's spans are first to after-1, in order; a row knows its pixels from the top of the
- * first. A slot that is shown `once` lies above the rows: `heads` are what is drawn of its spans.
- * @param {any} state as Python wrote it
- * @param {number} [pictures] that share the room of one
- * @returns {Scene}
- */
+/** The scene of a state. A slot's spans are first to after-1, in order; a row knows its pixels from the top of the
+ * first. A slot that is shown `once` lies above the rows: `heads` are what is drawn of its spans. So many `pictures`
+ * share the room of one.
+ * @type {(state: Given, pictures?: number) => Scene} */
 export function readScene(state, pictures = state.beside ? 2 : 1) {
   const { count } = state;
   const room = ROOM / pictures;
@@ -110,6 +130,7 @@ export function readScene(state, pictures = state.beside ? 2 : 1) {
   };
 }
 
+/** @type {(spans: Given["spans"], count: number) => Spans} */
 function readSpans(spans, count) {
   /** @type {any} */
   const span = { kinds: spans.kind };
@@ -119,6 +140,7 @@ function readSpans(spans, count) {
   return span;
 }
 
+/** @type {(messages: Given["messages"]) => Messages} */
 function readMessages(messages) {
   /** @type {any} */
   const message = { op: texts(messages.op, messages.shown) };
@@ -126,10 +148,9 @@ function readMessages(messages) {
   return message;
 }
 
-/**
- * The rows, each with the strip of its rank's memory over the first of them, and under its group's name; `strips` are
+/** The rows, each with the strip of its rank's memory over the first of them, and under its group's name; `strips` are
  * the pixels of all these so far.
- */
+ * @type {(state: Given, strip: number, scale: number) => ReadRow[]} */
 function readRows(state, strip, scale) {
   let strips = 0;
   const memoryOf = new Map(state.memory.map((own) => [own.rank, own]));
@@ -142,6 +163,7 @@ function readRows(state, strip, scale) {
   });
 }
 
+/** @type {(slots: GivenSlot[], rows: ReadRow[], scale: number) => Slot[]} */
 function readSlots(slots, rows, scale) {
   let first = 0;
   return slots.map((slot) => {
@@ -151,12 +173,15 @@ function readSlots(slots, rows, scale) {
   });
 }
 
+/** @type {(clock: GivenClock, count: number, messages: number) => Clock} */
 function readClock(clock, count, messages) {
   const { low, quantum, idle, gaps } = clock;
+  /** @type {(time: number) => number} */
   const moment = (time) => low + time * quantum;
   const own = times(clock, count, clock);
+  /** @type {(times: Column<number>) => number[]} */
   const path = (times) => column(times, clock.critical.length).map(moment);
-  const [whom, doing] = ["whom", "doing"].map((name) => texts(clock.waits[name], clock.waits.span.length));
+  const [whom, doing] = [clock.waits.whom, clock.waits.doing].map((one) => texts(one, clock.waits.span.length));
   const at = column(clock.waits.at, clock.waits.span.length);
   return {
     ...clock, ...own,
@@ -175,7 +200,8 @@ function readClock(clock, count, messages) {
   };
 }
 
-/** Start and end from whole numbers of a quantum, each start as its distance from the one before. */
+/** Start and end from whole numbers of a quantum, each start as its distance from the one before.
+ * @type {(lasting: Lasting, count: number, clock: Pick<Clock, "low" | "quantum">) => Pick<Times, "start" | "end">} */
 function times({ start: starts, length }, count, { low, quantum }) {
   const [starting, lengths] = [column(starts, count), column(length, count)];
   const start = new Float64Array(count);

@@ -5,35 +5,30 @@
 
 /** @typedef {{ kind: string, count: number, total: number, min: number, max: number, mean: number }} OfKind seconds */
 
-/**
- * Seconds of a rank's range by what it did; `longest` is the span of its longest wait, or -1.
+/** Seconds of a rank's range by what it did; `longest` is the span of its longest wait, or -1.
  * @typedef {{ rank: number, longest: number, compute: number, update: number, communication: number, other: number,
- *   idle: number, waited: number, hidden?: number }} OfRank
- */
+ *   idle: number, waited: number, hidden?: number }} OfRank */
 
 /** @typedef {{ kinds: OfKind[], ranks: OfRank[], drawn: boolean }} Statistics */
 
+/** @type {("compute" | "update" | "communication" | "other")[]} */
 const SHARES = ["compute", "update", "communication", "other"];
 
 /**
- * Of `range` {from, to, step} (any step where it is null): a row for each kind of the spans that lie
- * in part in it with count, total, min, mean and max of their whole lengths, and a row for each rank
- * with the seconds of the range in which it computed, updated, communicated, did other work or was
- * idle (each without what the ones before it cover), how long it waited, and its longest wait in
- * the range. A rank's part of a step is from its first span of the step to its last.
+ * Of `range` {from, to, step} (any step where it is null): a row for each kind of the spans that lie in part in it with
+ * count, total, min, mean and max of their whole lengths, and a row for each rank with the seconds of the range in
+ * which it computed, updated, communicated, did other work or was idle (each without what the ones before it cover),
+ * how long it waited, and its longest wait in the range. A rank's part of a step is from its first span of the step to
+ * its last.
  *
- * Where not all spans are drawn, the whole and its steps are what the state says of all spans. Of
- * another range the seconds in which only spans lie that are not drawn are `hidden`, and `drawn`
- * is true: kinds are those of the spans that are drawn.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {Range} range
- * @returns {Statistics}
- */
+ * Where not all spans are drawn, the whole and its steps are what the state says of all spans. Of another range the
+ * seconds in which only spans lie that are not drawn are `hidden`, and `drawn` is true: kinds are those of the spans
+ * that are drawn.
+ * @type {(scene: Scene, clock: Clock, range: Range) => Statistics} */
 export function statistics(scene, clock, range) {
   const { kinds, ranks } = fromSpans(scene, clock, range);
   if (!clock.numbers) return { kinds, ranks, drawn: false };
-  const part = partOf(clock, range);
+  const part = partOf(clock, clock.numbers.steps, range);
   if (part < 0) {
     return { kinds, ranks: ranks.map((own) => ({ ...own, ...hiddenIn(scene, clock, range, own) })), drawn: true };
   }
@@ -44,6 +39,7 @@ export function statistics(scene, clock, range) {
     return { ...own, ...Object.fromEntries(shares) };
   });
   const rows = all.kind.map((_, i) => i).filter((i) => all.part[i] === part);
+  /** @type {(name: "total" | "min" | "max", i: number) => number} */
   const length = (name, i) => all[name][i] * clock.quantum;
   return {
     ranks: found, drawn: false,
@@ -54,16 +50,15 @@ export function statistics(scene, clock, range) {
   };
 }
 
-/** Which part of the numbers of a clock a range is: the whole 0, its steps from 1 on, -1 for none. */
-function partOf({ numbers, low, high }, /** @type {Range} */ { from, to, step }) {
-  if (step != null) return 1 + numbers.steps.indexOf(step);
+/** Which part of the numbers of a clock a range is: the whole 0, its steps from 1 on, -1 for none.
+ * @type {(clock: Clock, steps: number[], range: Range) => number} */
+function partOf({ low, high }, steps, { from, to, step }) {
+  if (step != null) return 1 + steps.indexOf(step);
   return from <= low && to >= high ? 0 : -1;
 }
 
-/**
- * The statistics of the spans that are drawn.
- * @returns {{ kinds: OfKind[], ranks: (OfRank & { covered: number })[] }}
- */
+/** The statistics of the spans that are drawn.
+ * @type {(scene: Scene, clock: Clock, range: Range) => { kinds: OfKind[], ranks: (OfRank & { covered: number })[] }} */
 function fromSpans(scene, clock, range) {
   const { span } = scene;
   const kinds = new Map();
@@ -92,16 +87,18 @@ function fromSpans(scene, clock, range) {
   };
 }
 
-/**
- * The seconds of a range by what the spans of one rank do.
- * @returns {Omit<OfRank, "rank" | "longest"> & { covered: number }}
- */
+/** The seconds of a range by what the spans of one rank do.
+ * @type {(scene: Scene, clock: Clock, range: Range, spans: number[]) => Omit<OfRank, "rank" | "longest">
+ *   & { covered: number }} */
 function sharesOf(scene, clock, range, spans) {
   const { span, groups } = scene;
+  /** @type {(i: number) => [start: number, end: number]} */
   const cut = (i) => [Math.max(clock.start[i], range.from), Math.min(clock.end[i], range.to)];
+  /** @type {(which: (i: number) => boolean) => number} */
   const open = (which) => union(spans.filter(which).map(cut));
   /** @type {any} */
   const shares = {};
+  /** @type {string[]} */
   let of = [];
   let before = 0;
   for (const name of SHARES) {
@@ -120,15 +117,19 @@ function sharesOf(scene, clock, range, spans) {
   return { ...shares, covered: before, idle: Math.max(last - first - before, 0), waited };
 }
 
-/** Whether span i is a wait: for a message, another lane or a lock. */
+/** Whether span i is a wait: for a message, another lane or a lock. @type {(scene: Scene, i: number) => boolean} */
 function isWait({ span: { kind, name }, groups }, i) {
   return groups.waiting.includes(kind[i]) || (kind[i] === "lock" && name[i] === "wait");
 }
 
-/** Of a rank the seconds of a range in which only spans lie that are not drawn, and those in which it was idle. */
+/** Of a rank the seconds of a range in which only spans lie that are not drawn, and those in which it was idle.
+ * @type {(scene: Scene, clock: Clock, range: Range, own: OfRank & { covered: number }) => Pick<OfRank, "hidden"
+ *   | "idle">} */
 function hiddenIn({ rows, span, count, groups }, clock, { from, to }, { rank, covered }) {
   const known = SHARES.flatMap((name) => groups[name]);
+  /** @type {[start: number, end: number][]} */
   const all = [];
+  /** @type {(start: number, end: number) => void} */
   const take = (start, end) => {
     if (end > from && start < to) all.push([Math.max(start, from), Math.min(end, to)]);
   };
@@ -141,25 +142,20 @@ function hiddenIn({ rows, span, count, groups }, clock, { from, to }, { rank, co
   return { hidden: Math.max(taken - covered, 0), idle: Math.max(to - from - taken, 0) };
 }
 
-/**
- * The seconds of span i that lie in a range.
- * @param {Clock} clock
- * @param {Range} range
- * @param {number} i
- * @returns {number}
- */
+/** The seconds of span i that lie in a range. @type {(clock: Clock, range: Range, i: number) => number} */
 export function inRange(clock, range, i) {
   return Math.max(Math.min(clock.end[i], range.to) - Math.max(clock.start[i], range.from), 0);
 }
 
-/** Whether wait i is longer in the range than `other` (-1: none) or as long, and alone says for whom. */
+/** Whether wait i is longer in the range than `other` (-1: none) or as long, and alone says for whom.
+ * @type {(clock: Clock, range: Range, i: number, other: number) => boolean} */
 function longer(clock, range, i, other) {
   const [own, before] = [i, other].map((one) => (one < 0 ? 0 : inRange(clock, range, one)));
   if (Math.abs(own - before) > clock.quantum) return own > before;
   return own > 0 && clock.waits.has(i) && !clock.waits.has(other);
 }
 
-/** Seconds covered by at least one of the intervals. */
+/** Seconds covered by at least one of the intervals. @type {(intervals: [start: number, end: number][]) => number} */
 function union(intervals) {
   intervals.sort((a, b) => a[0] - b[0]);
   let [covered, reached] = [0, -Infinity];

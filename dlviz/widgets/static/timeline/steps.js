@@ -7,10 +7,7 @@ import { seconds } from "../shared/numbers.js";
 const [HEIGHT, WIDTH, MOST_WIDE] = [22, 24, 240]; // pixels: of the chart; of a step and of all of them at most
 const MOST = 500; // steps: of more a bar would be narrower than a pixel
 
-/**
- * @param {Timeline} own
- * @returns {HTMLElement | null} null where there is one step at most
- */
+/** How long each step took; null where there is one step at most. @type {(own: Timeline) => HTMLElement | null} */
 export function stepChart({ shown, scene, ranges }) {
   const steps = [...new Set(scene.span.step)].filter((step) => step >= 0).sort((a, b) => a - b).slice(0, MOST);
   if (steps.length < 2) return null;

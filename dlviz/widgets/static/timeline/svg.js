@@ -7,14 +7,8 @@ import { vector } from "../shared/vector.js";
 
 const HEADING = 26; // pixels over the picture
 
-/**
- * The rows as they were painted, below the title.
- * @param {Painting} painting
- * @param {string} title
- * @param {Colors} colors
- * @param {string} font
- * @returns {string}
- */
+/** The rows as they were painted, below the title.
+ * @type {(painting: Painting, title: string, colors: Colors, font: string) => string} */
 export function savedRows({ width, height, paint }, title, colors, font) {
   const context = vector("p", written);
   paint(context);

@@ -6,16 +6,12 @@ import { bytes, seconds, unitOf } from "../shared/numbers.js";
 /** @import { Target } from "../shared/gantt/hit.js" */
 /** @import { Clock, Scene, Wait } from "./state.js" */
 
+/** @type {("step" | "stage" | "microbatch" | "bucket")[]} */
 const NUMBERS = ["step", "stage", "microbatch", "bucket"];
 const LONGEST = 6; // links of a chain of waits that are shown: the first ones, and the last with its cause
 const FINEST = 1e-5; // of the run: moments are told as finely, or as finely as a short span needs
 
-/**
- * Kind and whole name of a span.
- * @param {Scene} scene
- * @param {number} i
- * @returns {string}
- */
+/** Kind and whole name of a span. @type {(scene: Scene, i: number) => string} */
 export function titleOf(scene, i) {
   const { kind, name, label, microbatch } = scene.span;
   const what = kindName(kind[i]);
@@ -23,81 +19,49 @@ export function titleOf(scene, i) {
   return microbatch[i] >= 0 ? `${what} ${microbatch[i]}` : label[i][0];
 }
 
-/**
- * A kind of span as readers know it; any other name as it is.
- * @param {string} kind
- * @returns {string}
- */
+/** A kind of span as readers know it; any other name as it is. @type {(kind: string) => string} */
 export function kindName(kind) {
   return { backward_input: "input gradient", backward_weight: "weight gradient" }[kind] ?? kind;
 }
 
-/**
- * How moments of a clock are told: in the unit of its axis, without digits that say nothing. `least` is
- * the shortest time that has to be seen.
- * @param {{ low: number, high: number }} clock
- * @param {number} [least] seconds
- * @returns {(moment: number) => string}
- */
+/** How moments of a clock are told: in the unit of its axis, without digits that say nothing. `least` seconds are the
+ * shortest time that has to be seen.
+ * @type {(clock: { low: number, high: number }, least?: number) => (moment: number) => string} */
 export function momentOf({ low, high }, least = Infinity) {
   const [name, size] = unitOf(Math.max(Math.abs(low), Math.abs(high)));
   const fine = Math.min((high - low) * FINEST, least > 0 ? least / 10 : Infinity);
   const digits = clamp(Math.ceil(-Math.log10(fine / size)), 0, 9);
+  /** @type {(value: number) => string} */
   const number = (value) => (value / size).toLocaleString("en", { maximumFractionDigits: digits });
   return (value) => `${number(value)} ${name}`;
 }
 
-/**
- * How long a span took.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {number} i
- * @returns {string}
- */
+/** How long a span took. @type {(scene: Scene, clock: Clock, i: number) => string} */
 export function tookOf(scene, clock, i) {
   return scene.open.has(i) ? "never ended" : seconds(clock.end[i] - clock.start[i]);
 }
 
-/**
- * A row's name, and where its rank is: on which host, in which rack.
- * @param {Scene} scene
- * @param {number} number
- * @returns {string}
- */
+/** A row's name, and where its rank is: on which host, in which rack.
+ * @type {(scene: Scene, number: number) => string} */
 export function rowName({ rows, rankGroups }, number) {
   const { label, group = -1 } = rows[number];
   return group < 0 ? label : `${label} ${rankGroups[group].where}`;
 }
 
-/**
- * The name of the row on which a span lies.
- * @param {Scene} scene
- * @param {number} i
- * @returns {string}
- */
+/** The name of the row on which a span lies. @type {(scene: Scene, i: number) => string} */
 export function rowOf(scene, i) {
   return rowName(scene, scene.slots[scene.slotOf[i]].row);
 }
 
-/**
- * Step, stage, microbatch and bucket of a span, as far as it has them.
- * @param {Scene} scene
- * @param {number} i
- * @returns {string}
- */
+/** Step, stage, microbatch and bucket of a span, as far as it has them. @type {(scene: Scene, i: number) => string} */
 export function numbersOf(scene, i) {
   return NUMBERS.filter((name) => scene.span[name][i] >= 0).map((name) => `${name} ${scene.span[name][i]}`).join(", ");
 }
 
-/**
- * Why a span waited, link by link: for whom, and what that one was doing; where that one waited as
- * well, for whom it waited. `at` is the span a link leads to (or -1). Of a long chain `left` links before
- * the last one are left out. `more` says how a chain goes on that has no end here.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {number} i
- * @returns {{ links: Wait[], left: number, more: string }}
- */
+/** Why a span waited, link by link: for whom, and what that one was doing; where that one waited as well, for whom it
+ * waited. `at` is the span a link leads to (or -1). Of a long chain `left` links before the last one are left out.
+ * `more` says how a chain goes on that has no end here.
+ * @type {(scene: Scene, clock: Clock, i: number) => { links: Wait[], left: number, more: string }} */
 export function whyOf(scene, clock, i) {
   const links = [];
   const seen = new Set([i]);
@@ -113,13 +77,8 @@ export function whyOf(scene, clock, i) {
   return { links, left, more };
 }
 
-/**
- * A wait in a sentence: for whom, for whom that one waited, and what the last one was doing.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {number} i
- * @returns {string}
- */
+/** A wait in a sentence: for whom, for whom that one waited, and what the last one was doing.
+ * @type {(scene: Scene, clock: Clock, i: number) => string} */
 export function waited(scene, clock, i) {
   const { links, left, more } = whyOf(scene, clock, i);
   if (!links.length) return "";
@@ -129,26 +88,18 @@ export function waited(scene, clock, i) {
   return `${how} for ${chain}${more ? ` ← …: ${more}` : `; ${links[links.length - 1].doing}`}`;
 }
 
-/**
- * How late a span of a paced run ended: by how much the wall clock was after the device's.
- * @param {Scene} scene
- * @param {number} i
- * @returns {string}
- */
+/** How late a span of a paced run ended: by how much the wall clock was after the device's.
+ * @type {(scene: Scene, i: number) => string} */
 export function lateness(scene, i) {
   const by = Object.fromEntries(scene.clocks.map((one) => [one.name, one]));
   return seconds(by.wall.end[i] - by.device.end[i]);
 }
 
-/**
- * What is shown once for all ranks: from when to when, on which rank first and last.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {number} head
- * @returns {string}
- */
+/** What is shown once for all ranks: from when to when, on which rank first and last.
+ * @type {(scene: Scene, clock: Clock, head: number) => string} */
 export function headLine(scene, clock, head) {
   const { spans } = scene.heads[head];
+  /** @type {(times: ArrayLike<number>, sign: number) => number} */
   const by = (times, sign) => spans.reduce((best, i) => (sign * (times[i] - times[best]) > 0 ? i : best));
   const [first, last] = [by(clock.start, -1), by(clock.end, 1)];
   const moment = momentOf(clock);
@@ -156,13 +107,7 @@ export function headLine(scene, clock, head) {
   return `on all ranks: from ${moment(clock.start[first])} (${begins}) to ${moment(clock.end[last])} (${ends})`;
 }
 
-/**
- * A span in lines, the first its title.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {number} i
- * @returns {string[]}
- */
+/** A span in lines, the first its title. @type {(scene: Scene, clock: Clock, i: number) => string[]} */
 export function spanLines(scene, clock, i) {
   const begin = momentOf(clock, clock.end[i] - clock.start[i])(clock.start[i]);
   const { nbytes, fields, where } = scene.span;
@@ -175,13 +120,7 @@ export function spanLines(scene, clock, i) {
   ].filter(Boolean);
 }
 
-/**
- * Idle time in lines.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {number} i
- * @returns {string[]}
- */
+/** Idle time in lines. @type {(scene: Scene, clock: Clock, i: number) => string[]} */
 export function idleLines(scene, clock, i) {
   const { idle } = clock;
   const lasted = idle.end[i] - idle.start[i];
@@ -189,13 +128,7 @@ export function idleLines(scene, clock, i) {
   return ["idle", `${rowName(scene, idle.row[i])}: ${seconds(lasted)}, from ${begin}`, idle.why[i]];
 }
 
-/**
- * What is not drawn, in lines.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {number} i
- * @returns {string[]}
- */
+/** What is not drawn, in lines. @type {(scene: Scene, clock: Clock, i: number) => string[]} */
 function gapLines(scene, clock, i) {
   const { row, start, end } = clock.gaps;
   const hidden = (scene.total - scene.count).toLocaleString("en");
@@ -204,13 +137,8 @@ function gapLines(scene, clock, i) {
   return ["not drawn", `${rowName(scene, row[i])}: ${lasted}`, why];
 }
 
-/**
- * What a row's rank holds at a moment, in lines.
- * @param {Row & { memory: Memory }} row
- * @param {number} time
- * @param {Clock} clock
- * @returns {string[]}
- */
+/** What a row's rank holds at a moment, in lines.
+ * @type {(row: Row & { memory: Memory }, time: number, clock: Clock) => string[]} */
 function memoryLines(row, time, clock) {
   const held = row.memory.held[upTo(row.memory.time, time) - 1] ?? 0;
   const peak = row.memory.held.reduce((a, b) => Math.max(a, b), 0);
@@ -218,24 +146,14 @@ function memoryLines(row, time, clock) {
   return ["memory", now, `at most ${amountOf(row.memory, peak)}`];
 }
 
-/**
- * What is held in words: bytes or, in a simulation, microbatches.
- * @param {{ counts: boolean }} memory
- * @param {number} held
- * @returns {string}
- */
+/** What is held in words: bytes or, in a simulation, microbatches.
+ * @type {(memory: { counts: boolean }, held: number) => string} */
 export function amountOf(memory, held) {
   if (!memory.counts) return bytes(held);
   return `${held} microbatch${held === 1 ? "" : "es"}`;
 }
 
-/**
- * A message in lines.
- * @param {Pick<Scene, "message" | "span">} scene
- * @param {Clock} clock
- * @param {number} i
- * @returns {string[]}
- */
+/** A message in lines. @type {(scene: Pick<Scene, "message" | "span">, clock: Clock, i: number) => string[]} */
 export function messageLines(scene, clock, i) {
   const { src, dst, nbytes, offset, count, op } = scene.message;
   const [sent, got] = [clock.sent[i], clock.received[i]];
@@ -251,14 +169,8 @@ export function messageLines(scene, clock, i) {
   ].filter(Boolean);
 }
 
-/**
- * What lies under the pointer, in lines.
- * @param {Scene} scene
- * @param {Clock} clock
- * @param {Target} target
- * @param {number} time under the pointer
- * @returns {string[]}
- */
+/** What lies under the pointer, in lines; so does `time`.
+ * @type {(scene: Scene, clock: Clock, target: Target, time: number) => string[]} */
 export function linesOf(scene, clock, target, time) {
   const { message, end, told, lost, idle, gap, memory, head, group, span = -1 } = target;
   if (message != null) return [...messageLines(scene, clock, message), `click: the ${end}`];
@@ -272,12 +184,7 @@ export function linesOf(scene, clock, target, time) {
   return spanLines(scene, clock, span);
 }
 
-/**
- * A line of source: the name of its cell or file, and the line.
- * @param {Scene} scene
- * @param {string} where
- * @returns {string}
- */
+/** A line of source: the name of its cell or file, and the line. @type {(scene: Scene, where: string) => string} */
 export function placeOf(scene, where) {
   const [, file, line] = where.match(/^(.*):(\d+)$/) ?? [];
   const label = scene.sources[file]?.label;

@@ -5,7 +5,7 @@ import { columns } from "./columns.js";
 import { GROUP_LINE, headTimes, named, within } from "./rows.js";
 
 /** @import { Scale } from "../scale.js" */
-/** @import { Row, Rows, Slot, Stretches, Times } from "./rows.js" */
+/** @import { Memory, Row, Rows, Slot, Stretches, Times } from "./rows.js" */
 
 export const IDLE = -1; // stands for idle time among the kinds that are hidden
 export const ARROWS = 150; // messages in view: with more of them only the selection's are drawn
@@ -65,14 +65,9 @@ const APART = 3; // pixels: names of neighbours do not read as one word
  * @property {number} messagesLeftOut
  */
 
-/**
- * The draw list of what is in view. Every y is given within it; what is shown once for all ranks lies above, at
+/** The draw list of what is in view. Every y is given within it; what is shown once for all ranks lies above, at
  * negative y.
- * @param {Rows} rows
- * @param {Times} times
- * @param {View} view
- * @returns {DrawList}
- */
+ * @type {(rows: Rows, times: Times, view: View) => DrawList} */
 export function drawList(rows, times, view) {
   const x = scaleLinear([view.from, view.to], [0, view.width]);
   /** @type {DrawList["labels"]} */
@@ -96,8 +91,8 @@ export function drawList(rows, times, view) {
     open: openIn(rows, times, view, x),
     idle: view.hidden?.has(IDLE) ? [] : stretchesIn(rows, times.idle, view, x),
     gaps: stretchesIn(rows, times.gaps, view, x),
-    memory: rows.rows.filter((row, number) => times.memory && row.memory && inView(rows, view, number))
-      .map((row) => strip(rows, row, view, x)),
+    memory: rows.rows.flatMap((row, number) => (times.memory && row.memory && inView(rows, view, number)
+      ? strip(rows, row, row.memory, view, x) : [])),
     cycle: cycleIn(rows, view),
     lost: lostIn(rows, times, view, x),
     notes: notesIn(rows, view),
@@ -108,21 +103,25 @@ export function drawList(rows, times, view) {
   return { ...list, ...arrowsIn(rows, times, view, x) };
 }
 
-/** The row and kind of a span: all of its numbers are shown or none, as 0 2 4 would read as an order. */
+/** The row and kind of a span: all of its numbers are shown or none, as 0 2 4 would read as an order.
+ * @type {(rows: Rows, i: number) => string} */
 function series(rows, i) {
   return `${rows.slotOf[i]} ${rows.kindOf[i]}`;
 }
 
+/** @type {(rows: Rows, i: number) => string} */
 function lastForm(rows, i) {
   return rows.labels[i].at(-1) ?? "";
 }
 
-/** The longer part of a bar whose span waited until `middle`, and whether that is the wait. */
+/** The longer part of a bar whose span waited until `middle`, and whether that is the wait.
+ * @type {(left: number, middle: number, right: number) => [from: number, to: number, waiting: boolean]} */
 function longer(left, middle, right) {
   return middle - left > right - middle ? [left, middle, true] : [middle, right, false];
 }
 
-/** Whether a row is in view: of those that are scrolled, what pinned ones would cover is not. */
+/** Whether a row is in view: of those that are scrolled, what pinned ones would cover is not.
+ * @type {(rows: Rows, view: View, number: number) => boolean} */
 function inView(rows, view, number) {
   const { top, bottom, hidden, pinned } = rows.rows[number];
   if (hidden || pinned) return !hidden;
@@ -130,12 +129,15 @@ function inView(rows, view, number) {
   return upper >= view.top && top - (rows.pinned ? 0 : rows.strip) < view.top + view.height;
 }
 
-/** Where a height of a row lies in the part in view. */
+/** Where a height of a row lies in the part in view.
+ * @type {(rows: Rows, view: View, number: number, y: number) => number} */
 function placed(rows, view, number, y) {
   return rows.rows[number].pinned ? y : y - view.top;
 }
 
-/** The bars of each kind, of the spans that `only` marks where it is given; calls drawn(left, right, slot, y, i). */
+/** The bars of each kind, of the spans that `only` marks where it is given; calls drawn(left, right, slot, y, i).
+ * @type {(rows: Rows, times: Times, view: View, only: Uint8Array | null, drawn?: (left: number, right: number,
+ *   slot: Slot, y: number, i: number) => void) => number[][]} */
 function barsIn(rows, times, view, only, drawn) {
   /** @type {number[][]} */
   const bars = Array.from({ length: rows.kinds }, () => []);
@@ -153,7 +155,8 @@ function barsIn(rows, times, view, only, drawn) {
   return bars;
 }
 
-/** The parts of bars in which their spans waited, as x, y, width, height and span. */
+/** The parts of bars in which their spans waited, as x, y, width, height and span.
+ * @type {(rows: Rows, times: Times, view: View, x: Scale) => number[]} */
 function waitedIn(rows, times, view, x) {
   const found = [];
   for (const [i, until] of times.waited) {
@@ -167,15 +170,9 @@ function waitedIn(rows, times, view, x) {
   return found;
 }
 
-/**
- * The longest form that fits into the part of a bar that is in view, and where it is; or null.
- * @param {string[]} forms
- * @param {number} left
- * @param {number} right
- * @param {number} height
- * @param {number} width of what is in view
- * @returns {{ text: string, x: number, size: number } | null}
- */
+/** The longest form that fits into the part of a bar that is in view, which is `width` pixels wide, and where it is; or
+ * null.
+ * @type {(forms: string[], left: number, right: number, height: number, width: number) => Omit<Label, "y"> | null} */
 export function labelIn(forms, left, right, height, width) {
   const [from, to] = [Math.max(left, 0), Math.min(right, width)];
   const size = Math.min(SIZE, Math.floor(height - 1));
@@ -188,8 +185,10 @@ export function labelIn(forms, left, right, height, width) {
   return number ? { text: last, x: (from + to) / 2, size: Math.min(size, SMALL) } : null;
 }
 
-/** What is shown once for all ranks: a strip each, with its label. */
+/** What is shown once for all ranks: a strip each, with its label.
+ * @type {(rows: Rows, times: Times, view: View, x: Scale) => DrawList["heads"]} */
 function headsIn(rows, times, view, x) {
+  /** @type {DrawList["heads"]} */
   const found = [];
   headTimes(rows, times).forEach(({ from, until }, number) => {
     const { spans } = rows.heads[number];
@@ -207,7 +206,8 @@ function headsIn(rows, times, view, x) {
   return found;
 }
 
-/** Where span i is drawn, however many share its pixels; null where it is not in view. */
+/** Where span i is drawn, however many share its pixels; null where it is not in view.
+ * @type {(rows: Rows, times: Times, view: View, x: Scale, heads: DrawList["heads"], i: number) => Outlined | null} */
 function boxOf(rows, times, view, x, heads, i) {
   if (i < 0) return null;
   if (rows.headOf.has(i)) return heads.find(({ head }) => head === rows.headOf.get(i)) ?? null;
@@ -220,7 +220,8 @@ function boxOf(rows, times, view, x, heads, i) {
   return { x: from, y: placed(rows, view, slot.row, slot.top), width, height, kind: rows.kindOf[i], span: i };
 }
 
-/** The bars of spans that never ended: from their right edge on they are open. */
+/** The bars of spans that never ended: from their right edge on they are open.
+ * @type {(rows: Rows, times: Times, view: View, x: Scale) => DrawList["open"]} */
 function openIn(rows, times, view, x) {
   const found = [];
   for (const i of rows.open) {
@@ -234,7 +235,8 @@ function openIn(rows, times, view, x) {
   return found;
 }
 
-/** Stretches of a row in which nothing is drawn, as boxes; each with its place. */
+/** Stretches of a row in which nothing is drawn, as boxes; each with its place.
+ * @type {(rows: Rows, stretches: Stretches, view: View, x: Scale) => DrawList["idle"]} */
 function stretchesIn(rows, { row, start, end, count }, view, x) {
   const found = [];
   for (let i = 0; i < count; i++) {
@@ -248,7 +250,8 @@ function stretchesIn(rows, { row, start, end, count }, view, x) {
   return found;
 }
 
-/** The ranks that wait for each other for ever: arrows from row to row, beside each other at the right edge. */
+/** The ranks that wait for each other for ever: arrows from row to row, beside each other at the right edge.
+ * @type {(rows: Rows, view: View) => DrawList["cycle"]} */
 function cycleIn(rows, view) {
   return rows.cycle.filter((one) => [one.tail, one.head].every((row) => !rows.rows[row].hidden))
     .map(({ tail, head, told }, number) => {
@@ -258,7 +261,8 @@ function cycleIn(rows, view) {
     });
 }
 
-/** Where ranks were lost: over the rows of each, as far as these lie next to each other. */
+/** Where ranks were lost: over the rows of each, as far as these lie next to each other.
+ * @type {(rows: Rows, times: Times, view: View, x: Scale) => DrawList["lost"]} */
 function lostIn(rows, times, view, x) {
   return times.lost.flatMap(({ rank, at }, place) => {
     /** @type {DrawList["lost"]} */
@@ -276,28 +280,35 @@ function lostIn(rows, times, view, x) {
   });
 }
 
-/** What is said in rows without bars. */
+/** What is said in rows without bars. @type {(rows: Rows, view: View) => DrawList["notes"]} */
 function notesIn(rows, view) {
   return rows.shown.filter((number) => rows.rows[number].note && inView(rows, view, number))
-    .map((number) => ({ text: rows.rows[number].note, x: 8, y: placed(rows, view, number, rows.rows[number].middle) }));
+    .map((number) => {
+      const { note = "", middle } = rows.rows[number];
+      return { text: note, x: 8, y: placed(rows, view, number, middle) };
+    });
 }
 
-/** The lines over rows that bear the name of their group; of scrolled ones none under pinned rows. */
+/** The lines over rows that bear the name of their group; of scrolled ones none under pinned rows.
+ * @type {(rows: Rows, view: View) => DrawList["groups"]} */
 function groupsIn(rows, view) {
+  /** @type {DrawList["groups"]} */
   const found = [];
   rows.shown.forEach((number, place) => {
     const row = rows.rows[number];
     if (!named(rows.rows, number, rows.shown[place - 1] ?? -1)) return;
     const y = placed(rows, view, number, row.top - (row.memory ? rows.strip : 0)) - GROUP_LINE;
     const least = row.pinned || !rows.pinned ? -GROUP_LINE : rows.pinned;
-    if (y >= least && y < view.height) found.push({ y, height: GROUP_LINE, group: row.group });
+    if (y >= least && y < view.height) found.push({ y, height: GROUP_LINE, group: row.group ?? -1 });
   });
   return found;
 }
 
-/** Where an arrow leaves a row and reaches another: at the edges that face each other. */
+/** Where an arrow leaves a row and reaches another: at the edges that face each other.
+ * @type {(rows: Rows, view: View, tail: number, head: number) => number[]} */
 function edges(rows, view, tail, head) {
   const down = Math.sign(rows.rows[head].middle - rows.rows[tail].middle);
+  /** @type {(number: number, direction: number) => number} */
   const side = (number, direction) => {
     const { top, bottom, middle } = rows.rows[number];
     return placed(rows, view, number, direction > 0 ? bottom : direction < 0 ? top : middle);
@@ -305,6 +316,7 @@ function edges(rows, view, tail, head) {
   return [side(tail, down), side(head, -down)];
 }
 
+/** @type {(rows: Rows, times: Times, view: View, x: Scale) => DrawList["path"]} */
 function pathIn(rows, times, view, x) {
   const { start, end } = times.path;
   const parts = times.critical.map((i, number) => {
@@ -315,16 +327,13 @@ function pathIn(rows, times, view, x) {
   return pathBoxes(parts, x, view.width, times.quantum);
 }
 
-/**
- * The critical path, of which `parts` {from, to, top, bottom} follow each other in time: a box around
- * each stretch of parts in one place that are no more than `apart` seconds apart, a line to the next.
- * @param {{ from: number, to: number, top: number, bottom: number }[]} parts
- * @param {Scale} x
- * @param {number} width
- * @param {number} apart
- * @returns {(Box & { line?: Line })[]}
- */
+/** @typedef {{ from: number, to: number, top: number, bottom: number }} Part of the critical path */
+
+/** The critical path, of which `parts` follow each other in time: a box around each stretch of parts in one place that
+ * are no more than `apart` seconds apart, a line to the next.
+ * @type {(parts: Part[], x: Scale, width: number, apart: number) => DrawList["path"]} */
 function pathBoxes(parts, x, width, apart) {
+  /** @type {Part[]} */
   const boxes = [];
   for (const part of parts) {
     const last = boxes.at(-1);
@@ -332,10 +341,12 @@ function pathBoxes(parts, x, width, apart) {
     if (follows) last.to = part.to;
     else boxes.push({ ...part });
   }
+  /** @type {(time: number) => number} */
   const place = (time) => clamp(x(time), -10, width + 10);
   return boxes.map((box, number) => {
     const next = boxes[number + 1];
     const down = Math.sign((next?.top ?? box.top) - box.top);
+    /** @type {(part: Part, direction: number) => number} */
     const side = ({ top, bottom }, direction) => (direction > 0 ? bottom : direction < 0 ? top : (top + bottom) / 2);
     const line = next && { x1: place(box.to), y1: side(box, down), x2: place(next.from), y2: side(next, -down) };
     const [left, right] = [place(box.from), place(box.to)];
@@ -344,12 +355,14 @@ function pathBoxes(parts, x, width, apart) {
     left < width + 10 && (left + wide > -10 || (line && line.x2 > -10)));
 }
 
-/** What a rank held over time, as the corners of an area above its row; `peak` fills it. */
-function strip({ peak, strip: tall }, row, view, x) {
-  const { time, held } = row.memory;
+/** What a rank held over time, as the corners of an area above its row; `peak` fills it.
+ * @type {(rows: Rows, row: Row, memory: Memory, view: View, x: Scale) => DrawList["memory"][number]} */
+function strip({ peak, strip: tall }, row, { time, held }, view, x) {
   const base = row.top - 1 - (row.pinned ? 0 : view.top);
+  /** @type {(level: number) => number} */
   const y = (level) => base - (level / peak) * (tall - 4);
   const first = Math.max(upTo(time, view.from) - 1, 0);
+  /** @type {[x: number, y: number][]} */
   const corners = [];
   let level = 0;
   for (let i = first; i < time.length && time[i] <= view.to; i++) {
@@ -362,24 +375,28 @@ function strip({ peak, strip: tall }, row, view, x) {
     }
     level = own;
   }
-  if (corners.length && corners.at(-1)[1] !== level) corners.push([corners.at(-1)[0], level]);
-  if (corners.length) corners.push([view.width, level]);
+  const end = corners.at(-1);
+  if (end && end[1] !== level) corners.push([end[0], level]);
+  if (end) corners.push([view.width, level]);
   return { row, corners, base, top: base - tall };
 }
 
-/**
- * The messages in view as arrows from row to row, all of them where that was asked for and they are not too many, else
+/** The messages in view as arrows from row to row, all of them where that was asked for and they are not too many, else
  * those of what is selected or pointed at and those that were never received; and how many there are.
- */
+ * @type {(rows: Rows, times: Times, view: View, x: Scale) => Pick<DrawList, "arrows" | "messagesInView"
+ *   | "messagesLeftOut">} */
 function arrowsIn(rows, times, view, x) {
   const { tail, head, flow, count } = rows.arrows;
   // None points back in time: one of another host's clock may seem to come before it was sent.
+  /** @type {(i: number) => number} */
   const got = (i) => (times.received[i] > times.sent[i] ? times.received[i] : times.sent[i]);
+  /** @type {(i: number) => Arrow} */
   const arrow = (i) => {
     const never = Number.isNaN(times.received[i]);
     const [y1, y2] = edges(rows, view, tail[i], head[i]);
     return { x1: x(times.sent[i]), y1, x2: x(got(i)), y2, never, message: i };
   };
+  /** @type {(i: number) => boolean} */
   const drawable = (i) => [tail[i], head[i]].every((row) => !rows.rows[row].hidden);
   const seen = [];
   for (let i = 0; i < count; i++) {

@@ -1,31 +1,16 @@
 // What lies at a point of a draw list.
 import { clamp } from "../arrays.js";
 
-/** @import { Box, DrawList } from "./geometry.js" */
+/** @import { Arrow, Box, DrawList, Line } from "./geometry.js" */
 /** @import { Row } from "./rows.js" */
 
-/**
- * What lies at a point: a message by one of its ends, a span, what is shown once (and its first span), idle time, a
+/** What lies at a point: a message by one of its ends, a span, what is shown once (and its first span), idle time, a
  * gap or the loss of a rank (its place), what ranks that wait for ever wait for, a row's memory, or a group's name.
- * @typedef {object} Target
- * @property {number} [message]
- * @property {"sender" | "receiver"} [end]
- * @property {number} [span]
- * @property {number} [head]
- * @property {number} [idle]
- * @property {number} [gap]
- * @property {string} [told]
- * @property {number} [lost]
- * @property {Row} [memory]
- * @property {number} [group]
- */
+ * @typedef {{ message?: number, end?: "sender" | "receiver", span?: number, head?: number, idle?: number,
+ *   gap?: number, told?: string, lost?: number, memory?: Row, group?: number }} Target */
 
-/**
- * @param {DrawList} list
- * @param {number} x pixels
- * @param {number} y
- * @returns {Target | null}
- */
+/** What lies `x` and `y` pixels from the upper left corner of the rows.
+ * @type {(list: DrawList, x: number, y: number) => Target | null} */
 export function hit(list, x, y) {
   const line = list.groups.find((one) => y >= one.y && y < one.y + one.height);
   if (x < 0) return line ? { group: line.group } : null; // beside the picture
@@ -54,7 +39,8 @@ export function hit(list, x, y) {
   return line ? { group: line.group } : null;
 }
 
-/** The span whose bar is at a point or within three pixels of it; or -1. */
+/** The span whose bar is at a point or within three pixels of it; or -1.
+ * @type {(all: number[][], x: number, y: number) => number} */
 function spanAt(all, x, y) {
   let best = -1;
   let nearest = 3;
@@ -68,13 +54,14 @@ function spanAt(all, x, y) {
   return best;
 }
 
-/** How far a point is from an arrow's line, in pixels. */
+/** How far a point is from an arrow's line, in pixels. @type {(arrow: Line, x: number, y: number) => number} */
 function toLine({ x1, y1, x2, y2 }, x, y) {
   const [dx, dy] = [x2 - x1, y2 - y1];
   const along = clamp(((x - x1) * dx + (y - y1) * dy) / (dx * dx + dy * dy || 1), 0, 1);
   return Math.hypot(x1 + along * dx - x, y1 + along * dy - y);
 }
 
+/** @type {(arrow: Arrow, x: number, y: number) => "sender" | "receiver"} */
 function nearer({ x1, y1, x2, y2 }, x, y) {
   return Math.hypot(x1 - x, y1 - y) < Math.hypot(x2 - x, y2 - y) ? "sender" : "receiver";
 }

@@ -8,6 +8,7 @@ import { hit } from "./hit.js";
 import { AXIS, fillsOf, paint } from "./paint.js";
 
 /** @import { Colors } from "../theme.js" */
+/** @import { Tooltip } from "../tooltip.js" */
 /** @import { Viewport } from "../viewport.js" */
 /** @import { DrawList, View } from "./geometry.js" */
 /** @import { Target } from "./hit.js" */
@@ -57,11 +58,7 @@ const LEAST = 44; // pixels of the rows' names, at least
 const UNDER = 4; // pixels under the last row
 const CLICK = 4; // pixels: a pointer that moves less has clicked
 
-/**
- * A picture of rows of bars.
- * @param {Plan} plan
- * @returns {Gantt}
- */
+/** A picture of rows of bars. @type {(plan: Plan) => Gantt} */
 export function gantt(plan) {
   const canvas = h("canvas", { class: "dlv-canvas", role: "img" });
   const tall = h("div", { class: "dlv-tall" }, canvas);
@@ -110,17 +107,19 @@ export function gantt(plan) {
     return list;
   }
 
+  /** @type {(event: MouseEvent) => [x: number, y: number]} */
   function pointOf(event) {
     const box = canvas.getBoundingClientRect();
     return [event.clientX - box.left - (place?.left ?? 0), event.clientY - box.top - above];
   }
 
+  /** @type {(event: MouseEvent) => number} */
   function timeAt(event) {
     const { from, to } = plan.picture().view;
     return from + (pointOf(event)[0] / (place?.width ?? 1)) * (to - from);
   }
 
-  function targetAt(event) {
+  function targetAt(/** @type {MouseEvent} */ event) {
     const [x, y] = pointOf(event);
     return list && hit(list, x, y);
   }
@@ -141,7 +140,8 @@ export function gantt(plan) {
   };
 }
 
-/** How wide the rows' names are, measured once for the same ones; whole pixels, so that bars are sharp. */
+/** How wide the rows' names are, measured once for the same ones; whole pixels, so that bars are sharp.
+ * @type {() => (rows: Pick<Rows, "rows">, font: string) => number} */
 function gutterOf() {
   let known = { labels: "", width: 0 };
   return ({ rows }, font) => {
@@ -156,7 +156,9 @@ function gutterOf() {
   };
 }
 
-/** Has a pointer and a wheel over the picture do what the plan says. */
+/** Has a pointer and a wheel over the picture do what the plan says.
+ * @type {(plan: Plan, picture: Pick<Gantt, "canvas" | "plot" | "timeAt"> & { tip: Tooltip, width: () => number,
+ *   targetAt: (event: MouseEvent) => Target | null }) => void} */
 function listen(plan, { canvas, plot, tip, timeAt, targetAt, width }) {
   const { root, part, describe, pointed, clicked, dragged } = plan;
   /** @type {{ x: number, time: number, from: number, to: number, moved: boolean, pan: boolean } | null} */

@@ -3,22 +3,15 @@ import { arrow, boldPath, crossedLine, fill, painted } from "../paint.js";
 import { overview, WAITED } from "./columns.js";
 
 /** @import { Colors, Look as Given, Style } from "../theme.js" */
-/** @import { DrawList, View } from "./geometry.js" */
+/** @import { Box, DrawList, Outlined, View } from "./geometry.js" */
 /** @import { Rows, Times } from "./rows.js" */
 
 export const AXIS = 22; // pixels above the rows and what is shown once
 const DIM = 0.22; // of what a search did not find
 
-/**
- * How spans look: `of` each kind, `shades` of each kind by chunk, `idle` time, `waiting`, and `gaps`, which are not
+/** How spans look: `of` each kind, `shades` of each kind by chunk, `idle` time, `waiting`, and `gaps`, which are not
  * drawn: dotted.
- * @typedef {object} Styles
- * @property {Style[]} of
- * @property {Style[][]} shades
- * @property {Style} idle
- * @property {Style} waiting
- * @property {Style} gaps
- */
+ * @typedef {{ of: Style[], shades: Style[][], idle: Style, waiting: Style, gaps: Style }} Styles */
 
 /** @typedef {string | CanvasPattern} Fill */
 /** @typedef {{ shades: Fill[][], idle: Fill, waiting: Fill, gaps: Fill }} Fills of one canvas */
@@ -36,17 +29,12 @@ const DIM = 0.22; // of what a search did not find
  * @property {number} [stretch] of idle time that is selected
  */
 
-/**
- * How spans of kinds look on a page in these colours. Steps and phases only hold others: they are as pale as the
- * page's cells.
- * @param {string[]} names of the kinds
- * @param {(Style[] | undefined)[]} shades of each, where ranks have several chunks
- * @param {Given["kinds"]} kinds
- * @param {Colors} colors
- * @returns {Styles}
- */
+/** How spans of kinds look on a page in these colours. Steps and phases only hold others: they are as pale as the
+ * page's cells. `names` are the kinds', `shades` those of each by chunk, where ranks have several.
+ * @type {(names: string[], shades: (Style[] | undefined)[], kinds: Given["kinds"], colors: Colors) => Styles} */
 export function stylesOf(names, shades, kinds, colors) {
   const held = { pattern: "", ink: colors.ink, edge: colors.faint, line: colors.faint };
+  /** @type {Record<string, Style>} */
   const holders = { step: { ...held, color: colors.cell }, phase: { ...held, color: colors.grid } };
   const of = names.map((kind) => holders[kind] ?? kinds[kind] ?? kinds[""]);
   return {
@@ -55,12 +43,7 @@ export function stylesOf(names, shades, kinds, colors) {
   };
 }
 
-/**
- * The fills of styles, for one canvas.
- * @param {CanvasRenderingContext2D} context
- * @param {Styles} styles
- * @returns {Fills}
- */
+/** The fills of styles, for one canvas. @type {(context: CanvasRenderingContext2D, styles: Styles) => Fills} */
 export function fillsOf(context, { shades, idle, waiting, gaps }) {
   return {
     shades: shades.map((own) => own.map((style) => fill(context, style))),
@@ -68,15 +51,9 @@ export function fillsOf(context, { shades, idle, waiting, gaps }) {
   };
 }
 
-/**
- * Paints a draw list.
- * @param {CanvasRenderingContext2D} context
- * @param {Rows} rows
- * @param {DrawList} list
- * @param {View} view
- * @param {Look} look
- * @param {Chosen} chosen
- */
+/** Paints a draw list.
+ * @type {(context: CanvasRenderingContext2D, rows: Rows, list: DrawList, view: View, look: Look, chosen: Chosen)
+ *   => void} */
 export function paint(context, rows, list, view, look, chosen) {
   const { left, axis: upper } = chosen;
   const top = upper + rows.above;
@@ -96,7 +73,8 @@ export function paint(context, rows, list, view, look, chosen) {
   within(context, 0, top, width, view.height, top, () => groups(context, rows, list, width, look));
 }
 
-/** The lines with names of groups of ranks, over the rows' names and the picture. */
+/** The lines with names of groups of ranks, over the rows' names and the picture.
+ * @type {(context: CanvasRenderingContext2D, rows: Rows, list: DrawList, width: number, look: Look) => void} */
 function groups(context, rows, list, width, { colors, font }) {
   context.font = `600 11px ${font}`;
   context.textAlign = "left";
@@ -104,7 +82,7 @@ function groups(context, rows, list, width, { colors, font }) {
   context.strokeStyle = colors.paper;
   context.fillStyle = colors.faint;
   for (const { y, height, group } of list.groups) {
-    const { label } = rows.rankGroups[group];
+    const label = rows.rankGroups?.[group].label ?? "";
     const middle = y + height / 2 + 0.5;
     context.globalAlpha = 0.5;
     context.fillRect(0, Math.floor(middle), width, 1);
@@ -114,7 +92,9 @@ function groups(context, rows, list, width, { colors, font }) {
   }
 }
 
-/** Paints within a box of the canvas; `below` are pixels from the canvas's top to the first row's. */
+/** Paints within a box of the canvas; `below` are pixels from the canvas's top to the first row's.
+ * @type {(context: CanvasRenderingContext2D, left: number, top: number, width: number, height: number,
+ *   below: number, work: () => void) => void} */
 function within(context, left, top, width, height, below, work) {
   context.save();
   context.beginPath();
@@ -125,6 +105,8 @@ function within(context, left, top, width, height, below, work) {
   context.restore();
 }
 
+/** @type {(context: CanvasRenderingContext2D, own: { from: number, to: number }, view: View, colors: Colors)
+ *   => void} */
 function range(context, { from, to }, view, colors) {
   const scale = view.width / (view.to - view.from);
   const [a, b] = [from, to].map((time) => (time - view.from) * scale);
@@ -134,17 +116,18 @@ function range(context, { from, to }, view, colors) {
   context.globalAlpha = 1;
 }
 
+/** @type {(context: CanvasRenderingContext2D, rows: Rows, list: DrawList, look: Look, chosen: Chosen) => void} */
 function bars(context, rows, list, look, chosen) {
   const { colors, fills } = look;
   context.globalAlpha = chosen.matches ? DIM : 1;
-  for (const [boxes, style] of [[list.idle, fills.idle], [list.gaps, fills.gaps]]) {
+  for (const [boxes, style] of /** @type {[Box[], Fill][]} */ ([[list.idle, fills.idle], [list.gaps, fills.gaps]])) {
     context.fillStyle = style;
     for (const box of boxes) context.fillRect(box.x, box.y, box.width, box.height);
   }
   list.bars.forEach((own, kind) => bar(context, rows, look, own, kind));
   context.globalAlpha = 1;
   list.found.forEach((own, kind) => bar(context, rows, look, own, kind));
-  if (list.chosen?.span >= 0) {
+  if (list.chosen?.span != null) {
     const { x, y, width, height, span, kind } = list.chosen;
     bar(context, rows, look, [x, y, width, height, span], kind);
   }
@@ -164,7 +147,8 @@ function bars(context, rows, list, look, chosen) {
   for (const one of list.lost) crossedLine(context, one, colors.wrong, colors.paper);
 }
 
-/** Bars of one kind, and a thin edge at the right of those that are wide enough and have an end. */
+/** Bars of one kind, and a thin edge at the right of those that are wide enough and have an end.
+ * @type {(context: CanvasRenderingContext2D, rows: Rows, look: Look, bars: number[], kind: number) => void} */
 function bar(context, rows, { fills, styles }, bars, kind) {
   const shades = fills.shades[kind];
   context.fillStyle = shades[0];
@@ -179,7 +163,9 @@ function bar(context, rows, { fills, styles }, bars, kind) {
   }
 }
 
-/** The parts of bars in which their spans waited, under the same edge. */
+/** The parts of bars in which their spans waited, under the same edge.
+ * @type {(context: CanvasRenderingContext2D, parts: number[], style: Fill, matches: Uint8Array | null | undefined)
+ *   => void} */
 function waiting(context, parts, style, matches) {
   context.fillStyle = style;
   for (let i = 0; i < parts.length; i += 5) {
@@ -189,7 +175,9 @@ function waiting(context, parts, style, matches) {
   context.globalAlpha = 1;
 }
 
-/** The end of a bar that never ended: torn. */
+/** The end of a bar that never ended: torn.
+ * @type {(context: CanvasRenderingContext2D, own: { x: number, y: number, height: number, span: number },
+ *   colors: Colors) => void} */
 function tear(context, { x, y, height }, colors) {
   const teeth = Math.max(Math.round(height / 7), 2);
   context.fillStyle = colors.paper;
@@ -202,7 +190,8 @@ function tear(context, { x, y, height }, colors) {
   context.fill();
 }
 
-/** Labels over everything else; a halo of their bar's colour where arrows may lie below. */
+/** Labels over everything else; a halo of their bar's colour where arrows may lie below.
+ * @type {(context: CanvasRenderingContext2D, rows: Rows, list: DrawList, look: Look, chosen: Chosen) => void} */
 function words(context, rows, list, { colors, styles, font }, chosen) {
   context.textAlign = "left";
   context.fillStyle = colors.faint;
@@ -223,10 +212,11 @@ function words(context, rows, list, { colors, styles, font }, chosen) {
   }
 }
 
+/** @type {(context: CanvasRenderingContext2D, list: DrawList, look: Look, chosen: Chosen) => void} */
 function heads(context, list, { colors, fills, styles, font }, chosen) {
   context.textAlign = "center";
   for (const { x, y, width, height, kind, spans, label } of list.heads) {
-    context.globalAlpha = chosen.matches && !spans.some((i) => chosen.matches[i]) ? DIM : 1;
+    context.globalAlpha = chosen.matches && !spans.some((i) => chosen.matches?.[i]) ? DIM : 1;
     context.fillStyle = fills.shades[kind][0];
     context.fillRect(x, y, width, height - 1);
     context.fillStyle = styles.of[kind].edge;
@@ -237,11 +227,13 @@ function heads(context, list, { colors, fills, styles, font }, chosen) {
     context.fillText(label.text, label.x, label.y);
   }
   context.globalAlpha = 1;
-  for (const [box, line] of [[list.hovered, 1.5], [list.chosen, 2]]) {
-    if (box?.y < 0) outline(context, box, colors, line);
+  for (const [box, line] of /** @type {[Outlined | null, number][]} */ ([[list.hovered, 1.5], [list.chosen, 2]])) {
+    if (box && box.y < 0) outline(context, box, colors, line);
   }
 }
 
+/** @type {(context: CanvasRenderingContext2D, list: DrawList, view: View, colors: Colors, left: number,
+ *   upper: number, height: number) => void} */
 function axis(context, list, view, colors, left, upper, height) {
   context.textAlign = "center";
   for (const { x, label } of list.ticks) {
@@ -256,6 +248,8 @@ function axis(context, list, view, colors, left, upper, height) {
   }
 }
 
+/** @type {(context: CanvasRenderingContext2D, rows: Rows, list: DrawList, view: View, colors: Colors,
+ *   chosen: Chosen) => void} */
 function names(context, rows, list, view, colors, { left, axis: upper, row: chosenRow }) {
   const top = upper + rows.above;
   const from = left - 8;
@@ -277,12 +271,13 @@ function names(context, rows, list, view, colors, { left, axis: upper, row: chos
   }
 }
 
+/** @type {(context: CanvasRenderingContext2D, corners: [number, number][], base: number, colors: Colors) => void} */
 function memory(context, corners, base, colors) {
   if (!corners.length) return;
   context.beginPath();
   context.moveTo(corners[0][0], base);
   for (const [x, y] of corners) context.lineTo(x, y);
-  context.lineTo(corners.at(-1)[0], base);
+  context.lineTo(corners[corners.length - 1][0], base);
   context.fillStyle = colors.grid;
   context.fill();
   context.strokeStyle = colors.faint;
@@ -290,32 +285,30 @@ function memory(context, corners, base, colors) {
   context.stroke();
 }
 
+/** @type {(context: CanvasRenderingContext2D, box: Box | null | undefined, colors: Colors, width: number) => void} */
 function outline(context, box, colors, width) {
   if (!box) return;
-  for (const [line, style] of [[width + 2, colors.paper], [width, colors.ink]]) {
+  for (const [line, style] of /** @type {[number, string][]} */ ([[width + 2, colors.paper], [width, colors.ink]])) {
     context.lineWidth = line;
     context.strokeStyle = style;
     context.strokeRect(box.x, box.y, box.width, box.height);
   }
 }
 
-/**
- * The whole run in a small picture, to be kept: a line for each row.
- * @param {HTMLCanvasElement} canvas
- * @param {Rows} rows
- * @param {Times} times
- * @param {number} width pixels
- * @param {number} height pixels
- * @param {Pick<Look, "colors" | "styles">} look
- */
+/** The whole run in a small picture, to be kept: of so many pixels, a line for each row.
+ * @type {(canvas: HTMLCanvasElement, rows: Rows, times: Times, width: number, height: number, look: Pick<Look,
+ *   "colors" | "styles">) => void} */
 export function paintWhole(canvas, rows, times, width, height, look) {
   painted(canvas, width, height, (context) => whole(context, rows, times, width, height, look));
 }
 
+/** @type {(context: CanvasRenderingContext2D, rows: Rows, times: Times, width: number, height: number,
+ *   own: Pick<Look, "colors" | "styles">) => void} */
 function whole(context, rows, times, width, height, { colors, styles }) {
   context.fillStyle = colors.cell;
   context.fillRect(0, 0, width, height);
   const line = height / Math.max(rows.shown.length, 1);
+  /** @type {(row: number) => number[]} */
   const edges = (row) => {
     const y = Math.round(row * line);
     return [y, Math.max(Math.round((row + 1) * line) - y - (line > 3 ? 1 : 0), 1)];

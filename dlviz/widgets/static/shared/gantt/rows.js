@@ -19,11 +19,9 @@ import { upTo } from "../arrays.js";
 
 /** @typedef {{ rank: number, time: number[], held: number[], counts: boolean }} Memory s; bytes or microbatches */
 
-/**
- * The spans first to after - 1, which follow each other in time. One that is shown `once` for all ranks lies above
- * the rows.
- * @typedef {{ row: number, first: number, after: number, top: number, bottom: number, once?: boolean }} Slot
- */
+/** The spans first to after - 1, which follow each other in time. One that is shown `once` for all ranks lies above the
+ * rows.
+ * @typedef {{ row: number, first: number, after: number, top: number, bottom: number, once?: boolean }} Slot */
 
 /** @typedef {{ label: string, where: string, told: string[] }} Group ranks of one host or rack, in words */
 
@@ -78,46 +76,40 @@ import { upTo } from "../arrays.js";
 
 export const GROUP_LINE = 15; // pixels of a group's name over its rows
 
-/**
- * Whether a row stands under a line with its group's name, where it follows the row `before` (-1: none). Pinned rows
+/** Whether a row stands under a line with its group's name, where it follows the row `before` (-1: none). Pinned rows
  * stand apart from the others.
- * @param {Row[]} rows
- * @param {number} row
- * @param {number} before
- * @returns {boolean}
- */
+ * @type {(rows: Pick<Row, "group" | "pinned">[], row: number, before: number) => boolean} */
 export function named(rows, row, before) {
   const [{ group = -1, pinned }, last] = [rows[row], rows[before]];
   return group >= 0 && (last?.group !== group || Boolean(last.pinned) !== Boolean(pinned));
 }
 
-/**
- * Rows in another order: `order` from top to bottom, of which the `pinned` come first and the `hidden` do not show.
- * @template {Rows} R
- * @param {R} rows
- * @param {{ order: number[], hidden: Set<number>, pinned: Set<number> }} chosen
- * @returns {R}
- */
+/** Rows in another order: `order` from top to bottom, of which the `pinned` come first and the `hidden` do not show.
+ * @type {<R extends Rows>(rows: R, chosen: { order: number[], hidden: Set<number>, pinned: Set<number> }) => R} */
 export function arranged(rows, { order, hidden, pinned }) {
   const first = order.filter((row) => pinned.has(row));
   const shown = [...first, ...order.filter((row) => !pinned.has(row))].filter((row) => !hidden.has(row));
   const own = rows.rows.map((row, number) => ({ ...row, pinned: pinned.has(number) }));
   const strips = own.map(({ memory }) => (memory ? rows.strip : 0));
+  /** @type {(of: Row[], row: number, before: number) => number} */
   const line = (of, row, before) => (named(of, row, before) ? GROUP_LINE : 0);
+  /** @type {(row: number) => number} */
   const over = (row) => strips[row] + line(rows.rows, row, row - 1); // pixels between a gap and its row
   const gaps = own.map(({ top }, row) => (row ? top - own[row - 1].bottom - over(row) : 0));
   const least = Math.min(...gaps.slice(1)); // pixels between two rows go with the lower one
+  /** @type {Map<number, number>} */
   const moved = new Map();
+  /** @type {(row: number) => number} */
+  const by = (row) => moved.get(row) ?? 0;
   let reached = 0;
   let held = 0; // pixels of the pinned rows
   shown.forEach((row, place) => {
     const { top, bottom } = own[row];
     const gap = (reached ? Math.max(gaps[row], least) : 0) + line(own, row, shown[place - 1] ?? -1);
     moved.set(row, reached + gap + strips[row] - top);
-    reached = bottom + moved.get(row);
+    reached = bottom + by(row);
     if (pinned.has(row)) held = reached;
   });
-  const by = (row) => moved.get(row) ?? 0;
   return {
     ...rows, shown, height: reached, pinned: held,
     rows: own.map((row, number) => ({
@@ -130,32 +122,23 @@ export function arranged(rows, { order, hidden, pinned }) {
   };
 }
 
-/**
- * The spans of a slot that lie in part between two moments: the first, and the one after the last.
- * @param {Slot} slot
- * @param {Times} times
- * @param {number} from
- * @param {number} to
- * @returns {[number, number]}
- */
+/** The spans of a slot that lie in part between two moments: the first, and the one after the last.
+ * @type {(slot: Slot, times: Times, from: number, to: number) => [number, number]} */
 export function within(slot, { start, end }, from, to) {
   let first = upTo(start, from, slot.first, slot.after);
+  /** @type {(i: number) => boolean} */
   const seen = (i) => end[i] > from || start[i] === from; // one may have no length
   while (first > slot.first && seen(first - 1)) first--;
   return [first, upTo(start, to, first, slot.after)];
 }
 
-/**
- * The span before or after `place` on its row, in order of start, outer ones first; or -1.
- * @param {Rows} rows
- * @param {Times} times
- * @param {number} place
- * @param {boolean} forward
- * @returns {number}
- */
+/** The span before or after `place` on its row, in order of start, outer ones first; or -1.
+ * @type {(rows: Rows, times: Times, place: number, forward: boolean) => number} */
 export function beside(rows, { start, end }, place, forward) {
   const { row } = rows.slots[rows.slotOf[place]];
+  /** @type {(i: number) => number[]} */
   const key = (i) => [start[i], -end[i], i];
+  /** @type {(a: number[], b: number[]) => number} */
   const before = (a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2];
   const own = key(place);
   let best = -1;
@@ -171,7 +154,8 @@ export function beside(rows, { start, end }, place, forward) {
   return best;
 }
 
-/** The spans of a slot that start at a moment, with all at the last start before it and at the next after it. */
+/** The spans of a slot that start at a moment, with all at the last start before it and at the next after it.
+ * @type {(slot: Slot, start: ArrayLike<number>, moment: number) => number[]} */
 function around({ first, after }, start, moment) {
   let high = upTo(start, moment, first, after);
   let low = high;
@@ -183,14 +167,8 @@ function around({ first, after }, start, moment) {
   return [low, high];
 }
 
-/**
- * The innermost span of a row at a moment, else the nearest one; or -1.
- * @param {Rows} rows
- * @param {Times} times
- * @param {number} row
- * @param {number} time
- * @returns {number}
- */
+/** The innermost span of a row at a moment, else the nearest one; or -1.
+ * @type {(rows: Rows, times: Times, row: number, time: number) => number} */
 export function at(rows, { start, end }, row, time) {
   let best = -1;
   let distance = Infinity;
@@ -206,12 +184,8 @@ export function at(rows, { start, end }, row, time) {
   return best;
 }
 
-/**
- * When what is shown once begins on the first rank; it is drawn to the last rank's end, or the next one's begin.
- * @param {Rows} rows
- * @param {Times} times
- * @returns {{ from: number, to: number, until: number, level: number }[]}
- */
+/** When what is shown once begins on the first rank; it is drawn to the last rank's end, or the next one's begin.
+ * @type {(rows: Rows, times: Times) => { from: number, to: number, until: number, level: number }[]} */
 export function headTimes({ heads }, { start, end }) {
   const found = heads.map(({ spans, level }) => ({
     level,
