@@ -8,6 +8,7 @@ import re
 import board_page
 import pytest
 from explorer_page import only_page
+from hand import put
 
 from dlviz.board.drawing import Drawing, drawn
 from dlviz.board.pipeline import Pipeline
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.slow
 def kernel(browser):
     """What answers the one page's boards: a list of one function, or of none where nothing does."""
     answers = []
-    only_page(browser)[0].expose_function("ask", lambda gesture: answers[0](gesture))
+    only_page(browser)[0].expose_function("ask", lambda step: answers[0](step))
     return answers
 
 
@@ -35,9 +36,13 @@ def opened(browser, kernel, tmp_path):
         page, _ = only_page(browser, **viewport)
         board = drawing if isinstance(drawing, Board) else Board(drawing)
 
-        def answer(gesture):
-            board.apply(gesture)
-            return json.dumps(board.state())
+        def answer(step):
+            try:
+                answer = {} if board.take(step) else {"late": True}
+            except ValueError as error:
+                answer = {"error": str(error)}
+            traits = {"board": board.state(), "rules": board.rules()}
+            return {**answer, **{name: json.dumps(value) for name, value in traits.items()}}
 
         kernel[:] = [answer] if live else []
         file = tmp_path / "board.html"
@@ -57,12 +62,7 @@ def blank(ranks=2, microbatches=2, costs=None, **options):
 
 
 def placed(*cells):
-    from dlviz.schedules import parse
-
-    drawing = blank()
-    for action, rank, slot in cells:
-        drawing = drawing.place(parse(action), rank, slot)
-    return drawing
+    return put(blank(), *cells)
 
 
 def test_a_click_on_a_ghost_places_it_and_the_next_ghosts_show(opened):
@@ -142,7 +142,7 @@ def test_a_whole_schedule_is_drawn_with_the_keys_alone(opened):
     shown.focus()
     for _ in range(8):
         shown.press("n", "Enter")
-    assert shown.board.drawing.complete and shown.board.drawing.faults == []
+    assert shown.board.drawing.complete and shown.board.drawing.legal
     assert len(shown.cells()) == 8
     assert shown.told().startswith("Complete and legal. ")
 
@@ -298,7 +298,7 @@ def test_typed_actions_go_where_they_can_run_first_wherever_the_cursor_is(opened
     field.fill("1F0 0F1, 1B0")
     shown.press("Enter")
     assert shown.cells() == {"0F0": (0, 0), "1F0": (1, 1), "0F1": (0, 1), "1B0": (1, 2)}
-    assert field.input_value() == "" and shown.board.drawing.faults == []
+    assert field.input_value() == "" and shown.board.drawing.legal
     field.fill("0B1")
     shown.click("place the chosen action")
     assert shown.cells()["0B1"] == (0, 2) and "needs 1B1" in shown.told()
@@ -310,7 +310,7 @@ def test_an_emptied_grid_has_its_cursor_at_the_first_slot(opened):
     shown.click("empty the grid")
     shown.focus()
     shown.press("f", "Enter")
-    assert shown.cells() == {"0F0": (0, 0)} and shown.board.drawing.faults == []
+    assert shown.cells() == {"0F0": (0, 0)} and shown.board.drawing.legal
 
 
 def test_the_cursor_frames_an_action_and_does_not_cross_it(opened):
@@ -415,7 +415,7 @@ def test_the_grid_is_saved_as_an_svg_that_stands_alone(opened, tmp_path):
 
 
 HOLD = """() => { const ask = globalThis.ask; const go = new Promise(go => globalThis.go = go);
-    globalThis.ask = gesture => go.then(() => ask(gesture)); }"""
+    globalThis.ask = step => go.then(() => ask(step)); }"""
 
 
 def test_the_mouse_is_faster_than_the_kernel_and_all_of_it_is_drawn_at_once_and_done_later(opened):
@@ -432,7 +432,7 @@ def test_the_mouse_is_faster_than_the_kernel_and_all_of_it_is_drawn_at_once_and_
     shown.page.evaluate("() => go()")
     shown.settle()
     assert shown.cells() == expected and len(shown.board.drawing.placed) == 3
-    assert shown.board.drawing.faults == []
+    assert shown.board.drawing.legal
 
 
 def test_keys_faster_than_the_kernel_go_by_what_is_foreseen(opened):
@@ -446,7 +446,7 @@ def test_keys_faster_than_the_kernel_go_by_what_is_foreseen(opened):
     shown.page.evaluate("() => go()")
     shown.settle()
     assert shown.cells() == seen and len(shown.board.drawing.placed) == 2
-    assert shown.board.drawing.faults == []
+    assert shown.board.drawing.legal
     assert shown.board.state()["redo"] == 1
 
 
@@ -489,7 +489,7 @@ def test_an_action_may_be_marked_from_outside(opened):
 @pytest.mark.parametrize("width, theme", [(360, "light"), (833, "dark")])
 def test_nothing_runs_over_the_edge_and_every_control_has_a_name(opened, width, theme):
     drawing = drawn(make("interleaved_zb", 8, 16), Costs())
-    part = Drawing(drawing.pipeline, drawing.placed[:300]).place(*drawing.placed[-1])
+    part = Drawing(drawing.pipeline, (*drawing.placed[:300], drawing.placed[-1]))
     shown = opened(part, theme=theme, width=width)
     assert shown.page.locator(".dlv").first.get_attribute("data-theme") == theme
     assert shown.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
