@@ -5,7 +5,7 @@ it was done on, so that of two views none draws over what the other one drew:
 
     {"do": "draw", "on": "a7", "name": "b3", "cells": [{"action": "0F0", "rank": 0, "slot": 0}],
      "backward": "whole", "limit": null, "overlaps": false, "fault": ""}
-    {"do": "undo", "on": "b3", "name": "c9", "fault": ""}     {"do": "csv", "on": "c9", "text": ""}
+    {"do": "undo", "on": "b3", "name": "c9"}        {"do": "csv", "on": "c9", "text": "0F0,0B0"}
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dlviz.board.drawing import Drawing, Placed
 from dlviz.board.history import History
 from dlviz.board.levels import Level
 from dlviz.board.sentences import SENTENCES
-from dlviz.schedules import NAMES, TITLES, Action, Schedule, ScheduleError, make, parse
+from dlviz.schedules import NAMES, TITLES, Action, Schedule, make, parse
 from dlviz.schedules.papers import PAPERS
 
 
@@ -68,18 +68,14 @@ class DrawingBoard:
             history = history.did(self.read(str(step["text"])))
         else:
             history = history.did(self._drawing(step))
-        self._go(history, step.get("name"), step.get("fault", ""))
+        self._go(history, step.get("name"))
         return True
 
     def schedule(self) -> Schedule:
-        """The drawing as a Schedule. Raises ValueError where a rule is broken, in the page's words
-        where it drew that, or nothing is drawn."""
+        """The drawing as a Schedule. Raises ValueError for one that breaks a rule, or is empty."""
         if not self.drawing.placed:
             raise ValueError(SENTENCES["empty"])
-        try:
-            return self.drawing.schedule()
-        except ScheduleError as error:
-            raise ValueError(self._fault or str(error)) from None
+        return self.drawing.schedule()
 
     def state(self) -> dict[str, Any]:
         """All from which the page goes on, ready for JSON."""
@@ -118,9 +114,8 @@ class DrawingBoard:
             asked |= {"title": TITLES[level.answer], "paper": _paper(level.answer)}
         return {"known": known, "level": asked}
 
-    def _go(self, history: History, name: str | None = None, fault: str = "") -> None:
-        self._history, self._fault = history, fault
-        self.name = name or uuid4().hex
+    def _go(self, history: History, name: str | None = None) -> None:
+        self._history, self.name = history, name or uuid4().hex
 
     def _drawing(self, step: dict[str, Any]) -> Drawing:
         """What the page drew."""
@@ -131,7 +126,7 @@ class DrawingBoard:
         placed = (
             Placed(parse(str(one["action"])), one["rank"], one["slot"]) for one in step["cells"]
         )
-        drawing = Drawing(pipeline, tuple(placed))
+        drawing = Drawing(pipeline, tuple(placed), str(step["fault"]))
         drawing.check()
         return drawing
 

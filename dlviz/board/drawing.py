@@ -13,7 +13,7 @@ may be played: a drawing that breaks no rule. Which actions another one needs sa
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -35,10 +35,14 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawing:
-    """A schedule, drawn in part or whole: what was put where, in that order, legal or not."""
+    """A schedule, drawn in part or whole: what was put where, in that order, legal or not.
+
+    `fault` is what the page says of the first rule that is broken.
+    """
 
     pipeline: Pipeline
     placed: tuple[Placed, ...] = ()
+    fault: str = field(default="", compare=False)
 
     def check(self) -> None:
         """Raises ValueError for what the pipeline does not have, and for what is there twice."""
@@ -96,14 +100,19 @@ class Drawing:
     def schedule(self) -> Schedule:
         """The drawing as a Schedule, which may be a part of one.
 
-        Raises ScheduleError where a rule is broken.
+        Raises ScheduleError where a rule is broken, in the words of the page where it drew this.
         """
         made = Schedule(self.rows(), self.pipeline.stage_rank, "drawn")
-        check_actions(made)
-        check_progress(made)
-        for row in self._by_rank():
-            self._check_starts(row)
-            self._check_memory(row)
+        try:
+            check_actions(made)
+            check_progress(made)
+            for row in self._by_rank():
+                self._check_starts(row)
+                self._check_memory(row)
+        except ScheduleError as error:
+            if self.fault:
+                raise ScheduleError(self.fault, error.rank, error.index) from None
+            raise
         return made
 
     def to_csv(self) -> str:

@@ -198,7 +198,7 @@ def test_a_history_keeps_drawings_and_not_what_was_worked_out_of_them():
     drawing = drawn(make("1f1b", 2, 3), Costs())
     assert drawing.legal and "legal" in vars(drawing)
     (kept,) = History(drawing).did(Drawing(drawing.pipeline)).past
-    assert kept == drawing and {*vars(kept)} == {"pipeline", "placed"}
+    assert kept == drawing and {*vars(kept)} == {"pipeline", "placed", "fault"}
 
 
 def test_what_changes_nothing_is_no_step_and_a_new_step_ends_what_was_undone():

@@ -452,6 +452,9 @@ def test_the_kernel_hears_of_a_fault_in_the_pages_words():
     )
     board = ShadedBoard(blank())
     assert board.take({**steps[0], "on": board.name}) and board.take(steps[1])
+    assert board.take({"do": "undo", "on": board.name}) and board.take(
+        {"do": "redo", "on": board.name}
+    )
     with pytest.raises(ValueError, match=re.escape(steps[1]["fault"])):
         board.schedule()
 

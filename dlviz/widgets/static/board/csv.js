@@ -36,7 +36,7 @@ export function fromCsv(text, pipeline, fixed) {
     const [own, stages] = rowsAlone(given);
     checkActions(own, stages);
     checkProgress(own, stages);
-    throw fixed ? new Refused(SENTENCES.other) : new AskKernel(AWAY);
+    throw new AskKernel(fixed ? SENTENCES.other : AWAY);
   }
   const offered = offering(pipeline, rows);
   const drawn = laidOut(offered, rows);

@@ -96,10 +96,10 @@ function placeIn({ action: { text }, rank, slot }) {
  */
 export function stepOf(gesture, { name: on }, { name, beyond, present }) {
   if (beyond) return { ...gesture, on };
-  const step = { on, name, fault: firstFault(present) };
-  if (["undo", "redo"].includes(gesture.do)) return { do: gesture.do, ...step };
+  if (["undo", "redo"].includes(gesture.do)) return { do: gesture.do, on, name };
   const { pipeline: { backward, limit, overlaps }, placed } = present;
-  return { do: "draw", ...step, backward, limit, overlaps, cells: placed.map(placeIn) };
+  const cells = placed.map(placeIn);
+  return { do: "draw", on, name, backward, limit, overlaps, cells, fault: firstFault(present) };
 }
 
 /**
