@@ -1,14 +1,11 @@
-"""The board on which a schedule is drawn by hand, without its widget.
+"""The board on which a schedule is drawn by hand, as the kernel has it.
 
     pipeline     what is drawn for: ranks, stages, costs in slots, the limit
-    grid         what is taken of ranks and slots, and where an action would fit
-    placement    what was put where          drawing    the same with gestures and what follows
-    faults       which rules are broken      ghosts     what may come next
-    idle         why a rank idles            score      what it comes to
-    history      undo, redo                  csv        a drawing from text
-    known        the zoo on this pipeline    moves      good next moves
-    levels       the questions of the game   words      verdict and advice
-    board        gestures in, state out
+    drawing      what was put where, and whether it may be played
+    csv          a drawing from text       history    undo, redo
+    levels       the questions of the game sentences  what the page says too
+    board        what the page drew, and what it has to know
 
-What is laid out is laid out by the simulator's engine, in slots.
+What a gesture does, the rules in words, hints and verdict are the page's:
+dlviz/widgets/static/board. What is laid out is laid out by the simulator's engine, in slots.
 """

@@ -19,10 +19,9 @@ def from_csv(text: str, pipeline: Pipeline) -> Drawing:
     try:
         rows = [[parse(cell) for cell in cells] for cells in given]
         fits = len(rows) == pipeline.ranks
-        blank = Drawing(pipeline)
         for rank, row in enumerate(rows if fits else []):
             for action in row:
-                blank.place(action, rank, 0)
+                pipeline.check(action, rank, 0)
                 fits &= all(pipeline.stage_rank[half.stage] == rank for half in action.halves)
     except ValueError:
         fits = False

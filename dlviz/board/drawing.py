@@ -1,135 +1,180 @@
-"""A schedule drawn by hand: actions on a grid of ranks and slots of time, and what is said of them.
+"""A schedule drawn by hand: actions on a grid of ranks and slots of time.
 
     slot     0   1   2   3   4   5
     rank 0  |0F0|0F1|...|...|0B0----|     0B0 may start at slot 4, where 1B0 has ended;
     rank 1      |1F0|1B0----|               until then rank 0 waits, or chose not to run 0F2
 
-An action starts where it was put. One that breaks a rule is kept and its fault named; it settles
-once that is mended. Which actions another one needs says `dlviz.schedules.needs`; when the actions
-of a given order start, the simulator.
+An action starts where it was put, whether or not it breaks a rule there. What a gesture does, which
+rules are broken and how to mend them says the page (dlviz/widgets/static/board); here stands what
+may be played: a drawing that breaks no rule. Which actions another one needs says
+`dlviz.schedules.needs`; when the actions of a given order start, the simulator.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
-from dlviz.board.faults import Fault, faults_of
-from dlviz.board.ghosts import Ghost, ghosts_of
-from dlviz.board.grid import Placed
-from dlviz.board.idle import IdleSlots, idle_of
 from dlviz.board.pipeline import Pipeline, made_of
-from dlviz.board.placement import Placement
-from dlviz.board.score import Score, score_of
-from dlviz.schedules import Action, Schedule, ScheduleError
-from dlviz.schedules.action import KINDS
-from dlviz.schedules.rules import is_overlap
+from dlviz.board.sentences import SENTENCES
+from dlviz.schedules import Action, Schedule, ScheduleError, needs
+from dlviz.schedules.rules import check_actions, check_progress
 from dlviz.sim import Costs
 from dlviz.sim.engine import start_times
 
 
+class Placed(NamedTuple):
+    """An action that starts on `rank` at `slot`."""
+
+    action: Action
+    rank: int
+    slot: int
+
+
 @dataclass(frozen=True)
-class Drawing(Placement):
-    """A schedule, drawn in part or whole: what was put where, in that order."""
+class Drawing:
+    """A schedule, drawn in part or whole: what was put where, in that order, legal or not.
 
-    def place(self, action: Action, rank: int, slot: int) -> Drawing:
-        """With `action` at `slot` of `rank`, legal or not. Raises ValueError for what the pipeline
-        does not have, and for what is there already."""
-        new = Placed(action, rank, slot)
-        self._check_inside(new)
-        if new in self.placed:
-            raise ValueError(
-                f"{action} is already at slot {slot} of rank {rank}: choose another slot."
-            )
-        return replace(self, placed=(*self.placed, new))
+    `fault` is what the page says of the first rule that is broken.
+    """
 
-    def add(self, action: Action) -> Drawing:
-        """With `action` on its own rank, at its first legal slot; where it has none yet, behind
-        what is drawn of that rank. Raises ValueError as `place` does."""
-        self._check_inside(Placed(action, 0, 0))
-        rank, slot = self.pipeline.rank_of(action), self.grid.earliest(action)
-        if slot is None:
-            slot = max((end for _, end in self.grid.busy[rank]), default=0)
-        return self.place(action, rank, slot)
+    pipeline: Pipeline
+    placed: tuple[Placed, ...] = ()
+    fault: str = field(default="", compare=False)
 
-    def remove(self, placed: Placed) -> Drawing:
-        """Without what was `placed`. Raises ValueError where it is not there."""
-        if placed not in self.placed:
-            action, rank, slot = placed
-            raise ValueError(
-                f"{action} is not at slot {slot} of rank {rank}, so it cannot be removed."
-            )
-        return replace(self, placed=tuple(one for one in self.placed if one != placed))
+    def check(self) -> None:
+        """Raises ValueError for what the pipeline does not have, and for what is there twice."""
+        seen: set[Placed] = set()
+        for one in self.placed:
+            self.pipeline.check(*one)
+            if one in seen:
+                raise ValueError(SENTENCES["there"].format(**one._asdict()))
+            seen.add(one)
 
-    def move(self, placed: Placed, rank: int, slot: int) -> Drawing:
-        """With what was `placed` on another rank or at another slot."""
-        return self.remove(placed).place(placed.action, rank, slot)
+    def ends(self, placed: Placed) -> int:
+        return placed.slot + self.pipeline.slots(placed.action)
 
-    def cleared(self) -> Drawing:
-        return replace(self, placed=())
+    @cached_property
+    def end(self) -> int:
+        """The slot at which the last action has ended."""
+        return max(map(self.ends, self.placed), default=0)
 
-    def tightened(self) -> Drawing:
-        """The same order at the earliest times. Raises ScheduleError where there is a fault."""
-        return laid_out(self.schedule(), self.pipeline)
+    @cached_property
+    def complete(self) -> bool:
+        """Whether all there is to run is drawn, legal or not."""
+        pipeline = self.pipeline
+        there = {half for one in self.placed for half in one.action.halves}
+        each = ["F"] if pipeline.backward == "none" else ["FB", "FIW"]
+        return all(
+            any(all(Action(stage, kind, number) in there for kind in kinds) for kinds in each)
+            for stage in range(pipeline.stages)
+            for number in range(pipeline.microbatches)
+        )
+
+    @cached_property
+    def legal(self) -> bool:
+        """Whether no rule is broken."""
+        try:
+            self.schedule()
+        except ScheduleError:
+            return False
+        return True
+
+    @cached_property
+    def slots(self) -> int:
+        """The slots from the first start to the last end."""
+        return self.end - min((one.slot for one in self.placed), default=0)
+
+    @cached_property
+    def idle(self) -> int:
+        """The idle slots between its first action and its last of the rank with most of them."""
+        rows = [row for row in self._by_rank() if row]
+        return max((self._idle(row) for row in rows), default=0)
+
+    def rows(self) -> list[list[Action]]:
+        """The actions of each rank in the order of their slots."""
+        return [[one.action for one in row] for row in self._by_rank()]
 
     def schedule(self) -> Schedule:
         """The drawing as a Schedule, which may be a part of one.
 
-        Raises ScheduleError where a fault is drawn.
+        Raises ScheduleError where a rule is broken, in the words of the page where it drew this.
         """
-        if self.faults:
-            (action, rank, slot), _, words, mend = self.faults[0]
-            row = [placed for placed in self.placed if placed.rank == rank]
-            index = sum(placed.slot < slot for placed in row)
-            raise ScheduleError(f"{words} {mend}", rank, index)
-        return Schedule(self.rows(), self.pipeline.stage_rank, "drawn")
+        made = Schedule(self.rows(), self.pipeline.stage_rank, "drawn")
+        try:
+            check_actions(made)
+            check_progress(made)
+            for row in self._by_rank():
+                self._check_starts(row)
+                self._check_memory(row)
+        except ScheduleError as error:
+            if self.fault:
+                raise ScheduleError(self.fault, error.rank, error.index) from None
+            raise
+        return made
 
     def to_csv(self) -> str:
         """The rows as torch.distributed.pipelining's compute-only CSV: the order, no slots."""
         return Schedule(self.rows(), self.pipeline.stage_rank).to_csv()
 
-    @cached_property
-    def faults(self) -> list[Fault]:
-        """The rules that are broken; of two actions in each other's way the one put last."""
-        return faults_of(self)
+    def _by_rank(self) -> list[list[Placed]]:
+        rows: list[list[Placed]] = [[] for _ in range(self.pipeline.ranks)]
+        for one in sorted(self.placed, key=lambda one: one.slot):
+            rows[one.rank].append(one)
+        return rows
+
+    def _idle(self, row: list[Placed]) -> int:
+        busy = sum(self.pipeline.slots(one.action) for one in row)
+        return self.ends(row[-1]) - row[0].slot - busy
 
     @cached_property
-    def ghosts(self) -> list[Ghost]:
-        """All that may come next, at the earliest slot at which it is legal."""
-        return ghosts_of(self)
+    def _there(self) -> dict[Action, int]:
+        """The slot at which each action has ended, the halves of an overlap each for itself."""
+        return {half: self.ends(one) for one in self.placed for half in one.action.halves}
 
-    @cached_property
-    def idle(self) -> list[IdleSlots]:
-        """All idle time from the first start to the last end, by its cause."""
-        return idle_of(self)
-
-    @cached_property
-    def score(self) -> Score:
-        """What the drawing, as far as it goes, comes to; only a legal one comes to anything."""
-        return score_of(self)
-
-    def _check_inside(self, placed: Placed) -> None:
-        pipeline, (action, rank, slot) = self.pipeline, placed
-        if action.parts and not is_overlap(action):
-            raise ValueError(f"{action} is no overlap: an overlap is one forward and one backward.")
-        for half in action.halves:
-            if half.stage not in range(pipeline.stages):
-                law = f"the stages are 0 to {pipeline.stages - 1}"
-            elif half.microbatch not in range(pipeline.microbatches):
-                law = f"the microbatches are 0 to {pipeline.microbatches - 1}"
-            elif half.kind not in KINDS or (pipeline.backward == "none" and half.kind != "F"):
-                law = "this pipeline runs forwards only" if half.kind in KINDS else "no such kind"
-            else:
-                continue
-            raise ValueError(f"{half} cannot be drawn: {law}.")
-        if rank not in range(pipeline.ranks):
-            raise ValueError(
-                f"rank {rank} does not exist: the ranks are 0 to {pipeline.ranks - 1}."
+    def _check_starts(self, row: list[Placed]) -> None:
+        """Each action of a rank starts once the one before has ended and what it needs is there."""
+        pipeline, there, free = self.pipeline, self._there, 0
+        for index, one in enumerate(row):
+            needed = [
+                need
+                for half in one.action.halves
+                for choice in needs(half, pipeline.stages)
+                for need in choice
+                if need in there
+            ]
+            far = [pipeline.stage_rank[need.stage] != one.rank for need in needed]
+            arrivals = (
+                there[need] + pipeline.latency * away
+                for need, away in zip(needed, far, strict=True)
             )
-        if slot not in range(pipeline.horizon):
-            raise ValueError(
-                f"slot {slot} is off the grid: the slots are 0 to {pipeline.horizon - 1}."
-            )
+            ready = max(free, *arrivals, 0)
+            if one.slot < ready:
+                raise ScheduleError(
+                    f"{one.action} is at slot {one.slot} of rank {one.rank}, and cannot start "
+                    f"before slot {ready}.",
+                    one.rank,
+                    index,
+                )
+            free = self.ends(one)
+
+    def _check_memory(self, row: list[Placed]) -> None:
+        """A rank holds a microbatch from its forward on until its last backward has ended."""
+        limit, kinds = self.pipeline.limit, self.pipeline.kinds
+        releases = "F" if self.pipeline.backward == "none" else "BW"
+        halves = [(half.kind, one) for one in row for half in one.action.halves]
+        freed = sorted(self.ends(one) for kind, one in halves if kind in releases)
+        forwards = [one for kind, one in halves if kind == "F"]
+        for number, one in enumerate(forwards, 1):
+            held = number - bisect_right(freed, one.slot)
+            if limit is not None and held > limit:
+                more = {"held": held, "what": self.pipeline.held, "limit": limit}
+                release = {"kind": "B" if "B" in kinds else "W", "rank": one.rank}
+                words = SENTENCES["memory"].format(**one._asdict(), **more)
+                mend = SENTENCES["release"].format(action=one.action, **release)
+                raise ScheduleError(f"{words} {mend}", one.rank, row.index(one))
 
 
 def drawn(schedule: Schedule, costs: Costs, limit: int | None = None) -> Drawing:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
+from dlviz.board.sentences import SENTENCES
 from dlviz.schedules import Action, Schedule, overlap
 from dlviz.schedules.action import KIND_NAMES, KINDS
+from dlviz.schedules.rules import is_overlap
 from dlviz.sim import Costs
 
 BACKWARDS = {"whole": "FB", "split": "FIW", "either": "FBIW", "none": "F"}
@@ -40,11 +42,10 @@ class Pipeline:
     def __post_init__(self) -> None:
         for name, value in self._counts().items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name}={value!r} has to be a whole number, 1 or more.")
+                raise ValueError(SENTENCES["count"].format(name=name, value=repr(value)))
         if self.backward not in BACKWARDS:
-            raise ValueError(
-                f"backward={self.backward!r} is unknown: use one of {', '.join(BACKWARDS)}."
-            )
+            known = ", ".join(BACKWARDS)
+            raise ValueError(SENTENCES["backward"].format(value=repr(self.backward), known=known))
         if not self.stage_rank or {*self.stage_rank} != {*range(self.ranks)}:
             raise ValueError(
                 f"stage_rank={self.stage_rank}: each of the ranks 0 to {self.ranks - 1} has to "
@@ -154,13 +155,23 @@ class Pipeline:
         once = sum(self._slots.values()) + 2 * self.stages * self.latency
         return once * self.microbatches
 
-    def chunk(self, stage: int) -> int:
-        """The place of a stage among those of its rank."""
-        return self.stage_rank[:stage].count(self.stage_rank[stage])
-
-    def rank_of(self, action: Action) -> int:
-        """The rank on which `action` has to run."""
-        return self.stage_rank[action.halves[0].stage]
+    def check(self, action: Action, rank: int, slot: int) -> None:
+        """Raises ValueError for an action, a rank or a slot that is none of this pipeline."""
+        if action.parts and not is_overlap(action):
+            raise ValueError(SENTENCES["overlap"].format(action=action))
+        for half in action.halves:
+            wrong = [
+                (half.stage in range(self.stages), "stage", self.stages),
+                (half.microbatch in range(self.microbatches), "microbatch", self.microbatches),
+                (self.backward != "none" or half.kind == "F", "forwards", 0),
+            ]
+            for right, law, count in wrong:
+                if not right:
+                    raise ValueError(SENTENCES[law].format(action=half, last=count - 1))
+        if rank not in range(self.ranks):
+            raise ValueError(SENTENCES["rank"].format(rank=rank, last=self.ranks - 1))
+        if slot not in range(self.horizon):
+            raise ValueError(SENTENCES["slot"].format(slot=slot, last=self.horizon - 1))
 
     def offering(self, schedule: Schedule) -> Pipeline:
         """The pipeline that offers all that `schedule` is made of."""

@@ -9,7 +9,7 @@ from dlviz.widgets.pipelines import shades
 
 
 class ShadedBoard(DrawingBoard):
-    """A board whose state says how each kind of action looks in each chunk."""
+    """A board that says how each kind of action looks in each chunk."""
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "shades": shades("FBIW", self.drawing.pipeline.chunks)}

@@ -29,10 +29,6 @@ FIXED = {  # controls that a level gives
     "schedule": DRAWN, "forward": 1.0, "backward": None, "backward_input": 1.0,
     "backward_weight": 1.0, "latency": 0.0, "slow_stage": None,
 }  # fmt: skip
-GIVEN = (  # of an empty grid, from which the rest follows
-    "ranks", "microbatches", "stages", "lasts", "slot", "latency", "backward", "limit",
-    "overlaps", "cells", "said", "shades",
-)  # fmt: skip
 
 
 class ScheduleLevels(ScheduleExplorer):
@@ -89,13 +85,11 @@ class ScheduleLevels(ScheduleExplorer):
         solves it."""
         level = LEVELS[number - 1]
         board = ShadedBoard(Drawing(level.pipeline(costs_of(level.stage_rank, self._now))), level)
-        state = board.state()
         ranks, stages = max(level.stage_rank) + 1, len(level.stage_rank)
         size = {"ranks": ranks, "microbatches": level.microbatches, "chunks": stages // ranks}
         values = {**self._now, **size}
         known = picture_of(*predicted(level.answer, values), values)
-        empty = {name: state[name] for name in GIVEN}
-        return {"board": empty, "rules": board.rules(), "known": known}
+        return {"board": board.state(), "rules": board.rules(), "known": known}
 
     @traitlets.validate("level")
     def _offered_only(self, proposal: Any) -> int:
@@ -138,7 +132,7 @@ class ScheduleLevels(ScheduleExplorer):
         super()._look()
         board = self._board
         assert board is not None
-        if board.drawing.placed and not board.drawing.faults:
+        if board.drawing.placed and board.drawing.legal:
             if board.solved or not self._solved(self._level):
                 self._kept = {**self._kept, self._level: board.drawing.to_csv()}
 

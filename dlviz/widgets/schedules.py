@@ -84,7 +84,7 @@ class ScheduleExplorer(Explorer):
 
     csv: Any
     board = traitlets.Unicode("{}").tag(sync=True)
-    rules = traitlets.Unicode("{}").tag(sync=True)  # what the front end goes by without a kernel
+    rules = traitlets.Unicode("{}").tag(sync=True)  # what the front end goes by
 
     def begin(self) -> None:
         self._unready = ""
@@ -122,7 +122,7 @@ class ScheduleExplorer(Explorer):
         self._settled = True
 
     def requests(self) -> dict[str, Callable[..., Answer]]:
-        own = {"gesture": self._drawn_on, "ahead": self._neighbours}
+        own = {"draw": self._drawn_on, "ahead": self._neighbours}
         return {**super().requests(), **own}
 
     def work(self) -> Callable[[Tell], Found]:
@@ -228,12 +228,13 @@ class ScheduleExplorer(Explorer):
         self.rules = compact(self._board.rules())
         self.board = compact(self._board.state())
 
-    def _drawn_on(self, gesture: dict[str, Any]) -> None:
-        """Do what the reader did on the board."""
+    def _drawn_on(self, step: dict[str, Any]) -> Answer:
+        """Do what the reader did on the board; it may be another board by now."""
         if self._board is None:
-            return
+            return {"late": True}
         before = self._board.drawing
-        self._board.apply(gesture)
+        if not self._board.take(step):
+            return {"late": True}
         self._show_board()
         if self._board.drawing != before:
             self._now = {**self._now, **_size(self._board.drawing)}
@@ -242,6 +243,7 @@ class ScheduleExplorer(Explorer):
             self._look()
             self.show()
             self._tell(**self._now)
+        return None
 
     def _look(self) -> None:
         """Play what is on the board, where that is the schedule shown; else say why it is not."""
@@ -255,10 +257,7 @@ class ScheduleExplorer(Explorer):
 
     def _drawn(self) -> tuple[Schedule, Trace]:
         assert self._board is not None
-        drawing = self._board.drawing
-        if not drawing.placed:
-            raise ValueError("Nothing is drawn yet: place an action on the grid.")
-        made = replace(drawing.schedule(), name=DRAWN)
+        made = replace(self._board.schedule(), name=DRAWN)
         return made, played(made, costs_of(made.stage_rank, self._now))
 
     def _tell(self, **values: Any) -> None:

@@ -39,11 +39,12 @@ const model = {
   off: (name, call) => listeners.get(name)?.delete(call),
   page: !traits.live,
   save_changes() {},
-  send({ id, gesture }) {
+  send({ id, step }) {
     globalThis.asked = (globalThis.asked ?? 0) + 1;
-    answers = answers.then(() => ask(gesture)).then((board) => {
+    answers = answers.then(() => ask(step)).then(({ board, rules, ...answer }) => {
+      model.set("rules", rules);
       model.set("board", board);
-      fire("msg:custom", { id });
+      fire("msg:custom", { id, ...answer });
       globalThis.asked -= 1;
     });
   },

@@ -3,56 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 
 import node
 import pytest
+from hand import Hand, at, blank, put, there
 from kernel import MODEL
 
-from dlviz.board.drawing import Drawing, drawn
+from dlviz.board.drawing import Drawing, drawn, laid_out
 from dlviz.board.levels import LEVELS
 from dlviz.board.pipeline import Pipeline
-from dlviz.schedules import NAMES, TITLES, make, parse
-from dlviz.schedules.orders import loop, vee
+from dlviz.schedules import NAMES, TITLES, Schedule, make, parse
+from dlviz.schedules.orders import vee
 from dlviz.sim import Costs
 from dlviz.viz import palette
 from dlviz.widgets import ScheduleExplorer
-from dlviz.widgets.drawing import ShadedBoard as Board
+from dlviz.widgets.drawing import ShadedBoard
 from dlviz.widgets.view import styled
 
 ROOM = 168  # pixels of the rows
 
 
-class Hand:
-    """Gestures on a board."""
-
-    def __init__(self, drawing):
-        self.board = Board(drawing)
-
-    def __call__(self, do, **more):
-        self.board.apply({"do": do, **more})
-        state = self.board.state()
-        json.dumps(state, allow_nan=False)
-        return state
-
-    def place(self, action, rank, slot):
-        return self("place", action=action, rank=rank, slot=slot)
-
-
-def blank(ranks=2, microbatches=3, costs=None, **options):
-    return Drawing(Pipeline(loop(ranks), microbatches, costs or Costs(), **options))
-
-
-def there(state):
-    return sorted((cell["action"], cell["rank"], cell["slot"]) for cell in state["cells"])
-
-
-def at(action, rank, slot):
-    return {"action": action, "rank": rank, "slot": slot}
-
-
 def test_each_gesture_has_its_effect_and_undo_takes_each_back():
     hand = Hand(blank())
-    start = hand.board.drawing
+    start = hand.state
     seen = [there(hand.place("0F0", 0, 0)), there(hand.place("1F0", 1, 4))]
     assert seen[-1] == [("0F0", 0, 0), ("1F0", 1, 4)]
     moved = {"from": at("1F0", 1, 4), "rank": 1, "slot": 2}
@@ -65,10 +39,10 @@ def test_each_gesture_has_its_effect_and_undo_takes_each_back():
     assert hand("set", backward="split")["kinds"] == "FIW"
     assert hand("set", limit=2)["limit"] == 2
     assert hand("set", overlaps=True)["overlaps"] is True
-    assert hand.board.state()["undo"] == 11
+    assert hand.state["undo"] == 11
     for left in range(10, -1, -1):
         assert hand("undo")["undo"] == left
-    assert hand.board.drawing == start
+    assert {**hand.state, "redo": 0} == start
     for _ in range(11):
         state = hand("redo")
     assert state["redo"] == 0 and there(state) == [("0F0", 0, 0), ("1F0", 1, 1)]
@@ -111,7 +85,7 @@ def test_an_illegal_action_stands_in_the_state_with_words_until_it_is_mended():
 
 def test_the_verdict_says_what_is_missing_or_what_it_comes_to():
     hand = Hand(blank(4, 8))
-    assert "0F0 can come next, on rank 0 at slot 0" in hand.board.state()["verdict"]
+    assert "0F0 can come next, on rank 0 at slot 0" in hand.state["verdict"]
     one = hand.place("0F0", 0, 0)["verdict"]
     assert one.startswith("1 action is drawn, no rule is broken, 63 to go. 0F1 can come next")
     whole = hand("known", name="1f1b")
@@ -119,7 +93,7 @@ def test_the_verdict_says_what_is_missing_or_what_it_comes_to():
         "Complete and legal. This is 1F1B or PipeDream. No known schedule is shorter."
     )
     assert whole["score"] == {
-        "slots": 33, "ratio": 0.375, "fraction": 3 / 11, "peak": (4, 3, 2, 1), "inside": 9,
+        "slots": 33, "ratio": 0.375, "fraction": 3 / 11, "peak": [4, 3, 2, 1], "inside": 9,
     }  # fmt: skip
     worse = hand("known", name="naive")
     longer = "The drawing is longer than the best known schedule, 1F1B with 33 slots."
@@ -162,9 +136,9 @@ def test_a_known_schedule_is_drawn_with_all_that_it_is_made_of_on_offer(name):
 
 
 def test_the_largest_board_is_answered_in_time_and_in_one_text():
-    board = Board(drawn(make("interleaved_zb", 8, 16), Costs()))
-    assert len(board.state()["cells"]) == 768
-    assert len(json.dumps(board.state())) < 200_000
+    hand = Hand(drawn(make("interleaved_zb", 8, 16), Costs()))
+    assert len(hand.state["cells"]) == len(hand.board.state()["cells"]) == 768
+    assert len(json.dumps(hand.board.state())) < 40_000
 
 
 # Geometry, in Node
@@ -191,7 +165,7 @@ def overlap(one, other):
 def test_cells_lie_at_their_rank_and_slot_and_ghosts_and_idle_beside_them(name, size):
     drawing = drawn(make(name, *size), Costs())
     part = Drawing(drawing.pipeline, drawing.placed[: 2 * len(drawing.placed) // 3])
-    state = Board(part).state()
+    state = Hand(part).state
     layout, shown = listed(state)
     slot, rows = layout["slot"], shown["rows"]
     assert len(shown["cells"]) == len(part.placed)
@@ -240,7 +214,7 @@ def test_what_breaks_a_rule_stands_out_of_its_row_in_front_of_what_it_hides():
 
 
 def test_a_point_has_its_slot_and_the_edge_none():
-    state = Hand(blank()).board.state()
+    state = Hand(blank()).state
     layout, shown = listed(state)
     inside = [shown["rows"][1]["y"] + 3, 2.5 * layout["slot"]]
     code = """const layout = m.layoutOf(v[0], 800, v[2]);
@@ -252,7 +226,7 @@ def test_a_point_has_its_slot_and_the_edge_none():
 
 
 def test_a_cell_has_the_hue_of_its_kind_in_its_chunk_as_in_the_timeline():
-    state = Board(drawn(make("interleaved_zb", 2, 4), Costs())).state()
+    state = Hand(drawn(make("interleaved_zb", 2, 4), Costs())).state
     _, shown = listed(state)
     for one in shown["cells"]:
         own = one["cell"]["parts"][0]
@@ -264,7 +238,7 @@ def test_a_cell_has_the_hue_of_its_kind_in_its_chunk_as_in_the_timeline():
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 def test_the_rows_of_a_grid_take_no_more_than_their_room(ranks):
-    layout, shown = listed(Board(blank(ranks, 4)).state())
+    layout, shown = listed(Hand(blank(ranks, 4)).state)
     assert ranks * layout["pitch"] <= ROOM
     for above, below in zip(shown["rows"], shown["rows"][1:], strict=False):
         assert above["y"] + above["height"] < below["y"]
@@ -320,45 +294,78 @@ def test_a_typed_action_is_placed_on_its_own_rank_at_its_first_legal_slot():
 
 def level_board(number, name=None):
     level = LEVELS[number - 1]
-    board = Board(Drawing(level.pipeline(Costs())), level)
-    if name:
-        schedule = make(name, board.drawing.pipeline.ranks, level.microbatches)
-        board.start(board.read(schedule.to_csv()))
-    return board
+    pipeline = level.pipeline(Costs())
+    schedule = name and make(name, pipeline.ranks, level.microbatches)
+    return Hand(laid_out(schedule, pipeline) if schedule else Drawing(pipeline), level)
 
 
 def test_on_the_board_of_a_level_no_schedule_is_named_until_it_is_solved():
-    board = level_board(3)
-    text = json.dumps({**board.state(), "csv": ""})
+    hand = level_board(3)
+    text = json.dumps({**hand.state, "csv": ""})
     assert not any(json.dumps(title) in text for title in TITLES.values())
-    assert board.state()["zoo"] == [] and board.state()["best"] is None
-    part = drawn(make("1f1b", 3, 5), Costs()).placed[:-1]
-    board.start(Drawing(board.drawing.pipeline, part))
-    board.apply({"do": "advise"})
-    state = board.state()
+    assert hand.state["zoo"] == [] and hand.state["best"] is None
+    *part, last = drawn(make("1f1b", 3, 5), Costs()).placed
+    for action, rank, slot in part:
+        hand.place(str(action), rank, slot)
+    state = hand("advise")
     assert state["level"]["answer"] is None and state["names"] == []
     assert "1F1B" not in state["verdict"] + state["advice"]["words"]
-    board.start(board.drawing.place(*drawn(make("1f1b", 3, 5), Costs()).placed[-1]))
-    state = board.state()
-    assert board.solved and "1F1B" in state["names"]
+    state = hand.place(str(last.action), last.rank, last.slot)
+    assert "1F1B" in state["names"]
     assert state["level"]["answer"]["words"].startswith(
         "This schedule is known as 1F1B: Narayanan et al."
     )
 
 
+def unmet(hand):
+    return [goal["words"] for goal in hand.state["level"]["goals"] if not goal["met"]]
+
+
+@pytest.mark.parametrize(
+    "number, name, lacks",
+    [
+        (2, "naive", "21 slots"),
+        (3, "gpipe", "at most 3 microbatches in flight on a rank"),
+        (5, "1f1b", "17 slots"),
+        (6, "zb_h1", "no rank is idle between its first action and its last"),
+    ],
+)
+def test_what_solved_the_level_before_lacks_something_of_the_next(number, name, lacks):
+    assert lacks in unmet(level_board(number, name))
+
+
+def test_a_drawing_that_breaks_a_rule_reaches_no_target():
+    hand = level_board(3, "1f1b")
+    assert unmet(hand) == []
+    last = hand.state["cells"][-1]
+    hand("move", **{"from": last}, rank=last["rank"], slot=0)
+    assert unmet(hand) == ["every action is drawn and no rule is broken", "21 slots"]
+
+
+@pytest.mark.parametrize("number", range(1, len(LEVELS) + 1))
+def test_the_target_of_a_level_is_what_the_best_known_takes_and_the_kernel_says_it_is_solved(
+    number,
+):
+    level = LEVELS[number - 1]
+    free = Hand(Drawing(level.pipeline(Costs()))).state
+    (best,) = (one for one in free["zoo"] if one["name"] == free["best"])
+    assert best["slots"] == level.slots
+    hand = level_board(number, level.answer)
+    assert unmet(hand) == [] and hand.board.solved
+    assert hand.state["level"]["answer"]["name"] == level.answer
+
+
 def test_a_good_move_on_a_level_does_not_say_which_schedule_goes_on_like_this():
-    board = level_board(5)
+    hand = level_board(5)
     told = []
-    for one in (board, Board(Drawing(board.drawing.pipeline))):
-        one.apply({"do": "advise"})
-        told.append(one.state()["advice"]["words"])
+    for one in (hand, Hand(Drawing(hand.board.drawing.pipeline))):
+        told.append(one("advise")["advice"]["words"])
     move = "A good move is 0F0 on rank 0 at slot 0. The schedule can then end at slot 17"
     assert told[0].startswith(f"{move}. ") and told[1].startswith(f"{move}, continued like ZB-H1. ")
 
 
 def test_another_order_that_solves_a_level_is_told_the_known_one():
-    board = level_board(2, "1f1b")
-    told = board.state()["level"]["answer"]
+    told = level_board(2, "1f1b").state["level"]["answer"]
     assert told["name"] == "gpipe"
     assert told["words"].startswith("The known schedule for this is GPipe: Huang et al.")
     assert "Your order is another one and just as short." in told["words"]
@@ -375,98 +382,148 @@ def test_another_order_that_solves_a_level_is_told_the_known_one():
     ],
 )
 def test_the_pipeline_of_a_level_is_fixed(gesture, words):
-    board = level_board(3)
-    before = board.drawing.pipeline
-    board.apply(gesture)
-    said = board.state()["said"]
-    assert words in said and bool(words) == bool(said)
-    assert board.drawing.pipeline == before
+    hand = level_board(3)
+    before = hand.state
+    state = hand(**gesture)
+    assert words in state["said"] and bool(words) == bool(state["said"])
+    assert all(state[name] == before[name] for name in ("stages", "backward", "limit", "overlaps"))
 
 
 def test_labels_name_stages_where_all_fit_and_else_tell_chunks_by_small_letters():
-    wide = listed(Board(drawn(make("1f1b", 2, 3), Costs())).state())[1]
+    wide = listed(Hand(drawn(make("1f1b", 2, 3), Costs())).state)[1]
     assert {one["parts"][0]["label"] for one in wide["cells"]} >= {"0F0", "1B2"}
-    narrow = listed(Board(drawn(make("zbv", 8, 16), Costs())).state())[1]
+    narrow = listed(Hand(drawn(make("zbv", 8, 16), Costs())).state)[1]
     labels = {one["cell"]["action"]: one["parts"][0]["label"] for one in narrow["cells"]}
     assert labels["0F3"] == "F3" and labels["15F3"] == "f3"
     assert {len(label) for label in labels.values()} == {2, 3}
 
 
-SESSION = """const { board, answers, rules } = v[0];
+SESSION = """const { board, rules, others } = v[0];
     Object.assign(traits, { board: JSON.stringify(board), rules: JSON.stringify(rules) });
     const heard = [];
     const own = m.session(model, (done) => heard.push(done?.do ?? null));
+    const place = (action, rank, slot) => own.send({ do: "place", action, rank, slot });
     const cells = () => own.shown().cells.map(({ action, rank, slot }) => [action, rank, slot]);
+    const steps = () => sent.map(({ step }) => step);
     const tell = (board) => {
         traits.board = JSON.stringify(board);
         fire("change:board");
     };
-    const reply = (n) => {
-        tell(answers[n]);
+    const does = (n = sent.length - unanswered.length) => { // what the page asked for
+        const { name, cells } = steps()[n];
+        tell({ ...board, name, cells, undo: n + 1 });
         answer();
     };
 """
 
 
-def in_session(gestures, code):
-    """What `code` finds of a session on an empty board, whose kernel's answers are `answers`."""
-    hand = Hand(blank())
-    first, rules = hand.board.state(), hand.board.rules()
-    answers = [hand(**gesture) for gesture in gestures]
-    given = {"board": first, "rules": rules, "answers": answers}
+def in_session(code, *others, start=None):
+    """What `code` finds of a session on an empty board, or `start`; `others` are what else may be
+    drawn."""
+    board, *others = (ShadedBoard(one) for one in (start or blank(), *others))
+    given = {"board": board.state(), "rules": board.rules(), "others": [o.state() for o in others]}
     return node.run("board/session.js", MODEL + SESSION + code, given)
 
 
-F0, F1 = ({"do": "place", **at(f"0F{m}", 0, m)} for m in (0, 1))
+def test_gestures_are_drawn_at_once_and_the_kernel_hears_what_came_of_them():
+    code = """place("0F0", 0, 0);
+    place("0F1", 0, 4);
+    own.send({ do: "advise" });
+    place("9F0", 0, 0);
+    const before = [cells(), own.shown().said];
+    does(); does(); own.send({ do: "undo" });
+    return [before, cells(), heard, own.shown().undo, asked(), JSON.parse(traits.board).name];"""
+    (before, said), after, heard, undo, requests, name = in_session(code)
+    assert before == [["0F0", 0, 0], ["0F1", 0, 4]] and "the stages are 0 to 1" in said
+    assert after == before[:1] and undo == 1
+    assert heard == ["place", "place", "advise", "place", "undo"], "no answer draws anything anew"
+    first, second, third = (request["step"] for request in requests)
+    assert {request["kind"] for request in requests} == {"draw"}
+    assert first["cells"] == [at("0F0", 0, 0)] and first["backward"] == "whole"
+    assert second["on"] == first["name"] and third["on"] == second["name"] == name
+    assert third["do"] == "undo" and "cells" not in third
 
 
-def test_gestures_are_drawn_at_once_and_again_only_where_the_kernel_says_otherwise():
-    code = """own.send({ do: "place", action: "0F0", rank: 0, slot: 0 });
-    own.send({ do: "place", action: "0F1", rank: 0, slot: 4 });
-    const before = cells();
-    reply(0); const between = cells();
-    reply(1); return [before, between, cells(), heard, own.shown().undo];"""
-    before, between, after, heard, undo = in_session([F0, F1], code)
-    assert before == between == [["0F0", 0, 0], ["0F1", 0, 4]]
-    assert after == [["0F0", 0, 0], ["0F1", 0, 1]] and undo == 2
-    assert heard == ["place", "place", None, "place"], "the last answer is not as foreseen"
+def test_the_kernel_hears_of_a_fault_in_the_pages_words():
+    steps = in_session("""place("1F0", 1, 0); place("0F0", 0, 0); return steps();""")
+    assert steps[0]["fault"] == (
+        "1F0 (rank 1, slot 0) needs 0F0 of rank 0, which is not drawn. Draw 0F0 on rank 0, and "
+        "move 1F0 behind 0F0."
+    )
+    board = ShadedBoard(blank())
+    assert board.take({**steps[0], "on": board.name}) and board.take(steps[1])
+    assert board.take({"do": "undo", "on": board.name}) and board.take(
+        {"do": "redo", "on": board.name}
+    )
+    with pytest.raises(ValueError, match=re.escape(steps[1]["fault"])):
+        board.schedule()
 
 
-def test_what_only_the_kernel_can_do_is_drawn_once_it_has_answered():
+def test_what_only_the_kernel_can_do_is_drawn_once_it_has_answered_and_undone_by_it():
     code = """own.send({ do: "csv", text: "0F0 / 1F0 / 2F0" });
-    const before = [cells().length, own.shown().said];
-    reply(0); return [before, own.shown().ranks, cells().length, heard];"""
-    found = in_session([{"do": "csv", "text": "0F0 / 1F0 / 2F0"}], code)
-    assert found == [[0, ""], 3, 3, ["csv"]]
+    const before = [cells().length, own.shown().said, steps()[0]];
+    traits.rules = JSON.stringify({ known: [], level: null });
+    tell({ ...others[0], undo: 1 }); answer();
+    const between = [own.shown().ranks, cells().length, own.shown().undo];
+    own.send({ do: "undo" });
+    const held = cells().length;
+    tell({ ...board, redo: 1, name: "back" }); answer();
+    return [before, between, held, own.shown().ranks, own.shown().redo, steps()[1], heard];"""
+    other = drawn(Schedule.from_csv("0F0 / 1F0 / 2F0"), Costs())
+    before, between, held, ranks, redo, step, heard = in_session(code, other)
+    assert before[:2] == [0, ""] and before[2].pop("on")
+    assert before[2] == {"do": "csv", "text": "0F0 / 1F0 / 2F0"}
+    assert between == [3, 3, 1] and held == 3 and (ranks, redo) == (2, 1)
+    assert step["do"] == "undo" and "name" not in step
+    assert heard == ["csv", "undo"]
+
+
+def test_what_the_kernel_refuses_is_taken_back_in_its_words():
+    code = """place("0F0", 0, 0); does();
+    own.send({ do: "csv", text: "0F0 / 1F0 / 2F0" });
+    place("0F1", 0, 1);
+    answer({ error: "It is too large." });
+    const said = own.shown().said;
+    does();
+    own.send({ do: "undo" }); own.send({ do: "undo" });
+    return [said, cells(), steps()[3].on === steps()[0].name, heard];"""
+    said, left, on, heard = in_session(code)
+    assert left == [] and on
+    assert heard == ["place", "place", "csv", "undo", "undo"] and said == ""
 
 
 def test_once_the_kernel_is_gone_what_it_has_not_answered_is_taken_back_and_undo_goes_on():
-    code = """own.send({ do: "place", action: "0F0", rank: 0, slot: 0 });
-    reply(0);
-    own.send({ do: "place", action: "0F1", rank: 0, slot: 4 });
+    code = """place("0F0", 0, 0);
+    does();
+    place("0F1", 0, 4);
     own.turnOff(); const left = cells();
     answer(); // it comes too late
     own.send({ do: "undo" });
     return [left, cells(), JSON.parse(traits.board).redo, heard];"""
-    heard = ["place", None, "place", None, "undo"]
-    assert in_session([F0], code) == [[["0F0", 0, 0]], [], 1, heard]
+    heard = ["place", "place", None, "undo"]
+    assert in_session(code) == [[["0F0", 0, 0]], [], 1, heard]
 
 
-def test_every_gesture_is_a_request_and_what_another_view_draws_is_not_lost():
-    """Two views of one widget: the kernel has drawn both, in the order in which it heard them."""
-    code = """own.send({ do: "place", action: "0F1", rank: 0, slot: 4 });
-    tell(answers[0]); const between = cells(); // the other view's
-    reply(1);
-    return [asked(), between, cells(), heard];"""
-    requests, between, after, heard = in_session([F0, F1], code)
-    gesture = {"do": "place", **at("0F1", 0, 4)}
-    assert requests == [{"kind": "gesture", "gesture": gesture}]
-    assert between == [["0F1", 0, 4]] and after == [["0F0", 0, 0], ["0F1", 0, 1]]
-    assert heard == ["place", "place"]
+def test_what_another_view_draws_is_not_lost():
+    """Two views of one widget: this one's gesture comes late and is done again on what is there."""
+    code = """place("0F1", 0, 4);
+    own.send({ do: "place", action: "1F0" });
+    tell(others[0]); const between = cells();
+    answer({ late: true }); // and the second, which was done on the first
+    const after = cells();
+    answer({ late: true });
+    const { cells: drawn, name } = steps()[2];
+    tell({ ...board, name, cells: drawn }); answer();
+    return [between, after, steps().map(({ on }) => on), steps()[3].cells.length, heard];"""
+    there = put(blank(), ("0F0", 0, 0))
+    between, after, on, count, heard = in_session(code, there)
+    assert between == [["0F1", 0, 4], ["1F0", 1, 0]]
+    assert after == [["0F0", 0, 0], ["0F1", 0, 4], ["1F0", 1, 1]] and count == 3
+    assert len({*on}) == 4 and heard == ["place", "place", None]
 
 
 def test_the_keys_pick_what_may_come_next_and_turn_through_what_is_left():
-    state = Board(drawn(make("interleaved", 2, 4), Costs()).cleared()).state()
+    state = Hand(Drawing(drawn(make("interleaved", 2, 4), Costs()).pipeline)).state
     code = """return [m.pick(v[0], 0, "F", null), m.pick(v[0], 0, "F", "0F0"),
         m.pick(v[0], 0, "F", "2F0"), m.pick(v[0], 1, "B", null), m.pick(v[0], 0, "W", null),
         m.turned(v[0], "0F0", 1), m.turned(v[0], "0F0", -1), m.halvesOf(v[0], "9F0"),
@@ -478,20 +535,20 @@ def test_the_keys_pick_what_may_come_next_and_turn_through_what_is_left():
 def test_more_ghosts_than_fit_in_a_row_are_counted():
     drawing = drawn(make("dualpipev", 2, 8), Costs())
     part = Drawing(drawing.pipeline, tuple(one for one in drawing.placed if one.slot < 12))
-    state = Board(part).state()
+    state = Hand(part).state
     _, shown = listed(state)
     assert shown["ghosts"]["more"] and min(one["height"] for one in shown["ghosts"]["shown"]) >= 11
 
 
 def test_a_drawing_is_copied_on_one_line_and_read_again():
-    board = Board(drawn(make("1f1b", 2, 2), Costs()))
-    line = node.run("board/words.js", "return m.onOneLine(v[0]);", board.state()["csv"])
+    hand = Hand(drawn(make("1f1b", 2, 2), Costs()))
+    line = node.run("board/words.js", "return m.onOneLine(v[0]);", hand.state["csv"])
     assert line == "0F0 0F1 0B0 0B1 / 1F0 1B0 1F1 1B1"
-    assert {*board.read(line).placed} == {*board.drawing.placed}
+    assert {*hand.board.read(line).placed} == {*hand.board.drawing.placed}
 
 
 def test_every_action_of_the_state_is_one():
-    state = Board(drawn(make("dualpipev", 2, 4), Costs())).state()
+    state = Hand(drawn(make("dualpipev", 2, 4), Costs())).state
     assert all(str(parse(cell["action"])) == cell["action"] for cell in state["cells"])
 
 

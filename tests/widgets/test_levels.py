@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 
+import node
 import pytest
 import traitlets
-from kernel import ask
+from hand import draw_on
 from matplotlib.figure import Figure
 
 from dlviz import schedules
@@ -31,7 +32,9 @@ def state(levels):
 
 
 def board(levels):
-    return json.loads(levels.board)
+    """What the page shows."""
+    code = "return m.stateOf(m.tableOf(v[0], v[1], true));"
+    return node.run("board/rules.js", code, *map(json.loads, (levels.board, levels.rules)))
 
 
 def solved(levels):
@@ -39,7 +42,7 @@ def solved(levels):
 
 
 def gesture(levels, **asked):
-    assert ask(levels, "gesture", gesture=asked) == {}
+    assert draw_on(levels, **asked) == {}
 
 
 def test_every_level_is_solved_by_its_schedule_and_none_is_locked():
@@ -142,7 +145,7 @@ def test_a_saved_page_shows_the_level(tmp_path):
     levels = ScheduleLevels([5], drawings={5: ANSWERS[5]})
     kept = levels.saved_state()
     assert kept["drawings"] == {5: ANSWERS[5]} and [*json.loads(kept["blanks"])] == ["5"]
-    assert json.loads(kept["board"])["level"]["answer"]
+    assert len(json.loads(kept["board"])["cells"]) == 45
     assert ANSWERS[5].split(",")[0] in levels.save_html(tmp_path / "levels.html").read_text()
 
 

@@ -8,6 +8,7 @@ import re
 import node
 import numpy as np
 import pytest
+from hand import draw_on
 from kernel import ask
 from matplotlib.figure import Figure
 
@@ -305,7 +306,7 @@ def test_a_csv_that_cannot_be_is_refused_in_one_sentence_and_forgotten(text, law
 
 def drawn_on(explorer, *gestures):
     for gesture in gestures:
-        assert ask(explorer, "gesture", gesture=gesture) == {}
+        assert draw_on(explorer, **gesture) == {}
 
 
 def test_what_is_drawn_is_shown_at_once_and_an_empty_grid_says_so():
@@ -353,7 +354,8 @@ def test_other_costs_keep_what_is_drawn_on_the_board_too():
     assert state(explorer)["sides"][0]["makespan"] == 6
     explorer.forward = 2.0
     assert state(explorer)["sides"][0]["makespan"] == 8
-    assert json.loads(explorer.board)["end"] * json.loads(explorer.board)["slot"] == 8
+    board = json.loads(explorer.board)
+    assert [cell["slot"] * board["slot"] for cell in board["cells"]] == [0, 2, 4, 6]
 
 
 def test_a_drawing_outlasts_a_look_at_another_schedule():

@@ -194,6 +194,16 @@ function ordinal(index) {
 }
 
 /**
+ * A sentence with its values.
+ * @param {string} words with names in braces
+ * @param {Record<string, unknown>} values
+ * @returns {string}
+ */
+export function filled(words, values) {
+  return words.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
+}
+
+/**
  * A value as Python writes it.
  * @param {unknown} value
  * @returns {string}

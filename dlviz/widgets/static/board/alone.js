@@ -1,11 +1,13 @@
 // What a widget of schedules shows where no kernel answers: drawings and levels, by the rules of this page.
-import { faultsOf } from "./faults.js";
+import { toCsv } from "./csv.js";
+import { firstFault } from "./faults.js";
 import { pictureOf } from "./picture.js";
-import { apply, stateOf, tableOf } from "./rules.js";
+import { apply, givenOf, stateOf, tableIn, tableOf } from "./rules.js";
+import { SENTENCES } from "./sentences.js";
 
 /** @import { Rules } from "./rules.js" */
 /** @import { Model } from "../shared/theme.js" */
-/** @import { BoardState } from "./state.js" */
+/** @import { BoardState, Given } from "./state.js" */
 
 /**
  * @typedef {object} Alone
@@ -14,7 +16,7 @@ import { apply, stateOf, tableOf } from "./rules.js";
  * @property {() => void} drew takes over what was drawn
  */
 
-/** @typedef {{ board: BoardState, rules: Rules, known: object }} Blank a level's empty grid and its known schedule */
+/** @typedef {{ board: Given, rules: Rules, known: object }} Blank a level's empty grid and its known schedule */
 
 const DRAWN = "drawn";
 
@@ -35,7 +37,7 @@ export function alone(model) {
   function show(changes) {
     const state = { ...read(model, "state"), run: null, ...changes };
     const drawn = state.controls.schedule === DRAWN;
-    const csv = !drawn ? first.csv : state.sides[0].error ? "" : read(model, "board").csv;
+    const csv = !drawn ? first.csv : state.sides[0].error ? "" : toCsv(tableIn(model).present);
     model.set("state", JSON.stringify({ ...state, chart: first.chart, csv, settled: true }));
   }
 
@@ -49,7 +51,7 @@ export function alone(model) {
     model.set("rules", JSON.stringify(rules));
     model.set("level", level);
     opening = true;
-    model.set("board", boards.get(level) ?? JSON.stringify(stateOf(table)));
+    model.set("board", boards.get(level) ?? JSON.stringify(givenOf(table)));
     opening = false;
     const controls = { ...read(model, "state").controls, beside: "" };
     show({ level, controls, sides: [sideOf(model)] });
@@ -58,9 +60,9 @@ export function alone(model) {
   function drew() {
     if (opening) return;
     const state = read(model, "state");
-    const board = read(model, "board");
+    const board = stateOf(tableIn(model));
     const levels = state.levels && solvedBy(state.levels, state.level, board);
-    if (levels && board.cells.length && !board.broken && (board.level.answer || !solved(state))) {
+    if (levels && board.cells.length && !board.broken && (board.level?.answer || !solved(state))) {
       model.set("drawings", { ...model.get("drawings"), [state.level]: board.csv });
     }
     const drawn = sideOf(model);
@@ -132,11 +134,8 @@ function solvedBy(levels, level, board) {
  */
 function sideOf(model) {
   const title = read(model, "state").titles[DRAWN];
-  const board = read(model, "board");
-  const { present, shades } = tableOf(board, { known: [], level: null });
-  const [fault] = faultsOf(present);
-  const error = fault ? `${fault.words} ${fault.mend}`
-    : present.placed.length ? "" : "Nothing is drawn yet: place an action on the grid.";
+  const { present, shades } = tableIn(model);
+  const error = present.placed.length ? firstFault(present) : SENTENCES.empty;
   if (error) return { name: DRAWN, title, error };
   return { name: DRAWN, title, ...pictureOf(present, shades) };
 }

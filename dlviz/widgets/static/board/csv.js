@@ -2,6 +2,7 @@
 import { Refused, checkActions, checkProgress, parse } from "./actions.js";
 import { laidOut, offering, rowsOf } from "./drawing.js";
 import { checkInside } from "./pipeline.js";
+import { SENTENCES } from "./sentences.js";
 
 /** @import { Action } from "./actions.js" */
 /** @import { Drawing } from "./drawing.js" */
@@ -10,8 +11,6 @@ import { checkInside } from "./pipeline.js";
 /** What only a kernel can do. */
 export class AskKernel extends Refused {}
 
-const OTHER = "This text is a schedule of another size or of other kinds of action than this level: paste one of this "
-  + "level.";
 const AWAY = "This text is a schedule of another size: without a kernel only one of this size can be drawn.";
 
 /**
@@ -37,12 +36,12 @@ export function fromCsv(text, pipeline, fixed) {
     const [own, stages] = rowsAlone(given);
     checkActions(own, stages);
     checkProgress(own, stages);
-    throw fixed ? new Refused(OTHER) : new AskKernel(AWAY);
+    throw new AskKernel(fixed ? SENTENCES.other : AWAY);
   }
   const offered = offering(pipeline, rows);
   const drawn = laidOut(offered, rows);
   if (fixed && (offered.backward !== pipeline.backward || offered.overlaps !== pipeline.overlaps)) {
-    throw new Refused(OTHER);
+    throw new Refused(SENTENCES.other);
   }
   return drawn;
 }

@@ -1,6 +1,7 @@
 // A schedule drawn by hand: what was put where, and what follows from that.
-import { KINDS, Refused, action, checkActions, checkProgress } from "./actions.js";
+import { KINDS, Refused, action, checkActions, checkProgress, filled } from "./actions.js";
 import { BACKWARDS, checkInside, earliest, gridOf, kindsOf, lasting, put, rankOf, readyAt } from "./pipeline.js";
+import { SENTENCES } from "./sentences.js";
 
 /** @import { Action } from "./actions.js" */
 /** @import { Grid, Pipeline, Placed } from "./pipeline.js" */
@@ -77,7 +78,7 @@ export function place(before, placed) {
   checkInside(before.pipeline, placed);
   const { action: { text }, rank, slot } = placed;
   if (before.placed.some((one) => isSame(one, placed))) {
-    throw new Refused(`${text} is already at slot ${slot} of rank ${rank}: choose another slot.`);
+    throw new Refused(filled(SENTENCES.there, { action: text, rank, slot }));
   }
   return drawing(before.pipeline, [...before.placed, placed]);
 }

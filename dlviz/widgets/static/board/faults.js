@@ -1,7 +1,8 @@
 // The rules that a drawing breaks, each told with what would mend it.
-import { EXCLUDES, action, needs } from "./actions.js";
+import { EXCLUDES, action, filled, needs } from "./actions.js";
 import { endOf, isSame } from "./drawing.js";
 import { arrivals, earliest, gridOf, heldIn, kindsOf, lasting, rankOf } from "./pipeline.js";
+import { SENTENCES } from "./sentences.js";
 
 /** @import { Action } from "./actions.js" */
 /** @import { Drawing } from "./drawing.js" */
@@ -21,6 +22,16 @@ export function faultsOf(drawn) {
     ...misplaced(drawn), ...twice(drawn), ...together(drawn, number), ...unmet(drawn), ...overfull(drawn),
   ];
   return found.sort((one, other) => number(one.placed) - number(other.placed));
+}
+
+/**
+ * The first rule that is broken, and what would mend it; "" where none is.
+ * @param {Drawing} drawn
+ * @returns {string}
+ */
+export function firstFault(drawn) {
+  const [fault] = faultsOf(drawn);
+  return fault ? `${fault.words} ${fault.mend}` : "";
 }
 
 /**
@@ -156,13 +167,13 @@ function overfull(drawn) {
   const { pipeline } = drawn;
   const { limit, ranks } = pipeline;
   if (limit == null) return [];
-  const release = kindsOf(pipeline).includes("B") ? "B" : "W";
+  const kind = kindsOf(pipeline).includes("B") ? "B" : "W";
+  const what = heldIn(pipeline);
   return Array.from({ length: ranks }, (_, rank) => holdingOf(drawn, rank)).flat()
     .filter(({ held }) => held > limit).map(({ placed, held }) => {
-      const { rank } = placed;
-      const holds = `makes rank ${rank} hold ${held} ${heldIn(pipeline)}; the limit is ${limit}.`;
-      const mend = `Run a ${release} of rank ${rank} before ${placed.action.text}.`;
-      return { placed, law: "memory", words: `${at(placed)} ${holds}`, mend };
+      const { action: { text }, rank, slot } = placed;
+      const words = filled(SENTENCES.memory, { action: text, rank, slot, held, what, limit });
+      return { placed, law: "memory", words, mend: filled(SENTENCES.release, { kind, rank, action: text }) };
     });
 }
 

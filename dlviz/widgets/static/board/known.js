@@ -51,8 +51,7 @@ export function scoreOf(drawn) {
 }
 
 /**
- * The known schedules on a pipeline, in the order given: fastest first, of equally fast ones that which holds
- * fewest microbatches.
+ * The known schedules on a pipeline, fastest first; of equally fast ones that which holds fewest microbatches.
  * @param {Pipeline} pipeline
  * @param {Given[]} given
  * @returns {Schedule[]}
@@ -61,7 +60,8 @@ export function zooOf(pipeline, given) {
   const known = zoos.get(pipeline) ?? given.map((one) => {
     const rows = cellsOf(one.rows).map((cells) => cells.map(parse));
     return { ...one, rows, score: scoreOf(laidOut(pipeline, rows)) };
-  });
+  }).sort(({ score: one }, { score: other }) =>
+    one.slots - other.slots || Math.max(...one.peak) - Math.max(...other.peak));
   zoos.set(pipeline, known);
   return known;
 }

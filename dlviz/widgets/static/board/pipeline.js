@@ -1,9 +1,10 @@
 // What a schedule is drawn for, and the grid of its ranks and slots as it fills.
 import { upTo } from "../shared/arrays.js";
-import { EXCLUDES, Refused, isOverlap, needs } from "./actions.js";
+import { EXCLUDES, Refused, filled, isOverlap, needs } from "./actions.js";
+import { SENTENCES } from "./sentences.js";
 
 /** @import { Action } from "./actions.js" */
-/** @import { BoardState } from "./state.js" */
+/** @import { Given } from "./state.js" */
 
 /** @typedef {{ action: Action, rank: number, slot: number }} Placed an action that starts in a slot of a rank */
 
@@ -25,7 +26,7 @@ export const BACKWARDS = { whole: "FB", split: "FIW", either: "FBIW", none: "F" 
 
 /**
  * The pipeline of a board.
- * @param {BoardState} state
+ * @param {Given} given
  * @returns {Pipeline}
  */
 export function pipelineOf({ stages, ranks, microbatches, backward, limit, overlaps, lasts, latency, slot }) {
@@ -98,19 +99,19 @@ export function rankOf({ stages }, { halves }) {
  */
 export function checkInside(pipeline, { action, rank, slot }) {
   const { stages, microbatches, backward, ranks } = pipeline;
-  if (action.halves.length > 1 && !isOverlap(action)) {
-    throw new Refused(`${action.text} is no overlap: an overlap is one forward and one backward.`);
-  }
+  const refused = (/** @type {string} */ words, /** @type {Record<string, unknown>} */ values) =>
+    new Refused(filled(words, values));
+  if (action.halves.length > 1 && !isOverlap(action)) throw refused(SENTENCES.overlap, { action: action.text });
   for (const { text, stage, microbatch, kind } of action.halves) {
-    const law = stage >= stages.length ? `the stages are 0 to ${stages.length - 1}`
-      : microbatch >= microbatches ? `the microbatches are 0 to ${microbatches - 1}`
-        : backward === "none" && kind !== "F" ? "this pipeline runs forwards only" : "";
-    if (law) throw new Refused(`${text} cannot be drawn: ${law}.`);
+    const half = { action: text };
+    if (stage >= stages.length) throw refused(SENTENCES.stage, { ...half, last: stages.length - 1 });
+    if (microbatch >= microbatches) throw refused(SENTENCES.microbatch, { ...half, last: microbatches - 1 });
+    if (backward === "none" && kind !== "F") throw refused(SENTENCES.forwards, half);
   }
   const within = (/** @type {number} */ value, /** @type {number} */ end) => value >= 0 && value < end;
-  if (!within(rank, ranks)) throw new Refused(`rank ${rank} does not exist: the ranks are 0 to ${ranks - 1}.`);
+  if (!within(rank, ranks)) throw refused(SENTENCES.rank, { rank, last: ranks - 1 });
   const end = horizonOf(pipeline);
-  if (!within(slot, end)) throw new Refused(`slot ${slot} is off the grid: the slots are 0 to ${end - 1}.`);
+  if (!within(slot, end)) throw refused(SENTENCES.slot, { slot, last: end - 1 });
 }
 
 /**

@@ -1,10 +1,11 @@
-// A drawing board in the browser: its state and a gesture in, its next state out, as dlviz/board/board.py gives it.
-import { Refused, parse, quoted } from "./actions.js";
+// The rules of the drawing board: what is drawn and a gesture in, what is drawn then and all that is said of it out.
+import { Refused, filled, parse, quoted } from "./actions.js";
 import { AskKernel, fromCsv, toCsv } from "./csv.js";
 import { add, drawing, isSame, laidOut, offering, place, remove, rowsOf } from "./drawing.js";
-import { faultsOf } from "./faults.js";
+import { faultsOf, firstFault } from "./faults.js";
 import { begunAs, bestOf, movesOf, scoreOf, zooOf } from "./known.js";
 import { BACKWARDS, chunkOf, heldIn, kindsOf, lasting, pipelineOf } from "./pipeline.js";
+import { SENTENCES } from "./sentences.js";
 import { advice, askedBy, goalsOf, verdict } from "./verdict.js";
 import { idleOf, nextOf } from "./waiting.js";
 
@@ -12,7 +13,8 @@ import { idleOf, nextOf } from "./waiting.js";
 /** @import { Fault } from "./faults.js" */
 /** @import { Given, Move, Schedule } from "./known.js" */
 /** @import { Pipeline, Placed } from "./pipeline.js" */
-/** @import { BoardState, Gesture, Left, Piece, Place, Style } from "./state.js" */
+/** @import { BoardState, Gesture, Given as Drawn, Left, Piece, Place, Style } from "./state.js" */
+/** @import { Model } from "../shared/theme.js" */
 /** @import { Level } from "./verdict.js" */
 /** @import { Next } from "./waiting.js" */
 
@@ -20,9 +22,12 @@ import { idleOf, nextOf } from "./waiting.js";
 
 /**
  * @typedef {object} Table a drawing with its history
+ * @property {string} name
  * @property {Drawing} present
  * @property {Drawing[]} past
  * @property {Drawing[]} future
+ * @property {number} older how many steps before these the kernel alone can undo
+ * @property {number} newer how many steps after these it alone can do again
  * @property {Rules} rules
  * @property {Record<string, Style[]>} shades
  * @property {string} said why the last gesture was not done
@@ -31,19 +36,70 @@ import { idleOf, nextOf } from "./waiting.js";
  */
 
 const ROOM = 3; // actions that fit behind the last one
-const FIXED = "A level is drawn by hand, on the pipeline that it gives.";
 
 /**
- * What a board shows, to be gone on with.
- * @param {BoardState} state
+ * A drawing, to be gone on with.
+ * @param {Drawn} given
  * @param {Rules} rules
+ * @param {boolean} [live] whether a kernel has its history
  * @returns {Table}
  */
-export function tableOf(state, rules) {
-  const placed = state.cells.map(placedOf);
-  const { shades, said } = state;
-  const present = drawing(pipelineOf(state), placed);
-  return { present, past: [], future: [], rules, shades, said, beyond: false, moves: null };
+export function tableOf(given, rules, live = false) {
+  const { name, shades, cells, undo, redo } = given;
+  const present = drawing(pipelineOf(given), cells.map(placedOf));
+  const [older, newer] = live ? [undo, redo] : [0, 0];
+  return { name, present, past: [], future: [], older, newer, rules, shades, said: "", beyond: false, moves: null };
+}
+
+/**
+ * What is drawn in a model.
+ * @param {Model} model
+ * @param {boolean} [live] whether a kernel has its history
+ * @returns {Table}
+ */
+export function tableIn(model, live = false) {
+  return tableOf(JSON.parse(model.get("board")), JSON.parse(model.get("rules")), live);
+}
+
+/**
+ * A table without its history, as a widget holds it.
+ * @param {Table} table
+ * @returns {Drawn}
+ */
+export function givenOf(table) {
+  const { name, present: { pipeline, placed }, shades } = table;
+  return { name, ...pipeline, cells: placed.map(placeIn), ...stepsOf(table), shades };
+}
+
+/**
+ * How many steps can be undone and done again.
+ * @param {Table} table
+ */
+function stepsOf({ past, future, older, newer }) {
+  return { undo: past.length + older, redo: future.length + newer };
+}
+
+/**
+ * @param {Placed} placed
+ * @returns {Place}
+ */
+function placeIn({ action: { text }, rank, slot }) {
+  return { action: text, rank, slot };
+}
+
+/**
+ * What the kernel has to know of a gesture: what came of it, or the gesture itself where that is the kernel's to say.
+ * @param {Gesture} gesture
+ * @param {Table} before
+ * @param {Table} table
+ * @returns {object}
+ */
+export function stepOf(gesture, { name: on }, { name, beyond, present }) {
+  if (beyond) return { ...gesture, on };
+  if (["undo", "redo"].includes(gesture.do)) return { do: gesture.do, on, name };
+  const { pipeline: { backward, limit, overlaps }, placed } = present;
+  const cells = placed.map(placeIn);
+  return { do: "draw", on, name, backward, limit, overlaps, cells, fault: firstFault(present) };
 }
 
 /**
@@ -74,7 +130,7 @@ function did(table, next) {
     && next.placed.every((one, i) => isSame(one, present.placed[i]))
     && samePipeline(next.pipeline, present.pipeline);
   if (same) return { ...table, moves: null };
-  return { ...table, present: next, past: [...past, present], future: [], moves: null };
+  return { ...table, present: next, past: [...past, present], future: [], newer: 0, moves: null };
 }
 
 /**
@@ -99,22 +155,24 @@ const DOES = {
   undo: (table) => {
     const { present, past, future } = table;
     const last = past.at(-1);
+    if (!last && table.older) throw new AskKernel();
     if (!last) return { ...table, moves: null };
     return { ...table, present: last, past: past.slice(0, -1), future: [present, ...future], moves: null };
   },
   redo: (table) => {
     const { present, past, future: [next, ...future] } = table;
+    if (!next && table.newer) throw new AskKernel();
     if (!next) return { ...table, moves: null };
     return { ...table, present: next, past: [...past, present], future, moves: null };
   },
   reset: (table) => did(table, drawing(table.present.pipeline)),
   tighten: (table) => {
-    const [fault] = faultsOf(table.present);
-    if (fault) throw new Refused(`${fault.words} ${fault.mend}`);
+    const fault = firstFault(table.present);
+    if (fault) throw new Refused(fault);
     return did(table, laidOut(table.present.pipeline, rowsOf(table.present)));
   },
   known: (table, { name }) => {
-    if (table.rules.level) throw new Refused(FIXED);
+    if (table.rules.level) throw new Refused(SENTENCES.fixed);
     const { pipeline } = table.present;
     const known = zooOf(pipeline, table.rules.known).find((one) => one.name === name);
     if (!known) throw new Refused(`${quoted(name)} is not defined for this size and placement.`);
@@ -122,7 +180,7 @@ const DOES = {
   },
   csv: (table, { text }) => did(table, fromCsv(String(text), table.present.pipeline, table.rules.level != null)),
   set: (table, asked) => {
-    if (table.rules.level) throw new Refused(FIXED);
+    if (table.rules.level) throw new Refused(SENTENCES.fixed);
     const { pipeline, placed } = table.present;
     return did(table, drawing(changed(pipeline, asked), placed));
   },
@@ -142,14 +200,14 @@ const DOES = {
 function changed(pipeline, asked) {
   const { limit = pipeline.limit, backward = pipeline.backward, overlaps = pipeline.overlaps } = asked;
   if (limit != null && !(Number.isInteger(limit) && limit >= 1)) {
-    throw new Refused(`limit=${quoted(limit)} has to be a whole number, 1 or more.`);
+    throw new Refused(filled(SENTENCES.count, { name: "limit", value: quoted(limit) }));
   }
   if (!BACKWARDS[backward]) {
     const known = Object.keys(BACKWARDS).join(", ");
-    throw new Refused(`backward=${quoted(backward)} is unknown: use one of ${known}.`);
+    throw new Refused(filled(SENTENCES.backward, { value: quoted(backward), known }));
   }
   if ((backward === "none") !== (pipeline.backward === "none")) {
-    throw new AskKernel("Without a kernel a pipeline of training stays one, and one of inference too.");
+    throw new Refused("A pipeline of training stays one, and one of inference too.");
   }
   return { ...pipeline, limit, backward, overlaps };
 }
@@ -194,8 +252,7 @@ export function stateOf(table) {
     level: level && goals && askedBy(level, goals, names),
     advice: table.moves && advice(table.moves, faults.length > 0, titles),
     said: table.said,
-    undo: table.past.length,
-    redo: table.future.length,
+    ...stepsOf(table),
     csv: toCsv(drawn),
     shades: table.shades,
   };

@@ -1,9 +1,10 @@
-// The gestures on a drawing board: the rules answer at once; a kernel, where there is one, has the last word.
+// The gestures on a drawing board: the rules of the page say what comes of each, and the kernel hears of it.
 import { requests } from "../shared/rpc.js";
-import { apply, stateOf, tableOf } from "./rules.js";
+import { apply, givenOf, stateOf, stepOf, tableIn } from "./rules.js";
 
+/** @import { Answer } from "../shared/rpc.js" */
 /** @import { Model } from "../shared/theme.js" */
-/** @import { Rules, Table } from "./rules.js" */
+/** @import { Table } from "./rules.js" */
 /** @import { BoardState, Gesture } from "./state.js" */
 
 /** @typedef {{ gesture: Gesture, table: Table }} Asked a gesture, and what comes of it */
@@ -24,72 +25,76 @@ import { apply, stateOf, tableOf } from "./rules.js";
  */
 export function session(model, changed) {
   let live = !model.page;
-  let table = opened(model); // as the kernel last answered
-  /** @type {Asked[]} */
-  let pending = []; // what the kernel has not answered
-  /** @type {WeakMap<Table, BoardState>} */
-  const states = new WeakMap();
-  /** @type {Map<string, Table>} */
-  const away = new Map(); // boards that were left for another level's, by their states
-  let state = live ? JSON.parse(model.get("board")) : stateAt(table);
-  let doing = false; // the page itself changes the board
+  let table = tableIn(model, live); // as the kernel has it
+  let pending = /** @type {Asked[]} */ ([]); // what the kernel has not answered
+  const away = /** @type {Map<string, Table>} */ (new Map()); // boards that were left for another level's
+  let shown = table; // with all gestures
   const kernel = requests(model);
 
-  /** @param {Table} one */
-  function stateAt(one) {
-    const known = states.get(one) ?? stateOf(one);
-    states.set(one, known);
-    return known;
+  /** @param {Gesture} gesture */
+  function go(gesture) {
+    const before = shown;
+    const next = apply(before, gesture);
+    const foreseen = !(live && next.beyond);
+    if (foreseen && next.present === before.present) { // nothing else is drawn
+      if (!pending.length) table = next;
+      shown = next;
+      return;
+    }
+    shown = { ...(foreseen ? next : before), name: named() };
+    if (!live) {
+      table = shown;
+      model.set("board", JSON.stringify(givenOf(table)));
+      return;
+    }
+    const asked = { gesture, table: shown };
+    pending.push(asked);
+    const step = stepOf(gesture, before, { ...next, name: shown.name });
+    kernel.send("draw", { step }, (answer) => hearOf(asked, answer));
   }
 
-  const ahead = () => pending.at(-1)?.table ?? table;
+  /** @param {string} [said] why what the kernel has is not what was done here */
+  function take(said = "") {
+    const name = nameIn(model);
+    if (table.past.length + table.future.length) away.set(table.name, table);
+    const found = name === table.name ? table : away.get(name) ?? tableIn(model, live);
+    table = shown = { ...(live ? found : alone(found)), said };
+  }
 
-  /**
-   * Goes on with what the kernel says, after `done` or for another reason, or with the board of another level.
-   * @param {Asked | null} done
-   */
-  function goOn(done) {
-    const heard = JSON.parse(model.get("board"));
-    const agrees = done != null && keyOf(stateAt(done.table)) === keyOf(heard);
-    if (agrees) ({ table } = done);
-    else {
-      if (states.has(table)) away.set(keyOf(stateAt(table)), table); // it was drawn on
-      table = away.get(keyOf(heard)) ?? opened(model);
-      const rest = pending;
-      pending = [];
-      for (const { gesture } of rest) pending.push({ gesture, table: apply(ahead(), gesture) });
+  /** @type {(asked: Asked, answer: Answer) => void} `late`: what it was done on had become another board */
+  function hearOf(asked, { error, late }) {
+    if (pending[0] !== asked) return; // it was asked again
+    const rest = late ? pending : pending.slice(1);
+    if (nameIn(model) === asked.table.name) {
+      ({ table } = asked);
+      pending = rest;
+      return;
     }
-    state = live && !pending.length ? heard : stateAt(ahead());
-    changed(agrees || !done ? null : done.gesture);
+    pending = [];
+    take(error);
+    for (const { gesture } of rest) go(gesture);
+    changed(late ? null : asked.gesture);
   }
 
   function hear() {
-    if (!doing && !pending.length) goOn(null); // to what is pending an answer follows
+    if (pending.length || nameIn(model) === table.name) return; // to what is pending an answer follows
+    take();
+    changed(null);
   }
 
   model.on("change:board", hear);
   return {
-    shown: () => state,
+    shown: () => stateAt(shown),
     send(gesture) {
-      const next = apply(ahead(), gesture);
-      const foreseen = !(live && next.beyond);
-      if (foreseen) state = stateAt(next);
-      doing = true;
-      if (live) {
-        pending.push({ gesture, table: next });
-        kernel.send("gesture", { gesture }, () => goOn(pending.shift() ?? null));
-      } else {
-        table = next;
-        model.set("board", JSON.stringify(state));
-      }
-      doing = false;
-      if (foreseen) changed(gesture);
+      const before = shown;
+      go(gesture);
+      if (shown.present !== before.present || shown.name === before.name) changed(gesture);
     },
     turnOff() {
       live = false;
       kernel.close();
       pending = [];
-      state = stateAt(table);
+      table = shown = alone(table);
       changed(null);
     },
     stop() {
@@ -99,22 +104,40 @@ export function session(model, changed) {
   };
 }
 
+/** @type {WeakMap<Table, BoardState>} */
+const states = new WeakMap();
+
 /**
- * The board of a model, without a history.
- * @param {Model} model
- * @returns {Table}
+ * @param {Table} table
+ * @returns {BoardState}
  */
-function opened(model) {
-  /** @type {Rules} */
-  const rules = JSON.parse(model.get("rules"));
-  return tableOf(JSON.parse(model.get("board")), rules);
+function stateAt(table) {
+  const state = states.get(table) ?? stateOf(table);
+  states.set(table, state);
+  return state;
 }
 
 /**
- * A state without what came before it.
- * @param {BoardState} state
+ * A table without the steps that only a kernel knows.
+ * @param {Table} table
+ * @returns {Table}
+ */
+function alone(table) {
+  return { ...table, older: 0, newer: 0 };
+}
+
+/**
+ * @param {Model} model
+ * @returns {string} of what the kernel has
+ */
+function nameIn(model) {
+  return JSON.parse(model.get("board")).name;
+}
+
+/**
+ * A name for what is drawn, which no other drawing of the widget has.
  * @returns {string}
  */
-function keyOf(state) {
-  return JSON.stringify({ ...state, undo: 0, redo: 0 });
+function named() {
+  return Math.random().toString(36).slice(2);
 }

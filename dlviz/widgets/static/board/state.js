@@ -17,7 +17,14 @@
 /** @typedef {{ question: string, goals: Goal[], answer: Answer | null }} Asked */
 
 /**
- * @typedef {object} BoardState all that is drawn and said, as `DrawingBoard.state` in dlviz/board/board.py makes it
+ * @typedef {Pick<BoardState, "ranks" | "microbatches" | "stages" | "lasts" | "slot" | "latency" | "backward" | "limit"
+ *   | "overlaps" | "undo" | "redo" | "shades"> & { name: string, cells: Place[] }} Given a drawing as a widget and its
+ *   kernel hold it (`DrawingBoard.state` in dlviz/board/board.py): from it all else follows. It has another `name`
+ *   after each change
+ */
+
+/**
+ * @typedef {object} BoardState all that is drawn and said
  * @property {number} ranks
  * @property {number} microbatches
  * @property {number[]} stages the rank of each stage

@@ -3,6 +3,7 @@ import { alone } from "../board/alone.js";
 import { drawingBoard } from "../board/index.js";
 import { BOARD_KEYS } from "../board/keys.js";
 import { levelBar } from "../board/levels.js";
+import { stateOf, tableIn } from "../board/rules.js";
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
 import { viewport } from "../shared/viewport.js";
@@ -185,7 +186,7 @@ function levelsOf(own) {
   shown.paints(["data", "away", "live"], () => {
     const { data, away, live } = shown.now;
     const able = live || own.can("level", data.level);
-    bar.draw(/** @type {any} */ (data), JSON.parse(model.get("board")).level, away, able);
+    bar.draw(/** @type {any} */ (data), /** @type {any} */ (stateOf(tableIn(model)).level), away, able);
   });
   return bar;
 }
