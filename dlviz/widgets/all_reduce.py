@@ -21,6 +21,7 @@ from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim import collective, collective_seconds
 from dlviz.trace import Trace
 from dlviz.viz import encode, text
+from dlviz.widgets.control import whole
 from dlviz.widgets.running import Found, Tell, late_words
 
 ALGORITHMS = (
@@ -46,19 +47,9 @@ WHOLE = 4  # cells at most of a tensor that is never cut
 
 
 def check(**values: Any) -> None:
-    """ValueError, one sentence, where a control has a value that it cannot have."""
-    algorithm, topology = values["algorithm"], values["topology"]
-    if algorithm not in ALGORITHMS:
-        known = ", ".join(ALGORITHMS)
-        raise ValueError(f"algorithm={algorithm!r} is not an algorithm: use one of {known}.")
-    if topology not in [*TOPOLOGIES]:
-        known = ", ".join(TOPOLOGIES)
-        raise ValueError(f"topology={topology!r} is not a topology: use one of {known}.")
-    low, high = RANKS
-    for name, least, most in (("ranks", low, high), ("nbytes", SIZES[0], SIZES[-1])):
-        value = values[name]
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise ValueError(f"{name}={value!r} has to be a whole number from {least} to {most}.")
+    """Raises ValueError, one sentence, for a size, a number of ranks or a link that cannot be."""
+    whole("ranks", values["ranks"], *RANKS)
+    whole("nbytes", values["nbytes"], SIZES[0], SIZES[-1])
     for name in FIELDS:
         value = values[name]
         number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -98,7 +98,8 @@ def one_of(name: str, value: Any, known: Iterable[Any]) -> None:
         raise ValueError(f"{name}={value!r} is unknown: use one of {', '.join(map(str, known))}.")
 
 
-def whole(name: str, value: Any, least: int, most: int) -> None:
+def whole(name: str, value: Any, least: int, most: int, label: str = "") -> None:
     """Raises ValueError for what is no whole number from `least` to `most`."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(f"{name}={value!r} has to be a whole number from {least} to {most}.")
+        called = f" ({label})" if label else ""
+        raise ValueError(f"{name}={value!r}{called} has to be a whole number from {least} to {most}.")

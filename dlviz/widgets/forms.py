@@ -24,6 +24,7 @@ from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim.costs import collective_seconds
 from dlviz.sim.layers import layer_elements
 from dlviz.viz import text
+from dlviz.widgets.control import whole
 
 RANKS = (1, 8)
 LARGEST = 4096  # of B, C_in and C_out
@@ -83,17 +84,10 @@ FORMS = {
 }  # fmt: skip
 
 
-def check(form: Any, ranks: Any, **sizes: Any) -> None:
-    """ValueError, one sentence, where a control has a value that it cannot have."""
-    if form not in FORMS:
-        raise ValueError(f"form={form!r} is unknown: use one of {', '.join(FORMS)}.")
-    for name, value, least, most in (
-        ("ranks", ranks, *RANKS),
-        *((name, sizes[name], 1, LARGEST) for name in NAMES),
-    ):
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            called = f"{name}={value!r}" + (f" ({NAMES[name]})" if name in NAMES else "")
-            raise ValueError(f"{called} has to be a whole number from {least} to {most}.")
+def check(form: str, ranks: int, **sizes: Any) -> None:
+    """Raises ValueError, one sentence, for a size that cannot be, or that ranks cannot share."""
+    for name, label in NAMES.items():
+        whole(name, sizes[name], 1, LARGEST, label)
     for name, share in FORMS[form].cuts.items():
         value = sizes[name]
         if value % ranks:

@@ -32,7 +32,7 @@ import { tooltip } from "./tooltip.js";
  *   head?: HTMLElement }} Plan
  */
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [56, 20, 10, 36]; // pixels around the lines
+const [LEFT, RIGHT, TOP, BOTTOM] = [56, 26, 10, 36]; // pixels around the lines
 const REACH = 24; // pixels from a point
 const APART = { bytes: 70, seconds: 70, number: 34, up: 20 }; // pixels between two marks
 /** @type {Record<string, (value: number) => string>} */
