@@ -44,8 +44,8 @@ export function linesOf(data) {
   };
 }
 
-/** Where another algorithm becomes the cheapest. @type {(data: Data) => { size: number, took: number, before: string,
- *   after: string }[]} */
+/** Where another algorithm becomes the cheapest.
+ * @type {(data: Data) => { size: number, took: number, before: string, after: string }[]} */
 export function crossedOf({ sizes, curves, cheapest, names }) {
   return cheapest.slice(1).map(([size, after], i) => {
     const next = Math.max(1, sizes.findIndex((own) => own >= size));

@@ -4,7 +4,7 @@ import { scaleLog } from "../shared/scale.js";
 
 /** @import { Box, Mark } from "../shared/chart.js" */
 /** @import { Prices } from "./state.js" */
-/** @import { Map, Scale } from "../shared/scale.js" */
+/** @import { Scale } from "../shared/scale.js" */
 
 /** @typedef {{ row: number, winner: number, x: number, y: number, width: number, height: number }} Stretch of a row */
 
@@ -25,17 +25,13 @@ const [LETTER, NAME] = [6.6, 12]; // pixels of a name: a letter's width, and its
 const [GUTTER, GAP, TITLE, SIZES] = [22, 14, 16, 18]; // pixels around the maps, and above and below each
 const APART = 14; // pixels at least between two marks of ranks
 
-/**
- * Powers of the first of `steps` of which at most `most` lie between low and high.
- * @param {number} low
- * @param {number} high
- * @param {number[]} steps
- * @param {number} most
- * @returns {number[]}
- */
+/** Powers of the first of `steps` of which at most `most` lie between low and high.
+ * @type {(low: number, high: number, steps: number[], most: number) => number[]} */
 function marksOf(low, high, steps, most) {
+  /** @type {number[]} */
   let places = [];
   for (const step of steps) {
+    /** @type {(value: number) => number} */
     const power = (value) => Math.log(value) / Math.log(step);
     const [first, last] = [Math.ceil(power(low) - 1e-9), Math.floor(power(high) + 1e-9)];
     places = Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => step ** (first + i));
@@ -50,13 +46,8 @@ const marked = (scale, most) => marksOf(...scale.domain, TENS, most).map((value)
 /** @type {(sizes: number[], box: Box) => Scale} */
 const sizeScale = (sizes, { left, right }) => scaleLog([sizes[0], sizes[sizes.length - 1]], [left, right]);
 
-/**
- * Where maps are drawn, two beside each other: room for a title above each, and for sizes below the lower ones.
- * @param {number} count
- * @param {number} width
- * @param {number} height
- * @returns {Box[]}
- */
+/** Where maps are drawn, two beside each other: room for a title above each, and for sizes below the lower ones.
+ * @type {(count: number, width: number, height: number) => Box[]} */
 export function boxesOf(count, width, height) {
   const wide = (width - GUTTER - 2 * GAP) / 2;
   const tall = (height - SIZES) / Math.ceil(count / 2);
@@ -66,16 +57,12 @@ export function boxesOf(count, width, height) {
   });
 }
 
-/**
- * The map of winners: stretches of a row that one algorithm wins, and a name in each region.
- * @param {Prices} data
- * @param {number[][]} map
- * @param {Box} box
- * @returns {WinnerMap}
- */
+/** The map of winners: stretches of a row that one algorithm wins, and a name in each region.
+ * @type {(data: Prices, map: number[][], box: Box) => WinnerMap} */
 export function mapOf({ sizes, limits, algorithms }, map, box) {
   const x = sizeScale(sizes, box);
   const tall = (box.bottom - box.top) / map.length;
+  /** @type {(row: number) => number} */
   const top = (row) => box.bottom - (row + 1) * tall;
   const parts = map.flatMap((winners, row) => stretches(winners).map(({ value: winner, first, last }) => {
     const [left, right] = edges(x, sizes, first, last);
@@ -96,21 +83,25 @@ export function mapOf({ sizes, limits, algorithms }, map, box) {
   };
 }
 
-/** Where the cells of some sizes begin and end: a cell reaches half-way to the next size. */
+/** Where the cells of some sizes begin and end: a cell reaches half-way to the next size.
+ * @type {(x: Scale, sizes: number[], first: number, last: number) => number[]} */
 function edges(x, sizes, first, last) {
   const half = (x(sizes[1]) - x(sizes[0])) / 2;
   const [left, right] = x.range;
   return [Math.max(left, x(sizes[first]) - half), Math.min(right, x(sizes[last]) + half)];
 }
 
-/** The place of a name in the largest region of its parts: the middle row or, where that is too narrow, the widest. */
+/** The place of a name in the largest region of its parts: the middle row or, where that is too narrow, the widest.
+ * @type {(parts: Stretch[], needed: number) => WinnerMap["names"][number]} */
 function nameOf(parts, needed) {
+  /** @type {Stretch[][]} */
   const regions = []; // its parts in rows on top of each other
   for (const part of parts) {
     const last = regions.at(-1);
-    if (last && last.at(-1).row + 1 === part.row) last.push(part);
+    if (last && /** @type {Stretch} */ (last.at(-1)).row + 1 === part.row) last.push(part);
     else regions.push([part]);
   }
+  /** @type {(region: Stretch[]) => number} */
   const area = (region) => region.reduce((sum, own) => sum + own.width, 0);
   const largest = regions.reduce((most, region) => (area(region) > area(most) ? region : most));
   const widest = largest.reduce((most, part) => (part.width > most.width ? part : most));

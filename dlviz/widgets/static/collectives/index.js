@@ -52,10 +52,8 @@ function render({ model, el }) {
   };
 }
 
-/**
- * Asks for what the kernel can tell ahead of a link, once the reader stays with it.
- * @param {Collectives} own
- */
+/** Asks for what the kernel can tell ahead of a link, once the reader stays with it.
+ * @type {(own: Collectives) => void} */
 function lookAhead({ shown, lookAhead: ask }) {
   let asked = "";
   shown.paints(["data", "live"], () => {

@@ -6,8 +6,8 @@ import { boxesOf, mapOf } from "./geometry.js";
 import { isOf } from "./state.js";
 import { styleOf } from "./styles.js";
 
-/** @import { Collectives, Data } from "./state.js" */
-/** @import { Box } from "../shared/chart.js" */
+/** @import { Collectives, Controls, Data } from "./state.js" */
+/** @import { Box, Mark } from "../shared/chart.js" */
 /** @import { WinnerMap } from "./geometry.js" */
 
 /**
@@ -25,11 +25,7 @@ const COUNTING = "is being calculated …";
 const UNKNOWN = "needs a kernel";
 const EDGE = 28; // pixels: half of the longest size
 
-/**
- * @param {Collectives} own
- * @param {number} height pixels
- * @returns {HTMLElement}
- */
+/** The maps, so many pixels high. @type {(own: Collectives, height: number) => HTMLElement} */
 export function winnerMaps({ shown, choose }, height) {
   const { now } = shown;
   const title = h("h4", { title: "Click to choose a network, ranks and a size." }, "Cheapest by ranks ↑ and size →");
@@ -79,12 +75,13 @@ function networkOf(data, topology, words, box, rows) {
   };
 }
 
-/** The side at which a size at the edge of a map stands within it: beside it there is another one. */
+/** The side at which a size at the edge of a map stands within it: beside it there is another one.
+ * @type {(box: Box, mark: Mark) => string | undefined} */
 function within({ left, right }, { at }) {
   return at - left < EDGE ? "dlv-atstart" : right - at < EDGE ? "dlv-atend" : undefined;
 }
 
-/** Marks what is chosen. */
+/** Marks what is chosen. @type {(network: Network, controls: Controls) => void} */
 function mark({ topology, map, title, edge, cell }, controls) {
   for (const one of [title, edge]) one.classList.toggle("dlv-chosenmap", topology === controls.topology);
   if (!map) return;
@@ -104,6 +101,7 @@ function said({ names, algorithms }, { name, map }, missing) {
 function picture(data, { box, map, title, edge, cell }, place, missing) {
   const middle = { x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2 };
   if (!map) return [title, s("text", middle, missing), edge];
+  /** @type {(winner: number) => string} */
   const words = (winner) => data.names[data.algorithms[winner]];
   return [
     title,

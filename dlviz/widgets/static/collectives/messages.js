@@ -4,12 +4,9 @@ import { within } from "../player/within.js";
 
 /** @import { Collectives } from "./state.js" */
 
-/**
- * The player, made anew where the messages are others; a saved page holds those of every algorithm.
- * @param {Collectives} own
- * @param {HTMLElement} el
- * @returns {() => void} what ends it
- */
+/** The player, made anew where the messages are others; a saved page holds those of every algorithm. What is returned
+ * ends it.
+ * @type {(own: Collectives, el: HTMLElement) => () => void} */
 export function messages({ model, shown }, el) {
   const { now } = shown;
   el.classList.add("dlv-player");

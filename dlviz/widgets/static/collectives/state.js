@@ -51,31 +51,18 @@ import { placeOf } from "../shared/arrays.js";
 
 /** @typedef {Answer & Prices} Data */
 
-/**
- * The lines of all numbers of ranks on one network.
- * @typedef {object} Ahead
- * @property {Partial<Controls>} [link]
- * @property {Record<string, { curves: Curves, cheapest: Prices["cheapest"] }>} [ranks]
- */
+/** The lines of all numbers of ranks on one network.
+ * @typedef {{ link?: Partial<Controls>, ranks?: Record<string, Pick<Prices, "curves" | "cheapest">> }} Ahead */
 
-/**
- * Who is the cheapest on each network with one link, as far as it is known: places in `algorithms`, by ranks and size.
- * @typedef {object} Maps
- * @property {Partial<Controls>} [link]
- * @property {Record<string, number[][]>} [of]
- */
+/** Who is the cheapest on each network with one link, as far as it is known: places in `algorithms`, by ranks and size.
+ * @typedef {{ link?: Partial<Controls>, of?: Record<string, number[][]> }} Maps */
 
 /** @typedef {{ part: Part, maps: Maps }} More */
 
 /** @typedef {Explorer<Data, More> & { tabs: Tabs }} Collectives */
 
-/**
- * What is told of the chosen algorithm, size and, where its lines are known, number of ranks.
- * @param {Data} data
- * @param {Controls} controls
- * @param {Ahead} ahead
- * @returns {Data}
- */
+/** What is told of the chosen algorithm, size and, where its lines are known, number of ranks.
+ * @type {(data: Data, controls: Controls, ahead: Ahead) => Data} */
 export function foresee(data, controls, ahead) {
   const { algorithm, ranks, nbytes } = controls;
   const lines = ranks !== data.controls.ranks && isOf(ahead, controls) ? ahead.ranks?.[ranks] : null;
@@ -87,27 +74,20 @@ export function foresee(data, controls, ahead) {
   return own;
 }
 
-/**
- * Whether an algorithm may be called the cheapest at the chosen size: it costs the least, or next to nothing more.
- * @param {Pick<Prices, "now" | "near">} data
- * @param {string} name
- * @returns {boolean}
- */
+/** Whether an algorithm may be called the cheapest at the chosen size: it costs the least, or next to nothing more.
+ * @type {(data: Pick<Prices, "now" | "near">, name: string) => boolean} */
 export function isCheapest({ now, near }, name) {
   return now[name][0] <= (1 + near) * Math.min(...Object.values(now).map(([took]) => took));
 }
 
-/**
- * Whether something was told of the link, or the network, of these controls.
- * @param {{ link?: Partial<Controls> }} data
- * @param {Controls} controls
- * @returns {boolean}
- */
+/** Whether something was told of the link, or the network, of these controls.
+ * @type {(data: { link?: Partial<Controls> }, controls: Record<string, any>) => boolean} */
 export function isOf({ link }, controls) {
   return link != null && Object.entries(link).every(([name, value]) => controls[name] === value);
 }
 
+/** @type {(own: Pick<Prices, "algorithms" | "at" | "curves">, place: number) => Prices["now"]} */
 function prices({ algorithms, at, curves }, place) {
   return Object.fromEntries(algorithms.map((name) =>
-    [name, at ? at[name].map((values) => values[place]) : [curves[name][place], null, null]]));
+    [name, /** @type {Price} */ (at ? at[name].map((values) => values[place]) : [curves[name][place], null, null])]));
 }

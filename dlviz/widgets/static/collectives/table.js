@@ -12,10 +12,8 @@ import { CHEAPEST, cheapestWords, rate } from "./words.js";
 const HEADS = ["algorithm", "predicted", "× the least", "measured", "algorithm bandwidth", "bus bandwidth"];
 const MARKS = ["broad band: the least", "◇ another one takes over", "✕ measured"];
 
-/**
- * The sentence, the table and what the marks of the charts mean, to be put below the charts.
- * @type {(own: Collectives) => HTMLElement[]}
- */
+/** The sentence, the table and what the marks of the charts mean, to be put below the charts.
+ * @type {(own: Collectives) => HTMLElement[]} */
 export function pricesTable(own) {
   const { shown: { now, paints }, choose } = own;
   const cheapest = h("p", { class: "dlv-cheapest" });

@@ -5,18 +5,10 @@ import { outcome } from "../shared/running.js";
 /** @import { Now } from "../shared/explorer.js" */
 /** @import { Data } from "./state.js" */
 
-/**
- * Who is called the cheapest.
- * @param {Pick<Data, "near">} data
- * @returns {string}
- */
+/** Who is called the cheapest. @type {(data: Pick<Data, "near">) => string} */
 export const CHEAPEST = ({ near }) => `cheapest (within ${100 * near} %)`;
 
-/**
- * Which algorithm is the cheapest from which size on.
- * @param {Data} data
- * @returns {string}
- */
+/** Which algorithm is the cheapest from which size on. @type {(data: Data) => string} */
 export function cheapestWords(data) {
   const { cheapest, names } = data;
   const [[, first], ...later] = cheapest;
@@ -24,11 +16,7 @@ export function cheapestWords(data) {
   return `The ${CHEAPEST(data)}: ${[names[first], ...turns].join(", ")}.`;
 }
 
-/**
- * What became of the last run.
- * @param {Now<Data>} now
- * @returns {string}
- */
+/** What became of the last run. @type {(now: Now<Data>) => string} */
 export function ranWords({ data, controls, live }) {
   const { run, limits, names } = data;
   if (!run) return live && controls.ranks > limits.run ? `At most ${limits.run} ranks can be run here.` : "";
@@ -37,11 +25,7 @@ export function ranWords({ data, controls, live }) {
   ]);
 }
 
-/**
- * A bandwidth.
- * @param {number | null} value bytes a second
- * @returns {string}
- */
+/** A bandwidth, of which bytes a second are given. @type {(value: number | null) => string} */
 export function rate(value) {
   if (value == null) return "";
   return value >= 1e9 ? `${digits(value / 1e9)} GB/s` : `${digits(value / 1e6)} MB/s`;

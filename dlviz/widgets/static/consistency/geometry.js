@@ -6,11 +6,9 @@ import { served } from "./state.js";
 /** @import { Place } from "../player/circle.js" */
 /** @import { Side } from "./state.js" */
 
-/**
- * A rank at a moment: the place of its kind, -1 where it does nothing; `clock` counts the gradients that it has pushed,
- * or without a server applied; `age` is the staleness of the last that was applied, null where there is none.
- * @typedef {{ rank: number, kind: number, waits: boolean, done: boolean, clock: number, age: number | null }} Doing
- */
+/** A rank at a moment: the place of its kind, -1 where it does nothing; `clock` counts the gradients that it has
+ * pushed, or without a server applied; `age` is the staleness of the last that was applied, null where there is none.
+ * @typedef {{ rank: number, kind: number, waits: boolean, done: boolean, clock: number, age: number | null }} Doing */
 
 /** @typedef {Place & { message: number, src: number, dst: number, push: boolean, waits: boolean }} Dot */
 
@@ -19,12 +17,7 @@ import { served } from "./state.js";
 const PACE = 4e-5; // s of the run in one ms of the reader's time
 const FLIGHT = 1.25e-6; // the same while a message is on its way
 
-/**
- * What each rank does at a moment.
- * @param {Side} side
- * @param {number} at seconds
- * @returns {Doing[]}
- */
+/** What each rank does at a moment (s). @type {(side: Side, at: number) => Doing[]} */
 export function doingAt(side, at) {
   const { first, start, end, waited, kind, applied, messages } = side;
   const many = upTo(applied.time, at);
@@ -50,12 +43,8 @@ export function doingAt(side, at) {
   });
 }
 
-/**
- * Where server and workers are: the server in the middle of the others.
- * @param {Side} side
- * @param {number} size pixels
- * @returns {Spot[]} of each rank
- */
+/** Where each rank is in a square of `size` pixels: the server in the middle of the workers.
+ * @type {(side: Side, size: number) => Spot[]} */
 export function spotsOf(side, size) {
   const all = Array.from({ length: side.ranks }, (_, rank) => rank);
   const rows = served(side) ? all.slice(1) : all;
@@ -67,13 +56,8 @@ export function spotsOf(side, size) {
   return [middle, ...beside];
 }
 
-/**
- * The messages that are on their way at a moment, or have arrived and are not taken yet: those are at the receiver.
- * @param {Side} side
- * @param {number} at seconds
- * @param {Spot[]} spots
- * @returns {Dot[]}
- */
+/** The messages on their way at a moment (s), or arrived and not taken yet: those are at the receiver.
+ * @type {(side: Side, at: number, spots: Spot[]) => Dot[]} */
 export function dotsAt(side, at, spots) {
   const { src, dst, sent, arrived, received } = side.messages;
   const central = served(side);
@@ -90,13 +74,8 @@ export function dotsAt(side, at, spots) {
   });
 }
 
-/**
- * The moment after so many ms of the reader's time: slower while a message is on its way, so that it can be seen.
- * @param {Side} side
- * @param {number} at seconds
- * @param {number} ms
- * @returns {number} seconds
- */
+/** The moment (s) after so many ms of the reader's time: slower while a message is on its way, so that it can be seen.
+ * @type {(side: Side, at: number, ms: number) => number} */
 export function advanced({ edges, aloft, last }, at, ms) {
   let left = ms;
   while (left > 0 && at < last) {
@@ -110,13 +89,8 @@ export function advanced({ edges, aloft, last }, at, ms) {
   return at;
 }
 
-/**
- * The next moment at which a message leaves or arrives, or the one before.
- * @param {Side} side
- * @param {number} at seconds
- * @param {boolean} forward
- * @returns {number}
- */
+/** The next moment (s) at which a message leaves or arrives, or the one before.
+ * @type {(side: Side, at: number, forward: boolean) => number} */
 export function stepped({ edges, last }, at, forward) {
   const place = upTo(edges, at);
   if (forward) return edges[place] ?? last;

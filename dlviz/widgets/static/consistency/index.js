@@ -16,7 +16,7 @@ import { answerWords, ranWords } from "./words.js";
 /** @import { KeyRow } from "../shared/stage.js" */
 /** @import { Model } from "../shared/theme.js" */
 /** @import { Travel } from "./playing.js" */
-/** @import { Consistency, More, Data } from "./state.js" */
+/** @import { Consistency, Data, More, Which } from "./state.js" */
 
 const SAVED = "This page has no kernel: the recorded runs can be shown and played; "
   + "for other controls, run the notebook's cell.";
@@ -41,10 +41,8 @@ function render({ model, el }) {
   };
 }
 
-/**
- * What explorers have in common, and what else this one shows.
- * @type {(model: Model, el: HTMLElement) => Consistency & { travel: Travel }}
- */
+/** What explorers have in common, and what else this one shows.
+ * @type {(model: Model, el: HTMLElement) => Consistency & { travel: Travel }} */
 function begun(model, el) {
   const data = /** @type {Data} */ (JSON.parse(model.get("state")));
   const sides = sidesOf(data);
@@ -61,7 +59,8 @@ function begun(model, el) {
   return own;
 }
 
-/** Has the sides read anew from what the kernel says; other controls begin at the beginning, and so does a run. */
+/** Has the sides read anew from what the kernel says; other controls begin at the beginning, and so does a run.
+ * @type {(own: Consistency & { travel: Travel }) => void} */
 function reading({ shown, travel }) {
   const { now } = shown;
   let known = JSON.stringify(now.data.predicted);
@@ -87,11 +86,13 @@ function startOf(sides) {
   return { which, at: 0, playing: false, from: 0, to: Math.min(AT_FIRST, lastOf(sides)) };
 }
 
+/** @type {(sides: Pick<More, "predicted" | "measured">) => number} */
 function lastOf({ predicted, measured }) {
   return Math.max(predicted.last, measured?.last ?? 0);
 }
 
-/** The buttons and the slider that choose the moment, and of which side it is. */
+/** The buttons and the slider that choose the moment, and of which side it is.
+ * @type {(own: Consistency, travel: Travel) => HTMLElement} */
 function timeBar({ shown }, travel) {
   const { now } = shown;
   const side = () => now[now.which] ?? now.predicted;
@@ -103,6 +104,7 @@ function timeBar({ shown }, travel) {
     oninput: () => travel.go((Number(slider.value) / SLIDER) * side().last),
   });
   const when = h("output", { class: "dlv-when" });
+  /** @type {(which: Which, says: string) => HTMLElement} */
   const turn = (which, says) => h("button", {
     type: "button", "data-which": which, onclick: () => {
       shown.set({ which });

@@ -7,14 +7,12 @@ import { doesWords, momentWords } from "./words.js";
 
 /** @import { Doing, Dot, Spot } from "./geometry.js" */
 /** @import { Consistency, Side, Data } from "./state.js" */
+/** @import { Style } from "../shared/theme.js" */
 
 const SIZE = 192; // pixels
 const DOT = 5;
 
-/**
- * @param {Consistency} own
- * @returns {SVGSVGElement}
- */
+/** @type {(own: Consistency) => SVGSVGElement} */
 export function momentPicture({ shown }) {
   const { now } = shown;
   const svg = s("svg", { class: "dlv-moment", role: "img", viewBox: `0 0 ${SIZE} ${SIZE}`, width: SIZE, height: SIZE });
@@ -32,6 +30,7 @@ export function momentPicture({ shown }) {
 function drawn(side, { shown, look: { kinds } }, doing, at, own) {
   const spots = spotsOf(side, SIZE);
   const patterned = [...shown, "idle"].filter((kind) => kinds[kind].pattern);
+  /** @type {(kind: string) => string} */
   const fillOf = (kind) => (kinds[kind].pattern ? `url(#${own}-${kind})` : kinds[kind].color);
   const dots = dotsAt(side, at, spots);
   return [
@@ -47,6 +46,7 @@ function drawn(side, { shown, look: { kinds } }, doing, at, own) {
 
 /** @type {(side: Side, spots: Spot[]) => string} */
 function linksOf(side, spots) {
+  /** @type {(from: Spot, to: Spot) => string} */
   const line = (from, to) => `M${from.x.toFixed(1)} ${from.y.toFixed(1)}L${to.x.toFixed(1)} ${to.y.toFixed(1)}`;
   if (served(side)) return spots.slice(1).map((spot) => line(spots[0], spot)).join("");
   const pairs = new Set(side.messages.src.map((src, i) => `${src} ${side.messages.dst[i]}`));
@@ -54,7 +54,9 @@ function linksOf(side, spots) {
     .map(([from, to]) => line(from, to)).join("");
 }
 
-/** A server or a worker: what it does as the fill, and below its name its clock. */
+/** A server or a worker: what it does as the fill, and below its name its clock.
+ * @type {(side: Side, shown: string[], spot: Spot, doing: Doing, fillOf: (kind: string) => string,
+ *   kinds: Record<string, Style>) => SVGElement} */
 function rankOf(side, shown, { rank, x, y, radius }, doing, fillOf, kinds) {
   const kind = doing.kind < 0 ? "idle" : doing.waits ? "wait" : shown[doing.kind];
   const server = served(side) && rank === 0;
@@ -71,6 +73,7 @@ function rankOf(side, shown, { rank, x, y, radius }, doing, fillOf, kinds) {
     ]);
 }
 
+/** @type {(ink: { fill: string | null }) => string | null} */
 function inked({ fill }) {
   return fill ? `fill: ${fill}` : null;
 }

@@ -15,10 +15,7 @@ import { momentWords } from "./words.js";
 
 const BEAT = 500; // ms between two messages where motion is not wanted
 
-/**
- * @param {Consistency} own
- * @returns {Travel}
- */
+/** @type {(own: Consistency) => Travel} */
 export function travelling({ shown, frame }) {
   const { now } = shown;
   const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -27,6 +24,7 @@ export function travelling({ shown, frame }) {
 
   const side = () => now[now.which] ?? now.predicted;
 
+  /** @type {(at: number, playing: boolean) => void} */
   function show(at, playing) {
     const { from, to } = now;
     const seen = to - from;
@@ -35,6 +33,7 @@ export function travelling({ shown, frame }) {
     shown.set({ at, playing, from: begin, to: begin + seen });
   }
 
+  /** @type {(at: number) => void} */
   function go(at) {
     cancelAnimationFrame(asked);
     show(clamp(at, 0, side().last), false);
@@ -42,6 +41,7 @@ export function travelling({ shown, frame }) {
     frame.say(momentWords(side(), now.data.shown, now.at, doingAt(side(), now.at)));
   }
 
+  /** @type {(time: number) => void} */
   function play(time) {
     const passed = Math.min(time - before, BEAT);
     if (!still.matches || passed >= BEAT) {

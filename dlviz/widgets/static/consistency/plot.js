@@ -9,11 +9,7 @@ import { answerWords, barLines } from "./words.js";
 /** @import { Consistency } from "./state.js" */
 /** @import { Travel } from "./playing.js" */
 
-/**
- * @param {Consistency} own
- * @param {Travel} travel
- * @returns {HTMLElement[]}
- */
+/** @type {(own: Consistency, travel: Travel) => HTMLElement[]} */
 export function plot(own, travel) {
   const { shown, part, frame } = own;
   const { now } = shown;
@@ -66,13 +62,14 @@ export function plot(own, travel) {
   return [legendOf(own), picture.plot];
 }
 
-/** The kinds that there are. */
+/** The kinds that there are. @type {(own: Consistency) => HTMLElement} */
 function legendOf({ shown }) {
   const { now } = shown;
   const legend = h("div", { class: "dlv-marks dlv-key" });
   shown.paints(["data", "predicted", "measured"], () => {
     const { shown: kinds, look } = now.data;
     const there = new Set(now.predicted.kind);
+    /** @type {(kind: string, says: string) => HTMLElement} */
     const mark = (kind, says) => h("span", {}, swatch(look.kinds[kind]), says);
     legend.replaceChildren(
       ...kinds.filter((kind, i) => there.has(i) && kind !== "wait").map((kind) => mark(kind, kind)),

@@ -1,14 +1,13 @@
 // What was predicted or measured as the kernel tells it, read into columns, and as rows of bars.
 import { column } from "../shared/arrays.js";
 
+/** @import { Column } from "../shared/arrays.js" */
 /** @import { Answer, Explorer } from "../shared/explorer.js" */
 /** @import { Rows, Times } from "../shared/gantt/rows.js" */
 /** @import { Viewport } from "../shared/viewport.js" */
 
-/**
- * What it comes to for one worker, while all are at work; `staleness` is null where there is none.
- * @typedef {{ rate: number, staleness: number | null, waiting: number }} Worker
- */
+/** What it comes to for one worker, while all are at work; `staleness` is null where there is none.
+ * @typedef {{ rate: number, staleness: number | null, waiting: number }} Worker */
 
 /**
  * Spans first[r] to first[r+1]-1 are those of rank r, in order of time; `kind` is a place in `shown` of what is told.
@@ -33,30 +32,29 @@ import { column } from "../shared/arrays.js";
  * @property {number} last
  */
 
-/** @typedef {{ side: any, late?: string, told: string[], error?: string, stopped?: string }} Run */
+/** A side as the kernel tells it; `counts` are the spans of each rank.
+ * @typedef {Pick<Side, "start" | "end" | "waited" | "rate" | "staleness" | "workers"> & { counts: number[],
+ *   kind: Column<number>, applied: { time: number[], rank: Column<number>, staleness: Column<number> },
+ *   messages: Pick<Side["messages"], "sent" | "arrived" | "received"> & { src: Column<number>,
+ *   dst: Column<number> } }} SideData */
 
-/**
- * @typedef {Answer & { shown: string[], predicted: any, run: Run | null, ran: number }} Data
- */
+/** @typedef {{ side?: SideData, late?: string, told: string[], error?: string, stopped?: string }} Run */
+
+/** @typedef {Answer & { shown: string[], predicted: SideData, run: Run | null, ran: number }} Data */
 
 /** @typedef {"predicted" | "measured"} Which */
 
-/**
- * What else is shown now: the sides, which of them is animated, and at which moment (s); `from` and `to` are the part
+/** What else is shown now: the sides, which of them is animated, and at which moment (s); `from` and `to` are the part
  * of the timeline in view.
  * @typedef {{ predicted: Side, measured: Side | null, which: Which, at: number, playing: boolean, from: number,
- *   to: number }} More
- */
+ *   to: number }} More */
 
 /** @typedef {Explorer<Data, More> & { part: Viewport }} Consistency */
 
 const ROOM = 152; // pixels of all rows together
 const [GAP, MOST] = [3, 26]; // pixels between two rows, of a row
 
-/**
- * @param {any} data as Python wrote it
- * @returns {Side}
- */
+/** A side as the kernel tells it, read into columns. @type {(data: SideData) => Side} */
 export function readSide(data) {
   const { counts, messages, applied } = data;
   const count = data.start.length;
@@ -78,9 +76,11 @@ export function readSide(data) {
   };
 }
 
-/** The moments at which messages leave and arrive, and how many are on their way from each of them on. */
+/** The moments at which messages leave and arrive, and how many are on their way from each of them on.
+ * @type {(messages: Pick<Side["messages"], "sent" | "arrived">) => Pick<Side, "edges" | "aloft">} */
 function flights({ sent, arrived }) {
   const changes = new Map();
+  /** @type {(moment: number, by: number) => void} */
   const change = (moment, by) => changes.set(moment, (changes.get(moment) ?? 0) + by);
   for (const moment of sent) change(moment, 1);
   for (const moment of arrived) change(moment, -1);
@@ -89,32 +89,19 @@ function flights({ sent, arrived }) {
   return { edges, aloft: edges.map((edge) => (aloft += changes.get(edge))) };
 }
 
-/**
- * Whether a method has a server, which is rank 0 and computes no gradient.
- * @param {Side} side
- * @returns {boolean}
- */
+/** Whether a method has a server, which is rank 0 and computes no gradient. @type {(side: Side) => boolean} */
 export function served({ ranks, workers }) {
   return ranks > workers.length;
 }
 
-/**
- * What a rank is called.
- * @param {Side} side
- * @param {number} rank
- * @returns {string}
- */
+/** What a rank is called. @type {(side: Side, rank: number) => string} */
 export function nameOf(side, rank) {
   return served(side) && rank === 0 ? "server" : `worker ${rank}`;
 }
 
-/**
- * What was predicted as rows of bars, and below each what was measured.
- * @param {Side} predicted
- * @param {Side | null} measured
- * @param {number} kinds
- * @returns {{ rows: Rows, times: Times, sideOf: (place: number) => [Side, number] }} `sideOf`: the side, and its span
- */
+/** What was predicted as rows of bars, and below each what was measured; `sideOf` gives the side and span of a bar.
+ * @type {(predicted: Side, measured: Side | null, kinds: number)
+ *   => { rows: Rows, times: Times, sideOf: (place: number) => [Side, number] }} */
 export function drawnOf(predicted, measured, kinds) {
   const row = Math.min(MOST, Math.floor(ROOM / predicted.ranks));
   const bar = measured ? Math.ceil((row - GAP) / 2) : row - GAP;
@@ -136,13 +123,15 @@ export function drawnOf(predicted, measured, kinds) {
   }
   const slotOf = new Int32Array(count);
   slots.forEach((slot, number) => slotOf.fill(number, slot.first, slot.after));
+  /** @type {(place: number) => [Side, number]} */
   const sideOf = (place) => (measured && place >= begin[1] ? [measured, place - begin[1]] : [predicted, place]);
+  /** @type {(name: "start" | "end" | "waited" | "kind") => number[]} */
   const all = (name) => sides.flatMap((side) => side[name]);
-  const [start, end, waited] = ["start", "end", "waited"].map(all);
+  const [start, end, waited] = /** @type {const} */ (["start", "end", "waited"]).map(all);
   const last = Math.max(...sides.map((side) => side.last));
   const none = { row: [], start: [], end: [], count: 0 };
   return {
-    sideOf: /** @type {(place: number) => [Side, number]} */ (sideOf),
+    sideOf,
     rows: {
       rows: Array.from({ length: predicted.ranks }, (_, rank) => ({
         rank, label: nameOf(predicted, rank), top: rank * row, bottom: rank * row + row - GAP,

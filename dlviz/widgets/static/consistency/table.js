@@ -5,6 +5,7 @@ import { doingAt } from "./geometry.js";
 import { nameOf, served } from "./state.js";
 import { doesWords, percent } from "./words.js";
 
+/** @import { Child } from "../shared/dom.js" */
 /** @import { Consistency, Side, Worker } from "./state.js" */
 
 /** @type {[string, (worker: Worker) => string, (side: Side) => string][]} */
@@ -15,25 +16,25 @@ const COLUMNS = [
     ({ workers }) => percent(workers.reduce((sum, { waiting }) => sum + waiting, 0) / workers.length)],
 ];
 
+/** @type {(staleness: number | null) => string} */
 function age(staleness) {
   return staleness == null ? "–" : digits(staleness);
 }
 
-/**
- * The table; a cell has what was predicted, and behind it what was measured.
- * @param {Consistency} own
- * @returns {HTMLElement}
- */
+/** The table; a cell has what was predicted, and behind it what was measured.
+ * @type {(own: Consistency) => HTMLElement} */
 export function workersTable({ shown }) {
   const { now } = shown;
   const box = h("div", { class: "dlv-workers" });
   /** @type {HTMLElement[][]} */
   let live = [];
+  /** @type {(...text: Child[]) => HTMLElement} */
   const amount = (...text) => h("td", { class: "dlv-amount" }, text);
 
   shown.paints(["predicted", "measured", "data"], () => {
     const { predicted, measured } = now;
     const first = served(predicted) ? 1 : 0;
+    /** @type {<T extends Worker | Side>(of: (one: T) => string, own: T, other?: T | null) => HTMLElement} */
     const both = (of, own, other) => amount(of(own), other ? h("strong", {}, ` | ${of(other)}`) : null);
     live = predicted.workers.map(() => [h("td", { class: "dlv-does" }), amount(), amount()]);
     box.replaceChildren(h("table", {},

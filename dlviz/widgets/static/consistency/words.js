@@ -4,20 +4,15 @@ import { outcome } from "../shared/running.js";
 import { nameOf, served } from "./state.js";
 
 /** @import { Doing } from "./geometry.js" */
-/** @import { Run, Side, Data } from "./state.js" */
+/** @import { Data, Side, SideData } from "./state.js" */
 
 /** @type {Record<string, string>} */
 const DOES = {
   forward: "forward", backward: "backward", update: "updates", send: "sends", recv: "receives", wait: "waits",
 };
 
-/**
- * What a rank does, in a word or two.
- * @param {Side} side
- * @param {string[]} shown the kinds
- * @param {Doing} doing
- * @returns {string}
- */
+/** What a rank does, in a word or two; `shown` are the kinds.
+ * @type {(side: Side, shown: string[], doing: Doing) => string} */
 export function doesWords(side, shown, { rank, kind, waits, done }) {
   if (done) return "done";
   if (kind < 0) return "–";
@@ -28,14 +23,8 @@ export function doesWords(side, shown, { rank, kind, waits, done }) {
   return DOES[shown[kind]];
 }
 
-/**
- * A bar in lines, the first its name.
- * @param {Side} side
- * @param {number} i
- * @param {string[]} shown the kinds
- * @param {string} how "predicted" or "run"
- * @returns {string[]}
- */
+/** A bar in lines, the first its name; `shown` are the kinds, `how` is "predicted" or "run".
+ * @type {(side: Side, i: number, shown: string[], how: string) => string[]} */
 export function barLines(side, i, shown, how) {
   const { rank, kind, start, end, waited } = side;
   const lines = [
@@ -46,27 +35,19 @@ export function barLines(side, i, shown, how) {
   return lines;
 }
 
-/**
- * A share in percent.
- * @param {number} value
- * @returns {string}
- */
+/** A share in percent. @type {(value: number) => string} */
 export function percent(value) {
   return `${Math.round(100 * value)} %`;
 }
 
-/**
- * What it comes to, in a sentence.
- * @param {Data} data
- * @returns {string}
- */
+/** What it comes to, in a sentence. @type {(data: Data) => string} */
 export function answerWords({ predicted, run }) {
   const { rate, staleness, workers } = predicted;
   const measured = run?.side;
-  /** @type {(own: Side) => string} */
+  /** @type {(own: SideData) => string} */
   const waiting = (own) => percent(own.workers.reduce((sum, worker) => sum + worker.waiting, 0) / workers.length);
-  const beside = (/** @type {(own: Side) => string} */ of) => (measured ? ` (measured ${of(measured)})` : "");
-  const age = (/** @type {Side} */ own) => digits(own.staleness ?? 0);
+  const beside = (/** @type {(own: SideData) => string} */ of) => (measured ? ` (measured ${of(measured)})` : "");
+  const age = (/** @type {SideData} */ own) => digits(own.staleness ?? 0);
   return [
     `${digits(rate)} gradients/s${beside((own) => `${digits(own.rate)}, ${gapWords(own.rate, rate)}`)}`,
     ...(staleness == null ? [] : [`staleness ${digits(staleness)}${beside(age)}`]),
@@ -74,23 +55,13 @@ export function answerWords({ predicted, run }) {
   ].join("; ");
 }
 
-/**
- * What became of the last run.
- * @param {{ data: Data }} now
- * @returns {string}
- */
+/** What became of the last run. @type {(now: { data: Data }) => string} */
 export function ranWords({ data: { run } }) {
   return run ? outcome(run, () => run.told) : "";
 }
 
-/**
- * A moment for those who listen: what each rank does.
- * @param {Side} side
- * @param {string[]} shown
- * @param {number} at
- * @param {Doing[]} doing
- * @returns {string}
- */
+/** A moment for those who listen: what each rank does.
+ * @type {(side: Side, shown: string[], at: number, doing: Doing[]) => string} */
 export function momentWords(side, shown, at, doing) {
   const ranks = doing.map((one) => `${nameOf(side, one.rank)} ${doesWords(side, shown, one)}`);
   return `${seconds(at)}: ${ranks.join(", ")}.`;

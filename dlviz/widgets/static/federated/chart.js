@@ -34,10 +34,8 @@ export function accuracyChart(own, height) {
   });
 }
 
-/**
- * What is drawn of the runs that have values along an axis, and which these are.
- * @type {(data: Data, across: Across) => Lines & { runs: number[] }}
- */
+/** What is drawn of the runs that have values along an axis, and which these are.
+ * @type {(data: Data, across: Across) => Lines & { runs: number[] }} */
 export function linesOf({ runs, ...data }, across) {
   const those = [...runs.keys()].filter((i) => along(runs[i], across).length);
   const all = those.flatMap((i) => along(runs[i], across));

@@ -11,10 +11,7 @@ import { clientLines } from "./words.js";
 
 const NARROWEST = 700; // pixels: where there are fewer, the rows are scrolled sideways
 
-/**
- * @param {Federated} own
- * @returns {HTMLElement[]}
- */
+/** @type {(own: Federated) => HTMLElement[]} */
 export function clientRows({ shown }) {
   const { now } = shown;
   const svg = s("svg", { class: "dlv-clients", role: "img" });
@@ -55,6 +52,7 @@ export function clientRows({ shown }) {
 function heads(data, { limit, width }, saw) {
   const run = currentOf(data);
   const { deadline, rounds } = data.controls;
+  /** @type {(x: number, words: string) => SVGElement} */
   const text = (x, words) => s("text", { x, y: HEAD / 2, class: "dlv-start" }, words);
   const sees = run ? `the server sees ${run.summed ? "residues" : "updates"}` : "what the server sees: needs a run";
   return [
@@ -72,7 +70,9 @@ function heads(data, { limit, width }, saw) {
 /** Cells, bars and names. @type {(data: Data, rows: Rows, saw: boolean) => SVGElement[]} */
 function drawn({ predicted, hues }, { cells, bars, words, y, tall }, saw) {
   const { seconds: took, slow, attackers } = predicted;
+  /** @type {(client: number) => number} */
   const middle = (client) => y(client) + tall / 2;
+  /** @type {(client: number) => string[]} */
   const kind = (client) => [client < attackers ? "attacks" : "", slow.includes(client) ? "slow" : ""].filter(Boolean);
   const shades = saw ? cells.map((own) => s("rect", { ...boxOf(own), fill: hues.saw }))
     : cells.filter(({ value }) => value).map((own) =>
@@ -110,6 +110,7 @@ function boxOf({ x, y, width, height }) {
 function legendOf(data, run) {
   if (!run) return [];
   const there = new Set(run.fates.flat());
+  /** @type {(...children: SVGElement[]) => SVGElement} */
   const swatch = (...children) => s("svg", { width: 12, height: 12, "aria-hidden": "true" }, children);
   const box = { x: 0.5, y: 0.5, width: 11, height: 11 };
   return [

@@ -26,16 +26,13 @@ const WORDS = 62; // pixels beside a bar
 const [ROOM, LEAST] = [140, 11]; // pixels of all rows, of one that has words
 export const COLUMNS = { cells: NAMES, bars: NAMES + CELLS + GAP, rounds: NAMES + CELLS + BARS + 2 * GAP };
 
-/**
- * The rows: labels of each client, or in their place what the server saw of it; its seconds; its rounds of a run.
- * @param {Predicted} predicted
- * @param {Run | null} run
- * @param {{ saw: boolean, parts: number, deadline: number | null, rounds: number, width: number }} how
- * @returns {Rows}
- */
+/** The rows: labels of each client, or in their place what the server saw of it; its seconds; its rounds of a run.
+ * @type {(predicted: Predicted, run: Run | null, how: { saw: boolean, parts: number, deadline: number | null,
+ *   rounds: number, width: number }) => Rows} */
 export function rowsOf(predicted, run, { saw, parts, deadline, rounds, width }) {
   const { table, seconds, late } = predicted;
   const tall = ROOM / table.length;
+  /** @type {(client: number) => number} */
   const y = (client) => HEAD + client * tall;
   const gap = tall >= LEAST ? 1 : 0;
   const columns = saw ? parts : table[0].length;
@@ -51,6 +48,7 @@ export function rowsOf(predicted, run, { saw, parts, deadline, rounds, width }) 
   }));
   const last = Math.max(...seconds, deadline ?? 0) || 1;
   const step = (width - COLUMNS.rounds) / rounds;
+  /** @type {(took: number) => number} */
   const bar = (took) => (took / last) * (BARS - WORDS);
   return {
     width, tall, y, cells, step, height: 2 * HEAD + ROOM, words: tall >= LEAST,
@@ -65,15 +63,9 @@ export function rowsOf(predicted, run, { saw, parts, deadline, rounds, width }) 
   };
 }
 
-/**
- * What lies at a place of the rows.
- * @param {Rows} rows
- * @param {number} clients
- * @param {number} rounds
- * @param {number} x
- * @param {number} y
- * @returns {{ client: number, column: "cells" | "bars" | "rounds" | "name", round: number } | null}
- */
+/** What lies at a place of the rows.
+ * @type {(rows: Rows, clients: number, rounds: number, x: number, y: number)
+ *   => { client: number, column: "cells" | "bars" | "rounds" | "name", round: number } | null} */
 export function rowAt({ tall, step }, clients, rounds, x, y) {
   const client = Math.floor((y - HEAD) / tall);
   if (client < 0 || client >= clients) return null;
@@ -83,13 +75,9 @@ export function rowAt({ tall, step }, clients, rounds, x, y) {
   return { client, column: x >= COLUMNS.cells && x < COLUMNS.cells + CELLS ? "cells" : "name", round: -1 };
 }
 
-/**
- * The outline of a fate's mark, for a path that is filled: a square, a cross, a bar, a diamond, an upright cross; where
- * there is no room for that a box.
- * @param {number} fate its place
- * @param {Box} box
- * @returns {string}
- */
+/** The outline of the mark of a fate by its place, for a path that is filled: a square, a cross, a bar, a diamond, an
+ * upright cross; where there is no room for that a box.
+ * @type {(fate: number, box: Box) => string} */
 export function markOf(fate, { x, y, width, height }) {
   const size = Math.min(width, height, 11);
   if (fate === 0 || size < 6) {

@@ -66,6 +66,7 @@ function keysOf(own) {
     const place = ACROSS.findIndex(([across]) => across === now.across);
     shown.set({ across: ACROSS[(place + 1) % ACROSS.length][0] });
   };
+  /** @type {(event: KeyboardEvent) => void} */
   const other = (event) => void own.tabs.other(event.target);
   return [
     ["t", "next tab", { t: () => own.tabs.turn(), ArrowRight: other, ArrowLeft: other }],

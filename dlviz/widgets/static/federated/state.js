@@ -7,28 +7,22 @@
 
 /** @typedef {"rounds" | "nbytes" | "seconds" | "epsilon"} Across */
 
-/**
- * What is predicted: digits by client and label, seconds of each client's round (0 without data), and which clients
+/** What is predicted: digits by client and label, seconds of each client's round (0 without data), and which clients
  * are slow or late; the first `attackers` attack. `epsilon` after each round, [] without noise.
- * @typedef {{ asked: number, table: number[][], seconds: number[], slow: number[], attackers: number, late: number[],
- *   each: { out: number, back: number, beside: number }, nbytes: number, lasts: number, epsilon: number[],
- *   answer: Record<Tab, string> }} Predicted
- */
+ * @typedef {{ asked: number, table: number[][], seconds: number[], slow: number[], attackers: number,
+ *   late: number[], each: { out: number, back: number, beside: number }, nbytes: number, lasts: number,
+ *   epsilon: number[], answer: Record<Tab, string> }} Predicted */
 
-/**
- * A run: after each round the share of test digits read, all bytes, seconds and epsilon. `fates` are places in those
+/** A run: after each round the share of test digits read, all bytes, seconds and epsilon. `fates` are places in those
  * of what is told, by client and round; `unchanged` are the rounds that left the weights as they were; `saw` a
  * histogram of what the server saw of each client that it heard last; `recorded` whether it came with dlviz.
  * @typedef {{ controls: Record<string, any>, name: string, color: string, dash: string, accuracy: number[],
  *   nbytes: number[], seconds: number[], epsilon: number[], fates: number[][], unchanged: number[],
- *   saw: Record<string, number[]>, summed: object | null, notes: string[], recorded: boolean }} Run
- */
+ *   saw: Record<string, number[]>, summed: object | null, notes: string[], recorded: boolean }} Run */
 
-/**
- * @typedef {Answer & { fates: [fate: string, says: string, hue: string][], hues: Record<string, string>, parts: number,
- *   predicted: Predicted, examples: boolean, runs: Run[], current: number,
- *   run: { error?: string, stopped?: string } | null, ran: number }} Data
- */
+/** @typedef {Answer & { fates: [fate: string, says: string, hue: string][], hues: Record<string, string>,
+ *   parts: number, predicted: Predicted, examples: boolean, runs: Run[], current: number,
+ *   run: { error?: string, stopped?: string } | null, ran: number }} Data */
 
 /** @typedef {{ part: Tab, across: Across }} More */
 
@@ -39,21 +33,13 @@ export const ACROSS = [
   ["rounds", "rounds"], ["nbytes", "bytes"], ["seconds", "seconds, modelled"], ["epsilon", "ε"],
 ];
 
-/**
- * The run of the controls that are chosen, if there is one.
- * @param {Data} data
- * @returns {Run | null}
- */
+/** The run of the controls that are chosen, if there is one. @type {(data: Data) => Run | null} */
 export function currentOf({ runs, current }) {
   return runs[current] ?? null;
 }
 
-/**
- * A run's values along an axis, after each round; [] where it has none.
- * @param {Run} run
- * @param {Across} across
- * @returns {number[]}
- */
+/** A run's values along an axis, after each round; [] where it has none.
+ * @type {(run: Run, across: Across) => number[]} */
 export function along(run, across) {
   return across === "rounds" ? run.accuracy.map((_, i) => i + 1) : run[across];
 }

@@ -5,30 +5,17 @@ import { currentOf } from "./state.js";
 
 /** @import { Run, Data } from "./state.js" */
 
-/**
- * A share in percent, as a run is read by.
- * @param {number} share
- * @returns {string}
- */
+/** A share in percent, as a run is read by. @type {(share: number) => string} */
 export function percent(share) {
   return `${(100 * share).toFixed(1)} %`;
 }
 
-/**
- * A number of which only the first three digits matter.
- * @param {number} value
- * @returns {string}
- */
+/** A number of which only the first three digits matter. @type {(value: number) => string} */
 export function manyWords(value) {
   return value >= 1000 ? Number(value.toPrecision(3)).toLocaleString("en") : digits(value);
 }
 
-/**
- * A run after a round, in lines.
- * @param {Run} run
- * @param {number} round
- * @returns {string[]}
- */
+/** A run after a round, in lines. @type {(run: Run, round: number) => string[]} */
 export function pointLines({ name, accuracy, nbytes, seconds: took, epsilon, recorded }, round) {
   return [
     recorded ? `${name} (recorded)` : name,
@@ -38,13 +25,9 @@ export function pointLines({ name, accuracy, nbytes, seconds: took, epsilon, rec
   ];
 }
 
-/**
- * A client, in lines, of which some are of the column that is pointed at.
- * @param {Data} data
- * @param {{ client: number, column: string, round: number }} at
- * @param {boolean} saw whether the cells are what the server saw
- * @returns {string[]}
- */
+/** A client, in lines, of which some are of the column that is pointed at; with `saw` the cells are what the server
+ * saw.
+ * @type {(data: Data, at: { client: number, column: string, round: number }, saw: boolean) => string[]} */
 export function clientLines(data, { client, column, round }, saw) {
   const { table, seconds: took, slow, attackers, late } = data.predicted;
   const own = table[client];
@@ -74,11 +57,7 @@ function sawWords(run, client) {
   return run.summed ? "residues modulo 2^32, as the server saw them" : "values of its update, as the server saw them";
 }
 
-/**
- * What became of the last run, or what the run of the controls came to.
- * @param {{ data: Data }} now
- * @returns {string}
- */
+/** What became of the last run, or what the run of the controls came to. @type {(now: { data: Data }) => string} */
 export function ranWords({ data }) {
   if (data.run) return outcome(data.run, () => []);
   const run = currentOf(data);
@@ -91,11 +70,7 @@ export function ranWords({ data }) {
   ].filter(Boolean).join(" ");
 }
 
-/**
- * All runs for those who cannot see the chart.
- * @param {Data} data
- * @returns {string}
- */
+/** All runs for those who cannot see the chart. @type {(data: Data) => string} */
 export function chartWords({ runs }) {
   if (!runs.length) return "Test digits read after each round: nothing was run yet.";
   const all = runs.map(({ name, accuracy }) => `${name}: ${percent(accuracy[accuracy.length - 1])}`);

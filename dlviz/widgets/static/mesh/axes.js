@@ -7,35 +7,25 @@ import { placeWords } from "./words.js";
 
 const FAR = 5; // pixels until a click is a drag
 
-/**
- * Gives an axis another place, if there is one.
- * @param {Mesh} own
- * @param {Axis} axis
- * @param {number} place
- */
+/** Gives an axis another place, if there is one. @type {(own: Mesh, axis: Axis, place: number) => void} */
 export function move({ shown, choose, frame }, axis, place) {
   if (place < 0 || place > 2) return;
   choose({ order: movedTo(shown.now.controls.order, axis, place) });
   frame.say(`${axis}: ${placeWords(shown.now.controls, axis)}.`);
 }
 
-/**
- * Chooses the next axis; the focus goes with it where an axis has it.
- * @param {Mesh} own
- */
+/** Chooses the next axis; the focus goes with it where an axis has it. @type {(own: Mesh) => void} */
 export function next({ shown, frame }) {
   const names = shown.now.data.axes.map(([axis]) => axis);
   const axis = names[(names.indexOf(shown.now.axis) + 1) % names.length];
   shown.set({ axis });
   shown.flush();
+  /** @type {(rest: string) => HTMLElement | null} */
   const chip = (rest) => /** @type {HTMLElement | null} */ (frame.body.querySelector(`.dlv-meshchip${rest}`));
   if (chip(":focus")) chip(`[data-axis="${axis}"]`)?.focus();
 }
 
-/**
- * @param {Mesh} own
- * @returns {HTMLElement}
- */
+/** @type {(own: Mesh) => HTMLElement} */
 export function axesBar(own) {
   const { shown } = own;
   const { now } = shown;
@@ -57,6 +47,7 @@ export function axesBar(own) {
     h("span", { class: "dlv-letters" }, "Drag an axis: here, into a node, or between the nodes."));
 }
 
+/** @type {(own: Mesh, axis: Axis, title: string) => HTMLElement} */
 function chip(own, axis, title) {
   const { shown } = own;
   /** @type {[number, number] | null} */
@@ -110,8 +101,9 @@ function chip(own, axis, title) {
   return element;
 }
 
-/** What a dragged element is over, of what has a place. */
-function placeUnder(element, /** @type {PointerEvent} */ { clientX, clientY }) {
+/** What a dragged element is over, of what has a place.
+ * @type {(element: Element, event: PointerEvent) => Element | null} */
+function placeUnder(element, { clientX, clientY }) {
   const around = /** @type {Document | ShadowRoot} */ (element.getRootNode());
   const under = around.elementsFromPoint(clientX, clientY).find((one) => !element.contains(one));
   return under?.closest("[data-place]") ?? null;

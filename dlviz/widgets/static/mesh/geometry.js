@@ -17,13 +17,8 @@ const [STEP, WIDEST] = [5, 96]; // pixels between two lines, of a rank
 
 export const HEIGHT = 160;
 
-/**
- * @param {number} nodes
- * @param {number} ranks
- * @param {number[][]} groups of the axis that is shown
- * @param {number} width
- * @returns {Picture}
- */
+/** Where all is drawn in a picture of this `width`; `groups` are those of the axis that is shown.
+ * @type {(nodes: number, ranks: number, groups: number[][], width: number) => Picture} */
 export function pictureOf(nodes, ranks, groups, width) {
   const per = ranks / nodes;
   const wide = (width - 2 * EDGE - (nodes - 1) * GAP) / nodes;

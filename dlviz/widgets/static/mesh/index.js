@@ -31,6 +31,7 @@ function render({ model, el }) {
 /** @type {(own: Mesh) => KeyRow[]} */
 function keysOf(own) {
   const { now } = own.shown;
+  /** @type {(steps: number) => () => void} */
   const by = (steps) => () => move(own, now.axis, now.controls.order.split(",").indexOf(now.axis) + steps);
   return [
     ["← →", "the axis further apart, closer", { ArrowLeft: by(-1), ArrowRight: by(1) }],

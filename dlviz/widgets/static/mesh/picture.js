@@ -8,13 +8,10 @@ import { HEIGHT, pictureOf } from "./geometry.js";
 import { placeIn } from "./state.js";
 import { pictureWords, rankLines } from "./words.js";
 
-/** @import { Picture } from "./geometry.js" */
+/** @import { Box, Picture } from "./geometry.js" */
 /** @import { Axis, Mesh, Data } from "./state.js" */
 
-/**
- * @param {Mesh} own
- * @returns {HTMLElement}
- */
+/** @type {(own: Mesh) => HTMLElement} */
 export function meshPicture({ shown }) {
   const { now } = shown;
   const title = h("h4");
@@ -47,12 +44,15 @@ export function meshPicture({ shown }) {
 /** @type {(data: Data, axis: Axis, picture: Picture, id: string) => SVGElement[]} */
 function drawn({ controls, placements, owners, axes }, axis, { nodes, ranks, link, groups }, id) {
   const of = placements[controls.order].groups[axis];
+  /** @type {(group: number) => string} */
   const fillOf = (group) => (owners[group].pattern ? `url(#${id}-${group})` : owners[group].color);
   const per = ranks.length / nodes.length;
   const patterned = owners.flatMap((style, i) => (style.pattern ? [tile(style, `${id}-${i}`)] : []));
+  /** @type {(rank: number, box: Box) => SVGElement} */
   const rankDrawn = (rank, box) => {
     const group = of.findIndex((one) => one.includes(rank));
     const places = placeIn(controls, rank);
+    /** @type {(text: string, i: number, bold: boolean) => SVGElement} */
     const line = (text, i, bold) => s("text", {
       x: box.x + box.width / 2, y: box.y + 11 + 17.5 * i, class: bold ? "dlv-named" : null,
       style: `fill: ${owners[group].ink}`,

@@ -3,51 +3,37 @@
 /** @import { Answer, Explorer } from "../shared/explorer.js" */
 /** @import { Style } from "../shared/theme.js" */
 
-/**
- * `order` names the axes with commas between, the one whose ranks are neighbours last; the links between `nodes` are
+/** `order` names the axes with commas between, the one whose ranks are neighbours last; the links between `nodes` are
  * `slower` times as slow as those inside.
- * @typedef {{ order: string, dp: number, pp: number, tp: number, nodes: number, slower: number }} Controls
- */
+ * @typedef {{ order: string, dp: number, pp: number, tp: number, nodes: number, slower: number }} Controls */
 
 /** @typedef {"dp" | "pp" | "tp"} Axis */
 
 /** @typedef {Record<Axis, number[]>} Bytes of each rank in a step */
 
-/**
- * What follows from an order of the axes; seconds are a list, one for each speed of the slow links,
- * null where it is not told yet.
+/** What follows from an order of the axes; seconds are a list, one for each speed of the slow links, null where it is
+ * not told yet.
  * @typedef {{ groups: Record<Axis, number[][]>, sent: Bytes, between: Bytes, seconds: Record<Axis, number[]>,
- *   total: number[] }} Placement
- */
+ *   total: number[] }} Placement */
 
 /** @typedef {{ sent: Bytes, between: Bytes, total: number, late: string, notes: string[] }} Run */
 
-/**
- * @typedef {Answer & { controls: Controls, axes: [Axis, string][],
- *   slower: number[], owners: Style[],
+/** @typedef {Answer & { controls: Controls, axes: [Axis, string][], slower: number[], owners: Style[],
  *   hues: Record<Axis, string>, placements: Record<string, Placement>,
- *   run: { error?: string, stopped?: string } | null, runs: { controls: Controls, run: Run }[] }} Data
- */
+ *   run: { error?: string, stopped?: string } | null, runs: { controls: Controls, run: Run }[] }} Data */
 
 /** @typedef {Explorer<Data, { axis: Axis }>} Mesh `axis` is the one whose groups are shown */
 
-/**
- * What is told of the chosen order and speed, which the kernel has told already.
- * @param {Data} data
- * @param {Controls} controls
- * @returns {Data}
- */
+/** What is told of the chosen order and speed, which the kernel has told already.
+ * @type {(data: Data, controls: Controls) => Data} */
 export function foresee(data, { order, slower }) {
   const same = order === data.controls.order && slower === data.controls.slower;
   if (same || data.placements[order]?.total[data.slower.indexOf(slower)] == null) return data;
   return { ...data, controls: { ...data.controls, order, slower }, run: null };
 }
 
-/**
- * The placement that is chosen, seconds at the chosen speed, and the run of these controls.
- * @param {Data} data
- * @returns {{ placement: Placement, at: number, run: Run | null }}
- */
+/** The placement that is chosen, seconds at the chosen speed, and the run of these controls.
+ * @type {(data: Data) => { placement: Placement, at: number, run: Run | null }} */
 export function chosen({ controls, placements, slower, runs }) {
   return {
     placement: placements[controls.order], at: slower.indexOf(controls.slower),
@@ -55,25 +41,15 @@ export function chosen({ controls, placements, slower, runs }) {
   };
 }
 
-/**
- * The order in which an axis has another place.
- * @param {string} order
- * @param {Axis} axis
- * @param {number} place 0: its ranks lie furthest apart, 2: they are neighbours
- * @returns {string}
- */
+/** The order in which an axis has another place: at 0 its ranks lie furthest apart, at 2 they are neighbours.
+ * @type {(order: string, axis: Axis, place: number) => string} */
 export function movedTo(order, axis, place) {
   const others = order.split(",").filter((one) => one !== axis);
   others.splice(place, 0, axis);
   return others.join();
 }
 
-/**
- * The place of a rank along each axis.
- * @param {Controls} controls
- * @param {number} rank
- * @returns {Record<Axis, number>}
- */
+/** The place of a rank along each axis. @type {(controls: Controls, rank: number) => Record<Axis, number>} */
 export function placeIn(controls, rank) {
   const places = /** @type {Record<Axis, number>} */ ({});
   for (const axis of /** @type {Axis[]} */ (controls.order.split(",").reverse())) {
@@ -83,17 +59,15 @@ export function placeIn(controls, rank) {
   return places;
 }
 
-/**
- * Bytes of all ranks in a step.
- * @param {Pick<Run, "sent" | "between">} found
- * @param {Axis} axis
- * @returns {{ inside: number, between: number }}
- */
+/** Bytes of all ranks in a step.
+ * @type {(found: Pick<Run, "sent" | "between">, axis: Axis) => { inside: number, between: number }} */
 export function traffic({ sent, between }, axis) {
+  /** @type {(values: number[]) => number} */
   const sum = (values) => values.reduce((all, one) => all + one, 0);
   return { inside: sum(sent[axis]) - sum(between[axis]), between: sum(between[axis]) };
 }
 
+/** @type {(controls: Controls) => string} */
 function nameOf({ order, dp, pp, tp, nodes, slower }) {
   return [order, dp, pp, tp, nodes, slower].join(" ");
 }

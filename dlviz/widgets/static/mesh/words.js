@@ -6,11 +6,7 @@ import { chosen, placeIn, traffic } from "./state.js";
 /** @import { Now } from "../shared/explorer.js" */
 /** @import { Axis, Controls, Data } from "./state.js" */
 
-/**
- * What a placement comes to, in a sentence or two.
- * @param {Data} data
- * @returns {string}
- */
+/** What a placement comes to, in a sentence or two. @type {(data: Data) => string} */
 export function answerWords(data) {
   const { placement, at, run } = chosen(data);
   const total = placement.total[at];
@@ -22,32 +18,18 @@ export function answerWords(data) {
   return `A step takes ${seconds(total)}${measured}${carried}. ${best}`;
 }
 
-/**
- * Which axis has its groups inside nodes, for those who listen.
- * @param {Data} data
- * @param {Axis} axis
- * @returns {string}
- */
+/** Which axis has its groups inside nodes, for those who listen. @type {(data: Data, axis: Axis) => string} */
 export function pictureWords({ controls, placements }, axis) {
   const groups = placements[controls.order].groups[axis].map((group) => group.join(" ")).join("; ");
   return `${controls.nodes} nodes. The groups of ${axis}: ${groups}.`;
 }
 
-/**
- * How many groups of how many ranks an axis has.
- * @param {number[][]} groups
- * @returns {string}
- */
+/** How many groups of how many ranks an axis has. @type {(groups: number[][]) => string} */
 export function groupWords(groups) {
   return `${groups.length} of ${groups[0].length} rank${groups[0].length > 1 ? "s" : ""}`;
 }
 
-/**
- * A rank in lines, the first its name.
- * @param {Data} data
- * @param {number} rank
- * @returns {string[]}
- */
+/** A rank in lines, the first its name. @type {(data: Data, rank: number) => string[]} */
 export function rankLines({ controls, placements, axes }, rank) {
   const places = placeIn(controls, rank);
   const { groups, sent } = placements[controls.order];
@@ -60,22 +42,13 @@ export function rankLines({ controls, placements, axes }, rank) {
   ];
 }
 
-/**
- * Where an axis is among the three, in words.
- * @param {Controls} controls
- * @param {Axis} axis
- * @returns {string}
- */
+/** Where an axis is among the three, in words. @type {(controls: Controls, axis: Axis) => string} */
 export function placeWords({ order }, axis) {
   return ["its ranks lie furthest apart", "between the two others", "its ranks are neighbours"][
     order.split(",").indexOf(axis)];
 }
 
-/**
- * What became of the last run.
- * @param {Now<Data>} now
- * @returns {string}
- */
+/** What became of the last run. @type {(now: Now<Data>) => string} */
 export function ranWords({ data }) {
   if (data.run) return outcome(data.run, () => []);
   const { run } = chosen(data);

@@ -20,14 +20,8 @@ const NEAR = 9; // pixels from a plan to the pointer
  * @property {number} cut where the limit is, within the picture
  */
 
-/**
- * The map of all plans in a picture of these pixels.
- * @param {Plans} plans
- * @param {number} limit bytes
- * @param {number} width
- * @param {number} height
- * @returns {Drawn}
- */
+/** The map of all plans in a picture of these pixels, with the limit in bytes.
+ * @type {(plans: Plans, limit: number, width: number, height: number) => Drawn} */
 export function mapOf({ memory, seconds }, limit, width, height) {
   const x = scaleLog(around(memory), [LEFT, width - RIGHT]);
   const y = scaleLog(around(seconds), [height - BOTTOM, TOP]);
@@ -44,13 +38,9 @@ function around(values) {
   return [low / ROOM, high * ROOM];
 }
 
-/**
- * Round values of a logarithmic scale, no nearer to each other than `apart` pixels: as many of 1, 1.5, 2, 3, 5, 7 as
+/** Round values of a logarithmic scale, no nearer to each other than `apart` pixels: as many of 1, 1.5, 2, 3, 5, 7 as
  * have room.
- * @param {Scale} scale
- * @param {number} apart
- * @returns {Mark[]}
- */
+ * @type {(scale: Scale, apart: number) => Mark[]} */
 export function marks(scale, apart) {
   const [low, high] = scale.domain;
   for (const steps of [[1, 1.5, 2, 3, 5, 7], [1, 2, 5], [1, 3], [1]]) {
@@ -69,13 +59,8 @@ export function marks(scale, apart) {
   return [];
 }
 
-/**
- * The plan nearest to a point, of those near it; -1 where there is none.
- * @param {Drawn} drawn
- * @param {number} px
- * @param {number} py
- * @returns {number}
- */
+/** The plan nearest to a point, of those near it; -1 where there is none.
+ * @type {(drawn: Drawn, px: number, py: number) => number} */
 export function planAt({ points }, px, py) {
   let [best, least] = [-1, NEAR ** 2];
   points.forEach(([x, y], i) => {

@@ -42,13 +42,16 @@ function render({ model, el }) {
 
 /** @type {(own: Planner) => KeyRow[]} */
 function keysOf({ shown: { now }, choose }) {
+  /** @type {(i: number) => void} */
   const plan = (i) => choose({ plan: nameOf(now.data.plans, i) });
   const chosen = () => chosenOf(now.data, now.controls);
+  /** @type {(by: number) => () => void} */
   const mesh = (by) => () => {
     const meshes = meshesOf(now.data.plans, limitOf(now.data, now.controls));
     const at = meshes.findIndex((one) => one.mesh === meshOf(now.data.plans, chosen())) + by;
     if (meshes[at]) plan(meshes[at].first);
   };
+  /** @type {(by: number) => () => void} */
   const within = (by) => () => { // along the map, among the plans of the mesh
     const { plans } = now.data;
     const name = meshOf(plans, chosen());

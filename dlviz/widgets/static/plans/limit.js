@@ -9,10 +9,8 @@ import { limitOf } from "./state.js";
 const PLACES = 200; // of the slider
 const ROOM = 1.25; // beyond the least and the most that a plan needs, as a ratio
 
-/**
- * The slider of the memory limit, from below the plan that needs least to above all, and what takes the limit away.
- * @type {(own: Planner) => HTMLElement[]}
- */
+/** The slider of the memory limit, from below the plan that needs least to above all, and what takes the limit away.
+ * @type {(own: Planner) => HTMLElement[]} */
 export function memoryLimit(own) {
   const { shown } = own;
   const { now } = shown;

@@ -7,16 +7,14 @@ import { mapOf, planAt } from "./geometry.js";
 import { bestOf, chosenOf, limitOf, meshOf, nameOf, runOf } from "./state.js";
 import { mapWords, planLines } from "./words.js";
 
+/** @import { Tooltip } from "../shared/tooltip.js" */
 /** @import { Drawn } from "./geometry.js" */
 /** @import { Planner, Data } from "./state.js" */
+/** @import { Scale } from "../shared/scale.js" */
 
 const GRIP = 7; // pixels from the limit to the pointer that drags it
 
-/**
- * @param {Planner} own
- * @param {number} height pixels
- * @returns {HTMLElement}
- */
+/** The map, so many pixels high. @type {(own: Planner, height: number) => HTMLElement} */
 export function planMap(own, height) {
   const { shown } = own;
   const { now } = shown;
@@ -47,10 +45,12 @@ export function planMap(own, height) {
   return element;
 }
 
-/** Has a pointer name a plan, choose it, and drag the limit. */
-function pointed({ shown, choose }, svg, tip, /** @type {() => Drawn | null} */ mapNow) {
+/** Has a pointer name a plan, choose it, and drag the limit.
+ * @type {(own: Planner, svg: SVGSVGElement, tip: Tooltip, mapNow: () => Drawn | null) => void} */
+function pointed({ shown, choose }, svg, tip, mapNow) {
   const { now } = shown;
   let dragging = false;
+  /** @type {(map: Drawn, x: number) => boolean} */
   const onLimit = (map, x) => Math.abs(x - map.cut) <= GRIP;
   svg.addEventListener("pointerdown", (event) => {
     const map = mapNow();
@@ -84,7 +84,8 @@ function pointed({ shown, choose }, svg, tip, /** @type {() => Drawn | null} */ 
   });
 }
 
-function axes(/** @type {Drawn} */ { x, y, across, up }) {
+/** @type {(map: Drawn) => SVGElement[]} */
+function axes({ x, y, across, up }) {
   const [left, right] = x.range;
   const [bottom, top] = y.range;
   return [
@@ -96,34 +97,39 @@ function axes(/** @type {Drawn} */ { x, y, across, up }) {
   ];
 }
 
-/** All plans: one path for those of a hue that fit, and one for those that fail. */
-function plansDrawn(/** @type {Data} */ { plans, hues }, /** @type {Drawn} */ { x, y, cut, points }, limit) {
+/** All plans: one path for those of a hue that fit, and one for those that fail.
+ * @type {(data: Data, map: Drawn, limit: number) => SVGElement[]} */
+function plansDrawn({ plans, hues }, { x, y, cut, points }, limit) {
   const [bottom, top] = y.range;
+  /** @type {(by: string, fits: boolean) => string} */
   const dots = (by, fits) => points.filter((_, i) => plans.limited_by[i] === by && plans.memory[i] <= limit === fits)
     .map(([px, py]) => `M${px.toFixed(1)} ${py.toFixed(1)}h0`).join("");
   return [
     s("rect", { class: "dlv-fails", x: cut, y: top, width: x.range[1] - cut, height: bottom - top }),
-    ...[false, true].flatMap((fits) => Object.entries(hues).map(([by, stroke]) => {
+    ...[false, true].flatMap((fits) => Object.entries(hues).flatMap(([by, stroke]) => {
       const d = dots(by, fits);
-      return d && s("path", { class: fits ? "dlv-plan" : "dlv-plan dlv-dim", d, stroke, "data-limit": by });
-    }).filter(Boolean)),
+      return d ? [s("path", { class: fits ? "dlv-plan" : "dlv-plan dlv-dim", d, stroke, "data-limit": by })] : [];
+    })),
     s("path", { class: "dlv-limit", d: `M${cut} ${top}V${bottom}` }),
     s("text", { ...limitAt(x, cut), y: top + 6 }, `limit ${bytes(limit)}`),
   ];
 }
 
-/** Where the name of the limit has room: to its right, or to its left. */
+/** Where the name of the limit has room: to its right, or to its left.
+ * @type {(scale: Scale, cut: number) => { x: number, class: string }} */
 function limitAt({ range: [, right] }, cut) {
   const left = cut > right - 80;
   return { x: cut + (left ? -4 : 4), class: `dlv-winner ${left ? "dlv-left" : "dlv-start"}` };
 }
 
-/** The plans of the chosen mesh, the best and the chosen one, the one that is pointed at, and the run. */
-function marked({ data, controls, pointed: over }, /** @type {Drawn} */ { x, y, points }, chosen) {
+/** The plans of the chosen mesh, the best and the chosen one, the one that is pointed at, and the run.
+ * @type {(now: Planner["shown"]["now"], map: Drawn, chosen: number) => SVGElement[]} */
+function marked({ data, controls, pointed: over }, { x, y, points }, chosen) {
   if (chosen < 0) return [];
   const { plans, hues } = data;
   const run = runOf(data, chosen);
   const mesh = meshOf(plans, chosen);
+  /** @type {(point: [x: number, y: number], r: number, name: string) => SVGElement} */
   const ring = ([cx, cy], r, name) => s("circle", { class: name, cx, cy, r });
   const best = bestOf(plans, limitOf(data, controls));
   const [cx, cy] = points[chosen];

@@ -36,11 +36,9 @@
  * @property {Record<string, number[]>} sent
  */
 
-/**
- * What a run came to, as the plans say it.
- * @typedef {{ seconds: number, memory: number, bubble: number, exposed: Record<string, number>,
- *   late: string, notes: string[] }} Run
- */
+/** What a run came to, as the plans say it.
+ * @typedef {{ seconds: number, memory: number, bubble: number, exposed: Record<string, number>, late: string,
+ *   notes: string[] }} Run */
 
 /**
  * @typedef {object} Machine
@@ -60,66 +58,38 @@
 
 /** @typedef {Explorer<Data, { pointed: number }>} Planner */
 
-/**
- * The plans of one mesh, the best first; `first` stands for them in the table.
- * @typedef {{ mesh: string, first: number, plans: number[] }} Mesh
- */
+/** The plans of one mesh, the best first; `first` stands for them in the table.
+ * @typedef {{ mesh: string, first: number, plans: number[] }} Mesh */
 
-/**
- * The memory limit in bytes.
- * @param {Pick<Data, "own">} data
- * @param {Controls} controls
- * @returns {number}
- */
+/** The memory limit in bytes. @type {(data: Pick<Data, "own">, controls: Controls) => number} */
 export function limitOf({ own }, { memory }) {
   return typeof memory === "number" ? memory : own;
 }
 
-/**
- * The fastest plan within the limit; -1 where none fits.
- * @param {Plans} plans
- * @param {number} limit bytes
- * @returns {number}
- */
+/** The fastest plan within a limit in bytes; -1 where none fits. @type {(plans: Plans, limit: number) => number} */
 export function bestOf({ memory }, limit) {
   return memory.findIndex((bytes) => bytes <= limit);
 }
 
-/**
- * The plan that needs the least memory; -1 where there is none.
- * @param {Plans} plans
- * @returns {number}
- */
+/** The plan that needs the least memory; -1 where there is none. @type {(plans: Plans) => number} */
 export function leastOf({ memory }) {
   return memory.reduce((best, bytes, i) => (best < 0 || bytes < memory[best] ? i : best), -1);
 }
 
-/**
- * The place of a plan by its name, -1 where there is none of that name.
- * @param {Plans} plans
- * @param {Name | null} name
- * @returns {number}
- */
+/** The place of a plan by its name, -1 where there is none of that name.
+ * @type {(plans: Plans, name: Name | null) => number} */
 export function placeOf(plans, name) {
   if (!name) return -1;
   return plans.dp.findIndex((_, i) => nameOf(plans, i).every((part, at) => part === name[at]));
 }
 
-/**
- * @param {Plans} plans
- * @param {number} i
- * @returns {Name}
- */
+/** @type {(plans: Plans, i: number) => Name} */
 export function nameOf({ dp, tp, pp, microbatch, schedule, recompute }, i) {
   return [dp[i], tp[i], pp[i], microbatch[i], schedule[i], recompute[i]];
 }
 
-/**
- * The plan that is shown: the one the reader chose, else the best, else the one that needs the least memory.
- * @param {Data} data
- * @param {Controls} controls
- * @returns {number}
- */
+/** The plan that is shown: the one the reader chose, else the best, else the one that needs the least memory.
+ * @type {(data: Data, controls: Controls) => number} */
 export function chosenOf(data, controls) {
   const own = placeOf(data.plans, controls.plan);
   if (own >= 0) return own;
@@ -127,15 +97,13 @@ export function chosenOf(data, controls) {
   return best >= 0 ? best : leastOf(data.plans);
 }
 
-/**
- * The plans of each mesh, those that fit by their seconds before those that fail by the bytes they lack.
- * @param {Plans} plans
- * @param {number} limit bytes
- * @returns {Mesh[]}
- */
+/** The plans of each mesh, those that fit by their seconds before those that fail by the bytes they lack.
+ * @type {(plans: Plans, limit: number) => Mesh[]} */
 export function meshesOf(plans, limit) {
   const { memory } = plans;
+  /** @type {(i: number) => number} */
   const lacks = (i) => Math.max(0, memory[i] - limit);
+  /** @type {(a: number, b: number) => number} */
   const better = (a, b) => lacks(a) - lacks(b) || a - b; // plans stand in the order of their seconds
   /** @type {Map<string, number[]>} */
   const found = new Map();
@@ -150,21 +118,12 @@ export function meshesOf(plans, limit) {
   }).sort((a, b) => better(a.first, b.first));
 }
 
-/**
- * @param {Plans} plans
- * @param {number} i
- * @returns {string}
- */
+/** @type {(plans: Plans, i: number) => string} */
 export function meshOf({ dp, tp, pp }, i) {
   return `dp ${dp[i]} × tp ${tp[i]} × pp ${pp[i]}`;
 }
 
-/**
- * The run of a plan, where there is one.
- * @param {Data} data
- * @param {number} i
- * @returns {Run | undefined}
- */
+/** The run of a plan, where there is one. @type {(data: Data, i: number) => Run | undefined} */
 export function runOf({ plans, runs }, i) {
   return i < 0 ? undefined : runs.find(({ plan }) => String(plan) === String(nameOf(plans, i)))?.run;
 }

@@ -4,12 +4,9 @@ import { bytes, digits, seconds } from "../shared/numbers.js";
 import { chosenOf, limitOf, meshesOf, meshOf, nameOf, runOf } from "./state.js";
 import { limitWords, rowWords } from "./words.js";
 
-/** @import { Mesh, Planner, Run, Data } from "./state.js" */
+/** @import { Data, Planner, Run } from "./state.js" */
 
-/**
- * @param {Planner} own
- * @returns {HTMLElement}
- */
+/** @type {(own: Planner) => HTMLElement} */
 export function planTable({ shown, choose }) {
   const { now } = shown;
   const box = h("div", { class: "dlv-scroll dlv-plans", role: "group", "aria-label": "all plans" });
@@ -23,13 +20,15 @@ export function planTable({ shown, choose }) {
   return box;
 }
 
-/** Has the chosen row in view, with what was measured below it, within the table alone. */
+/** Has the chosen row in view, with what was measured below it, within the table alone.
+ * @type {(box: HTMLElement) => void} */
 function reveal(box) {
-  const row = box.querySelector("[aria-selected=true]");
+  const row = /** @type {HTMLElement | null} */ (box.querySelector("[aria-selected=true]"));
   if (!row) return;
-  const head = box.querySelector("thead").offsetHeight;
+  const head = /** @type {HTMLElement} */ (box.querySelector("thead")).offsetHeight;
   const { offsetTop: top, offsetHeight: height } = row;
-  const below = row.nextElementSibling?.matches(".dlv-ran") ? row.nextElementSibling.offsetHeight : 0;
+  const next = /** @type {HTMLElement | null} */ (row.nextElementSibling);
+  const below = next?.matches(".dlv-ran") ? next.offsetHeight : 0;
   const end = top + height + below;
   if (top - head < box.scrollTop) box.scrollTop = top - head;
   else if (end > box.scrollTop + box.clientHeight) box.scrollTop = end - box.clientHeight;
@@ -41,6 +40,7 @@ function tableOf(data, limit, chosen, choose) {
   const exposed = Object.keys(plans.exposed);
   const heads = ["mesh, and its plans", "recompute", "a step", "memory", "bubble", ...exposed.map((axis) => axes[axis]),
     "what limits it"];
+  /** @type {(i: number, words: string, classes: string) => HTMLElement} */
   const row = (i, words, classes) => rowOf(data, i, { words, classes, limit, chosen, choose, exposed });
   const meshes = meshesOf(plans, limit);
   return h("table", { class: "dlv-prices dlv-ways" },
@@ -56,7 +56,9 @@ function tableOf(data, limit, chosen, choose) {
     })));
 }
 
-function rowOf(/** @type {Data} */ { plans, ...data }, i, { words, classes, limit, chosen, choose, exposed }) {
+/** @type {(data: Data, i: number, how: { words: string, classes: string, limit: number, chosen: number,
+ *   choose: (i: number) => void, exposed: string[] }) => HTMLElement} */
+function rowOf({ plans, ...data }, i, { words, classes, limit, chosen, choose, exposed }) {
   const variant = classes === "dlv-variant";
   const fails = plans.memory[i] > limit;
   return h("tr", {
@@ -72,7 +74,8 @@ function rowOf(/** @type {Data} */ { plans, ...data }, i, { words, classes, limi
     limitWords({ plans, ...data }, i, limit)));
 }
 
-function measured(/** @type {Run} */ run, exposed) {
+/** @type {(run: Run, exposed: string[]) => HTMLElement} */
+function measured(run, exposed) {
   return h("tr", { class: "dlv-ran" }, h("th", { scope: "row" }, "measured"), h("td"),
     [seconds(run.seconds), bytes(run.memory), digits(run.bubble), ...exposed.map((axis) => seconds(run.exposed[axis]))]
       .map((text) => h("td", { class: "dlv-amount" }, text)), h("td", {}));

@@ -9,61 +9,36 @@ import { bestOf, chosenOf, leastOf, limitOf, meshOf, runOf } from "./state.js";
 /** @type {Record<string, string>} */
 const AGAIN = { none: "no recomputation", selective: "selective recomputation", full: "full recomputation" };
 
-/**
- * A plan in words.
- * @param {Data} data
- * @param {number} i
- * @returns {string}
- */
+/** A plan in words. @type {(data: Data, i: number) => string} */
 export function planWords(data, i) {
   return `${meshOf(data.plans, i)}, ${variantWords(data, i)}`;
 }
 
-/**
- * What a plan has beside its mesh, in words.
- * @param {Data} data
- * @param {number} i
- * @returns {string}
- */
+/** What a plan has beside its mesh, in words. @type {(data: Data, i: number) => string} */
 export function variantWords({ plans, titles }, i) {
   const { microbatch, schedule, recompute, pp } = plans;
   const order = pp[i] > 1 ? `${titles[schedule[i]]}, ` : "";
   return `microbatches of ${microbatch[i]}, ${order}${AGAIN[recompute[i]]}`;
 }
 
-/**
- * What a plan has beside its mesh and its recomputation, as short as a row of the table.
- * @param {Data} data
- * @param {number} i
- * @returns {string}
- */
+/** What a plan has beside its mesh and its recomputation, as short as a row of the table.
+ * @type {(data: Data, i: number) => string} */
 export function rowWords({ plans, titles }, i) {
   return `microbatch ${plans.microbatch[i]}${plans.pp[i] > 1 ? `, ${titles[plans.schedule[i]]}` : ""}`;
 }
 
-/**
- * Why a plan fails, or what limits it.
- * @param {Data} data
- * @param {number} i
- * @param {number} limit bytes
- * @returns {string}
- */
+/** Why a plan fails, or what limits it. @type {(data: Data, i: number, limit: number) => string} */
 export function limitWords({ plans, says }, i, limit) {
   const lacks = plans.memory[i] - limit;
   return lacks > 0 ? `fails by ${bytes(lacks)} ${whereWords(plans, i)}` : says[plans.limited_by[i]];
 }
 
-/** Which ranks of a plan have the most to hold. */
-function whereWords(/** @type {Plans} */ { pp, stage }, i) {
+/** Which ranks of a plan have the most to hold. @type {(plans: Plans, i: number) => string} */
+function whereWords({ pp, stage }, i) {
   return pp[i] > 1 ? `on stage ${stage[i]}` : "on each rank";
 }
 
-/**
- * Which plan is best, and what the limit costs.
- * @param {Data} data
- * @param {Controls} controls
- * @returns {string}
- */
+/** Which plan is best, and what the limit costs. @type {(data: Data, controls: Controls) => string} */
 export function answerWords(data, controls) {
   const { plans } = data;
   const all = plans.memory.length;
@@ -83,20 +58,15 @@ export function answerWords(data, controls) {
     + `${seconds(plans.seconds[best])} a step, ${bytes(plans.memory[best])}.${fasterWords(plans, best, limit)}`;
 }
 
-/** What the fastest of all lacks, where it does not fit. */
-function fasterWords(/** @type {Plans} */ { memory, seconds: took }, best, limit) {
+/** What the fastest of all lacks, where it does not fit.
+ * @type {(plans: Plans, best: number, limit: number) => string} */
+function fasterWords({ memory, seconds: took }, best, limit) {
   if (!best) return "";
   const lacks = bytes(memory[0] - limit);
   return ` The fastest of all is ${digits(took[best] / took[0])} times as fast and needs ${lacks} more.`;
 }
 
-/**
- * A plan in lines, the first its name.
- * @param {Data} data
- * @param {number} i
- * @param {number} limit
- * @returns {string[]}
- */
+/** A plan in lines, the first its name. @type {(data: Data, i: number, limit: number) => string[]} */
 export function planLines(data, i, limit) {
   const { plans } = data;
   return [
@@ -106,30 +76,21 @@ export function planLines(data, i, limit) {
   ];
 }
 
-/** What a rank sends along each axis while no math hides it: a line, or none. */
-function exposedWords(/** @type {Data} */ { plans }, i) {
+/** What a rank sends along each axis while no math hides it: a line, or none.
+ * @type {(data: Data, i: number) => string[]} */
+function exposedWords({ plans }, i) {
   const sent = Object.entries(plans.sent).filter(([, of]) => of[i] > 0);
   const words = sent.map(([axis, of]) => `${axis} ${bytes(of[i])}`);
   return words.length ? [`a rank sends exposed: ${words.join(", ")}`] : [];
 }
 
-/**
- * The map, for those who listen.
- * @param {Data} data
- * @param {Controls} controls
- * @param {number} chosen
- * @returns {string}
- */
+/** The map, for those who listen. @type {(data: Data, controls: Controls, chosen: number) => string} */
 export function mapWords(data, controls, chosen) {
   const shown = chosen < 0 ? "" : ` Chosen: ${planLines(data, chosen, limitOf(data, controls)).join("; ")}.`;
   return `Step time over memory per rank of all plans. ${answerWords(data, controls)}${shown}`;
 }
 
-/**
- * What became of the last run.
- * @param {Now<Data>} now
- * @returns {string}
- */
+/** What became of the last run. @type {(now: Now<Data>) => string} */
 export function ranWords({ data, controls, live }) {
   if (data.run) return outcome(data.run, () => []);
   const chosen = chosenOf(data, controls);

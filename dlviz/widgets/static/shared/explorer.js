@@ -29,11 +29,9 @@ import { state } from "./state.js";
 /** @import { Tabs } from "./tabs.js" */
 /** @import { Colors, Look, Model } from "./theme.js" */
 
-/**
- * What every kernel tells; `error` is a sentence or "", `settled` whether what takes longer is told too.
+/** What every kernel tells; `error` is a sentence or "", `settled` whether what takes longer is told too.
  * @typedef {{ title: string, details?: string[], look: Look, controls: Record<string, any>, error: string,
- *   settled: boolean, form: Control[][], recorded?: { controls: Record<string, any>, words: string }[] }} Answer
- */
+ *   settled: boolean, form: Control[][], recorded?: { controls: Record<string, any>, words: string }[] }} Answer */
 
 /**
  * What is shown now.
@@ -48,10 +46,9 @@ import { state } from "./state.js";
  * @property {Colors | null} colors
  */
 
-/**
- * What answers where no kernel does: whether a control can be set to a value, and sets it.
- * @typedef {{ can: (name: string, value: unknown) => boolean, change: (name: string, value: unknown) => void }} Alone
- */
+/** What answers where no kernel does: whether a control can be set to a value, and sets it.
+ * @typedef {{ can: (name: string, value: unknown) => boolean,
+ *   change: (name: string, value: unknown) => void }} Alone */
 
 /**
  * What an explorer says of itself.
@@ -74,10 +71,8 @@ import { state } from "./state.js";
  * @property {More} [more] what else is shown now, at first
  */
 
-/**
- * What a control is called; `per` of `unit` make one of the kernel's.
- * @typedef {{ label: string, unit?: string, per?: number }} Called
- */
+/** What a control is called; `per` of `unit` make one of the kernel's.
+ * @typedef {{ label: string, unit?: string, per?: number }} Called */
 
 /**
  * @template {Answer} T
@@ -100,19 +95,20 @@ import { state } from "./state.js";
  * @property {() => () => void} begin paints all parts; gives what ends the explorer
  */
 
+/** An explorer within this file; `answered` paints what an answer changed, once it has begun.
+ * @typedef {Explorer<any, any> & { answered: () => void }} Own */
+
+/** @typedef {NonNullable<Plan<any, any>["foresee"]>} Foresee */
+
 const UNPRINTED = "This page may not print: save the picture as SVG, which other programs make a PDF of.";
 const RUN = "r"; // the key that runs, which a saved page cannot do
 const PAUSE = 250; // ms without a change until the kernel is asked for what takes longer
 
-/**
- * @template {Answer} T
- * @template {object} More
- * @param {Model} model
- * @param {HTMLElement} el
- * @param {Plan<T, More>} plan
- * @returns {Explorer<T, More>}
- */
-export function explorer(model, el, { free = [], foresee = (data) => data, keys = () => [], ...plan }) {
+/** @type {<T extends Answer, More extends object>(model: Model, el: HTMLElement, plan: Plan<T, More>)
+ *   => Explorer<T, More>} */
+export function explorer(model, el, {
+  free = [], foresee = (/** @type {any} */ data) => data, keys = () => [], ...plan
+}) {
   const first = read(model);
   const live = !model.page;
   /** @type {State<any>} */
@@ -129,6 +125,7 @@ export function explorer(model, el, { free = [], foresee = (data) => data, keys 
     },
     answered: () => own.answered(), gone,
   });
+  /** @type {HTMLElement} */
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
   const bar = runBar(model, queue, {
     ready: () => now.live && !now.data.error && (plan.runnable?.(now) ?? true),
@@ -143,8 +140,7 @@ export function explorer(model, el, { free = [], foresee = (data) => data, keys 
     shown.flush();
   }
 
-  /** @type {any} */
-  const own = ({
+  const own = /** @type {Own} */ ({
     model, shown, trouble, bar, called: {},
     can: (name, value) => now.live || (alone ? alone.can(name, value) : now.saved && free.includes(name)),
     choose: (changes) => choose(own, queue, foresee, changes, alone),
@@ -168,7 +164,7 @@ export function explorer(model, el, { free = [], foresee = (data) => data, keys 
   return own;
 }
 
-/** @type {(own: any, first: Answer, plan: Pick<Plan<any, any>, "fit" | "runnable">, more: KeyRow[]) => KeyRow[]} */
+/** @type {(own: Own, first: Answer, plan: Pick<Plan<any, any>, "fit" | "runnable">, more: KeyRow[]) => KeyRow[]} */
 function allKeys(own, { form }, { fit, runnable }, more) {
   const run = () => {
     if (own.tabs?.panels.costs) own.tabs.show("costs");
@@ -178,11 +174,8 @@ function allKeys(own, { form }, { fit, runnable }, more) {
     ...(runnable === null ? [] : [/** @type {KeyRow} */ ([RUN, "run it, stop it", { [RUN]: run }])])];
 }
 
-/**
- * Whether what is shown is of other controls than those that the reader sees, which were refused.
- * @param {Pick<Now<Answer>, "data" | "controls">} now
- * @returns {boolean}
- */
+/** Whether what is shown is of other controls than those that the reader sees, which were refused.
+ * @type {(now: Pick<Now<Answer>, "data" | "controls">) => boolean} */
 export function isStale({ data, controls }) {
   const other = Object.keys(controls).some((name) => controls[name] !== data.controls[name]);
   return Boolean(data.error) && other;
@@ -190,12 +183,8 @@ export function isStale({ data, controls }) {
 
 const GIVEN = /\b(\w+)=('[^']*'|"[^"]*"|[^\s,:;()]*[^\s,:;().])(?: \(([^)]*)\))?/g;
 
-/**
- * A kernel's sentence with its controls called as the reader knows them, and values as they are typed.
- * @param {string} sentence
- * @param {Record<string, Called>} called
- * @returns {string}
- */
+/** A kernel's sentence with its controls called as the reader knows them, and values as they are typed.
+ * @type {(sentence: string, called: Record<string, Called>) => string} */
 export function asTyped(sentence, called) {
   return sentence.replace(GIVEN, (all, name, value, inBrackets) => {
     if (!(name in called)) return all;
@@ -209,7 +198,8 @@ export function asTyped(sentence, called) {
   });
 }
 
-/** The buttons that save what is shown. */
+/** The buttons that save what is shown.
+ * @type {(own: Pick<Own, "frame" | "trouble">, name: string) => HTMLElement[]} */
 function savers({ frame, trouble }, name) {
   const file = name.replaceAll(" ", "-");
   return [
@@ -219,12 +209,16 @@ function savers({ frame, trouble }, name) {
   ];
 }
 
+/** @type {(model: Model) => any} */
 function read(model) {
   return JSON.parse(model.get("state"));
 }
 
+/** @type {(own: Own, queue: Queue, foresee: Foresee, changes: Record<string, unknown>, alone?: Alone | null)
+ *   => void} */
 function choose(own, queue, foresee, changes, alone) {
   const { shown: { set, flush, now }, can } = own;
+  /** @type {(pair: [string, unknown]) => boolean} */
   const other = ([name, value]) => can(name, value) && (now.controls[name] !== value || now.data.error);
   const news = Object.entries(changes).filter(other);
   if (!news.length) return;
@@ -236,9 +230,11 @@ function choose(own, queue, foresee, changes, alone) {
   flush();
 }
 
-/** Shows what a saved page holds of these controls, and what follows from that. */
+/** Shows what a saved page holds of these controls, and what follows from that.
+ * @type {(own: Own, foresee: Foresee, some: Record<string, any>) => void} */
 function showSaved({ model, shown: { set, flush, now } }, foresee, some) {
   const controls = { ...now.controls, ...some };
+  /** @type {{ controls: Record<string, any>, state: Record<string, any> }[]} */
   const pages = JSON.parse(model.get("pages") ?? "[]");
   const found = pages.find((one) => Object.entries(one.controls).every(([name, value]) => controls[name] === value));
   const { player, ...state } = found?.state ?? {};
@@ -248,12 +244,14 @@ function showSaved({ model, shown: { set, flush, now } }, foresee, some) {
   flush();
 }
 
+/** @type {(own: Pick<Own, "frame">, queue: Queue, values: Record<string, unknown>) => void} */
 function ask({ frame }, queue, values) {
   queue.change(values);
   frame.root.dataset.asking = String(!queue.settled());
 }
 
-/** Has the parts painted, takes what the kernel answers, and asks for the rest once the reader has paused. */
+/** Has the parts painted, takes what the kernel answers, and asks for the rest once the reader has paused.
+ * @type {(own: Own, queue: Queue, foresee: Foresee) => () => void} */
 function begin(own, queue, foresee) {
   const { model, shown, frame, bar } = own;
   const { now } = shown;
@@ -313,7 +311,8 @@ function begin(own, queue, foresee) {
   };
 }
 
-/** The controls as the reader has set them, which the kernel refused. */
+/** The controls as the reader has set them, which the kernel refused.
+ * @type {(model: Model, data: Pick<Answer, "controls">) => Record<string, any>} */
 function typedIn(model, { controls }) {
   return Object.fromEntries(Object.keys(controls).map((name) => [name, model.get(name)]));
 }

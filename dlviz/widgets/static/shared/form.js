@@ -7,14 +7,12 @@ import { bytes, typed } from "./numbers.js";
 /** @import { Explorer } from "./explorer.js" */
 /** @import { KeyRow } from "./stage.js" */
 
-/**
- * A control as the kernel describes it: of a Choice `options`, of a Slider all from `values` to `typed`, of a Field
+/** A control as the kernel describes it: of a Choice `options`, of a Slider all from `values` to `typed`, of a Field
  * `unit` and `per`.
  * @typedef {{ kind: "Choice" | "Slider" | "Field", name: string, label: string, panel: string,
  *   where: [name: string, value: any] | null, keys: [shown: string, does: string] | null,
  *   options: [value: any, words: string][], values: any[], unit: string, says: string, short: string,
- *   words: [value: any, says: string, short: string][], typed: string, per: number }} Control
- */
+ *   words: [value: any, says: string, short: string][], typed: string, per: number }} Control */
 
 /** @typedef {(name: string, value: any) => any} Fit the value nearest to one of a slider that can be chosen now */
 
@@ -23,11 +21,9 @@ const UNITS = { number: String, bytes, percent: (share) => `${Math.round(100 * s
 /** @type {Record<string, [less: string, more: string]>} */
 const ARROWS = { "← →": ["ArrowLeft", "ArrowRight"], "↑ ↓": ["ArrowDown", "ArrowUp"] };
 
-/**
- * The inputs that stand in a panel, "" being the toolbar, in groups.
- * @type {(own: Explorer<any, any>, panel?: string, fit?: Fit) => Child[][]}
- */
-export function form(own, panel = "", fit = (name, value) => value) {
+/** The inputs that stand in a panel, "" being the toolbar, in groups.
+ * @type {(own: Explorer<any, any>, panel?: string, fit?: Fit) => Child[][]} */
+export function form(own, panel = "", fit = /** @type {Fit} */ ((name, value) => value)) {
   const { data: { form: groups } } = own.shown.now;
   return groups.map((/** @type {Control[]} */ group) => group.filter((one) => one.panel === panel))
     .filter((/** @type {Control[]} */ group) => group.length)
@@ -35,7 +31,7 @@ export function form(own, panel = "", fit = (name, value) => value) {
 }
 
 /** The keys that move the controls. @type {(own: Explorer<any, any>, groups: Control[][], fit?: Fit) => KeyRow[]} */
-export function formKeys(own, groups, fit = (name, value) => value) {
+export function formKeys(own, groups, fit = /** @type {Fit} */ ((name, value) => value)) {
   return groups.flat().flatMap((control) => {
     const { name, keys } = control;
     if (!keys) return [];
@@ -49,14 +45,15 @@ export function formKeys(own, groups, fit = (name, value) => value) {
   });
 }
 
-/** The value so many places further: of a slider no further than its ends, of a choice around. */
+/** The value so many places further: of a slider no further than its ends, of a choice around.
+ * @type {(control: Control, value: any, by: number) => any} */
 function moved({ kind, options, values }, value, by) {
   const all = kind === "Choice" ? options.map(([one]) => one) : values;
   const place = placeIn(all, value) + by;
   return kind === "Choice" ? all[(place + all.length) % all.length] : all[clamp(place, 0, all.length - 1)];
 }
 
-/** The place of a value among others, or of the nearest. */
+/** The place of a value among others, or of the nearest. @type {(values: any[], value: any) => number} */
 function placeIn(values, value) {
   const place = values.indexOf(value);
   return place >= 0 || typeof value !== "number" ? Math.max(0, place) : placeOf(values, value);
@@ -94,10 +91,8 @@ function choiceOf({ shown, choose, can, called }, { name, label }) {
   return h("label", {}, `${label} `, box);
 }
 
-/**
- * A slider, and what it is at or a field for it.
- * @type {(own: Explorer<any, any>, control: Control, fit: Fit) => Child}
- */
+/** A slider, and what it is at or a field for it.
+ * @type {(own: Explorer<any, any>, control: Control, fit: Fit) => Child} */
 function sliderOf(own, control, fit) {
   const { shown, choose, can, called, near } = own;
   const { name, label, values, unit, typed: inField } = control;
@@ -122,10 +117,8 @@ function sliderOf(own, control, fit) {
   return [h("label", {}, `${label} `, input), field || amount];
 }
 
-/**
- * A value of a slider in words: for those who listen, and beside it.
- * @type {(control: Pick<Control, "unit" | "says" | "short" | "words">, value: any) => string[]}
- */
+/** A value of a slider in words: for those who listen, and beside it.
+ * @type {(control: Pick<Control, "unit" | "says" | "short" | "words">, value: any) => string[]} */
 export function wordsOf({ unit, says, short, words }, value) {
   const own = words.find(([one]) => one === value);
   if (own) return own.slice(1);
@@ -133,10 +126,8 @@ export function wordsOf({ unit, says, short, words }, value) {
   return [says, short].map((sentence) => sentence.replace("{}", text));
 }
 
-/**
- * A field for a number; a text that is no number stays as it is, for the kernel to refuse.
- * @type {(own: Explorer<any, any>, control: Control) => Child}
- */
+/** A field for a number; a text that is no number stays as it is, for the kernel to refuse.
+ * @type {(own: Explorer<any, any>, control: Control) => Child} */
 function fieldOf({ shown, choose, can, called }, { name, label, unit, per }) {
   called[name] = { label: called[name]?.label ?? label, per, unit: per === 1 ? "" : unit };
   const box = h("input", {

@@ -13,10 +13,8 @@ import { tooltip } from "./tooltip.js";
 /** `log` is the base of the marks on a logarithmic axis; `unit` how a value is written; `marks` those to be drawn. */
 /** @typedef {{ ends: [number, number], log?: number, unit?: string, label?: string, marks?: number[] }} Axis */
 
-/**
- * A line; of `kind` "own" is the reader's, "best" a band below the others. `at` are the lines of a point in words.
- * @typedef {{ name: string, x: number[], y: number[], kind?: string, color?: string, dash?: string | null }} Line
- */
+/** A line; of `kind` "own" is the reader's, "best" a band below the others.
+ * @typedef {{ name: string, x: number[], y: number[], kind?: string, color?: string, dash?: string | null }} Line */
 
 /** What is drawn; `here` is the chosen x, `empty` says why there is no line. */
 /** @typedef {{ title: string, across: Axis, up: Axis, lines: Line[], here?: number, empty?: string, said?: string,
@@ -24,16 +22,15 @@ import { tooltip } from "./tooltip.js";
 
 /** @typedef {{ line: number, i: number }} Point */
 
-/**
- * `choose` is called with the x under the pointer, and a point that is near; `words` says a point in lines, `more`
+/** `choose` is called with the x under the pointer, and a point that is near; `words` says a point in lines, `more`
  * draws over the lines; `head` stands in place of the title.
  * @typedef {{ names: string[], height: number, describe: () => Lines, choose: (x: number, point: Point | null) => void,
  *   words?: (point: Point) => string[], more?: (x: Scale, y: Scale, box: Box) => SVGElement[],
- *   head?: HTMLElement }} Plan
- */
+ *   head?: HTMLElement }} Plan */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [56, 26, 10, 36]; // pixels around the lines
 const REACH = 24; // pixels from a point
+/** @type {Record<string, number>} */
 const APART = { bytes: 70, seconds: 70, number: 34, up: 20 }; // pixels between two marks
 /** @type {Record<string, (value: number) => string>} */
 const UNITS = {
@@ -44,10 +41,8 @@ const UNITS = {
 /** @type {(axis: Axis, value: number) => string} */
 export const valueWords = ({ unit = "number" }, value) => UNITS[unit](value);
 
-/**
- * A chart that is drawn anew when one of `names` changes.
- * @type {(own: Explorer<any, any>, plan: Plan) => HTMLElement}
- */
+/** A chart that is drawn anew when one of `names` changes.
+ * @type {(own: Explorer<any, any>, plan: Plan) => HTMLElement} */
 export function lines({ shown, frame }, { names, height, describe, choose, words, more, head }) {
   const svg = s("svg", { class: "dlv-costs", role: "img", tabindex: "0" });
   const plot = h("div", { class: "dlv-plot" }, svg);
@@ -97,8 +92,9 @@ export function lines({ shown, frame }, { names, height, describe, choose, words
   return h("div", { class: "dlv-chart" }, head ?? title, plot);
 }
 
-/** Where all is: axes, their marks and the points of each line. @type {(own: Lines, width: number, height: number) =>
- *   { x: Scale, y: Scale, box: Box, across: Mark[], up: Mark[], points: number[][][] }} */
+/** Where all is: axes, their marks and the points of each line.
+ * @type {(own: Lines, width: number, height: number) => { x: Scale, y: Scale, box: Box, across: Mark[], up: Mark[],
+ *   points: number[][][] }} */
 export function placed({ across, up, lines: all }, width, height) {
   const box = { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM };
   const x = scaleOf(across, [box.left, box.right]);
@@ -172,8 +168,8 @@ export function pointAt(points, [px, py]) {
   return found;
 }
 
-/** The point beside another, on its line or on the next one. @type {(points: number[][][], at: Point | null, by:
- *   number[]) => Point} */
+/** The point beside another, on its line or on the next one.
+ * @type {(points: number[][][], at: Point | null, by: number[]) => Point} */
 function stepped(points, at, [lines, places]) {
   if (!at) return { line: points.length - 1, i: 0 };
   const line = clamp(at.line + lines, 0, points.length - 1);

@@ -5,27 +5,19 @@ import { button } from "./stage.js";
 /** @import { Queue } from "./rpc.js" */
 /** @import { Model } from "./theme.js" */
 
-/**
- * What became of a run: why it came to nothing, or its figures, and what made it late.
- * @param {{ error?: string, stopped?: string, late?: string }} run
- * @param {() => string[]} figures in sentences
- * @returns {string}
- */
+/** What became of a run: why it came to nothing, or its figures in sentences, and what made it late.
+ * @type {(run: { error?: string, stopped?: string, late?: string }, figures: () => string[]) => string} */
 export function outcome({ error, stopped, late }, figures) {
   if (error) return `The run failed: ${error}`;
   return stopped ?? [...figures(), late].filter(Boolean).join(" ");
 }
 
-/**
- * The button and the line. `draw` is to be called whenever what `queue`, `ready` or `idleWords` give may have changed.
- * @param {Model} model
- * @param {Pick<Queue, "running" | "run" | "stop">} queue
- * @param {object} own
- * @param {() => boolean} own.ready whether what is chosen can be run
- * @param {() => string} own.idleWords what there is to tell while nothing runs
- * @param {() => void} own.changed is called where a run starts, goes on or ends
- * @returns {{ start: HTMLButtonElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void }}
- */
+/** The button and the line. `draw` is to be called whenever what `queue`, `ready` or `idleWords` give may have changed.
+ * Of `own`, `ready` says whether what is chosen can be run, `idleWords` what there is to tell while nothing runs;
+ * `changed` is called where a run starts, goes on or ends.
+ * @type {(model: Model, queue: Pick<Queue, "running" | "run" | "stop">,
+ *   own: { ready: () => boolean, idleWords: () => string, changed: () => void })
+ *   => { start: HTMLButtonElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void }} */
 export function runBar(model, queue, { ready, idleWords, changed }) {
   const start = button("▶ Run it", "run it on real ranks", press);
   const words = h("span");

@@ -3,6 +3,7 @@ import { clamp, stretches } from "../shared/arrays.js";
 import { apart } from "../shared/chart.js";
 import { scaleLog } from "../shared/scale.js";
 
+/** @import { Box as Sides } from "../shared/chart.js" */
 /** @import { Scale } from "../shared/scale.js" */
 /** @import { Block, CostMap, Layer, Matrix } from "./state.js" */
 
@@ -10,39 +11,29 @@ import { scaleLog } from "../shared/scale.js";
 
 /** @typedef {Box & { rank: number, block: Block }} Sheet a rank's block */
 
-/**
- * A matrix in its place: the blocks of the ranks, those at the back first, and where its words are, if they fit.
- * @typedef {Box & { matrix: Matrix, sheets: Sheet[], middle: number, name: number, made: number, fits: boolean }}
- *   Placed
- */
+/** A matrix in its place: the blocks of the ranks, those at the back first, and where its words are, if they fit.
+ * @typedef {Box & { matrix: Matrix, sheets: Sheet[], middle: number, name: number, made: number,
+ *   fits: boolean }} Placed */
 
 /** @typedef {{ x1: number, x2: number, y: number, matrix: Matrix, pass: number }} Arrow */
 
-/**
- * @typedef {object} Picture
- * @property {Placed[]} matrices
- * @property {{ x: number, y: number, text: string }[]} signs
- * @property {Arrow[]} arrows
- */
+/** @typedef {{ matrices: Placed[], signs: { x: number, y: number, text: string }[], arrows: Arrow[] }} Picture */
 
 const [SMALL, LARGE] = [14, 62]; // pixels of a side
 const [STACK, SHEET] = [14, 4]; // pixels of all sheets of a stack, of one at most
 const [EDGE, SIGN, MOVE] = [9, 22, 46]; // pixels beside all, of a sign between two columns, of a collective
 const [NAME, MADE, LETTER] = [30, 13, 5.6]; // pixels above a matrix, below it, and of a letter there
 
-/**
- * The matrices in columns, those of the backward below those of the forward.
- * @param {Pick<Layer, "matrices" | "sizes">} data
- * @param {number} width
- * @param {number} height
- * @returns {Picture}
- */
+/** The matrices in columns, those of the backward below those of the forward.
+ * @type {(data: Pick<Layer, "matrices" | "sizes">, width: number, height: number) => Picture} */
 export function pictureOf({ matrices, sizes }, width, height) {
   const gaps = matrices[0].slice(1).map((_, i) => (matrices.some((row) => row[i]?.goes) ? MOVE : SIGN));
   const wide = (width - 2 * EDGE - gaps.reduce((sum, gap) => sum + gap, 0)) / matrices[0].length;
   const tall = height / matrices.length;
   const most = Math.max(SMALL, Math.min(LARGE, wide - STACK, tall - NAME - MADE - STACK));
+  /** @type {(column: number) => number} */
   const left = (column) => EDGE + column * wide + gaps.slice(0, column).reduce((sum, gap) => sum + gap, 0);
+  /** @type {(size: number) => number} */
   const side = (size) => SMALL + (most - SMALL) * (Math.log(size) / Math.log(sizes[sizes.length - 1]));
   /** @type {Picture} */
   const picture = { matrices: [], signs: [], arrows: [] };
@@ -67,11 +58,9 @@ export function pictureOf({ matrices, sizes }, width, height) {
   return picture;
 }
 
-/**
- * A matrix around a point.
- * @type {(matrix: Matrix, x: number, y: number, side: (size: number) => number) => Box & { matrix: Matrix,
- *   sheets: Sheet[] }}
- */
+/** A matrix around a point.
+ * @type {(matrix: Matrix, x: number, y: number, side: (size: number) => number)
+ *   => Box & { matrix: Matrix, sheets: Sheet[] }} */
 function placed(matrix, x, y, side) {
   const [rows, columns] = matrix.shape;
   const [height, width] = matrix.shape.map(side);
@@ -93,7 +82,8 @@ function placed(matrix, x, y, side) {
   };
 }
 
-/** How many sheets lie before each: those of the ranks before it that have the same block. */
+/** How many sheets lie before each: those of the ranks before it that have the same block.
+ * @type {(blocks: Block[]) => number[]} */
 function depths(blocks) {
   const seen = new Map();
   return blocks.map((block) => {
@@ -118,13 +108,8 @@ function depths(blocks) {
 const [LEFT, RIGHT, TOP, BOTTOM] = [38, 16, 6, 32]; // pixels around the map
 const FITS = 2200; // square pixels that the name of a region needs
 
-/**
- * Regions, the lines between them, and axes.
- * @param {Pick<Layer, "sizes"> & { map: CostMap }} data
- * @param {number} width
- * @param {number} height
- * @returns {Drawn}
- */
+/** Regions, the lines between them, and axes.
+ * @type {(data: Pick<Layer, "sizes"> & { map: CostMap }, width: number, height: number) => Drawn} */
 export function mapOf({ sizes, map }, width, height) {
   /** @type {[number, number]} */
   const all = [sizes[0], sizes[sizes.length - 1]];
@@ -153,14 +138,9 @@ export function mapOf({ sizes, map }, width, height) {
 const [BOLD, PLAIN, ASIDE] = [6.6, 5.8, 4]; // pixels of a letter of a region's name, of a line's; beside a line
 const SPOT = 7; // pixels around the sizes that are chosen
 
-/**
- * The names of the regions and of the lines, and where each has room.
- * @param {Drawn} map
- * @param {(form: string) => string} nameOf
- * @param {number[]} spot of the sizes that are chosen
- * @returns {{ says: string, line: boolean, x: number, y: number, left: number, right: number, top: number,
- *   bottom: number }[]}
- */
+/** The names of the regions and of the lines, and where each has room beside `spot`, the sizes that are chosen.
+ * @type {(map: Drawn, nameOf: (form: string) => string, spot: number[])
+ *   => (Sides & { says: string, line: boolean, x: number, y: number })[]} */
 export function labelsOf({ x, y, regions, lines }, nameOf, [cx, cy]) {
   const [left, right] = x.range;
   const [bottom, top] = y.range;
@@ -178,11 +158,8 @@ export function labelsOf({ x, y, regions, lines }, nameOf, [cx, cy]) {
   return apart([...names, ...edges], { left, right, top, bottom }, [taken]);
 }
 
-/**
- * Where the name of a line may stand: along the line, on either side.
- * @type {(line: { from: number[], to: number[] }, width: number,
- *   box: Record<"left" | "right" | "top" | "bottom", number>) => number[][]}
- */
+/** Where the name of a line may stand: along the line, on either side.
+ * @type {(line: { from: number[], to: number[] }, width: number, box: Sides) => number[][]} */
 function besideLine({ from: [ax, ay], to: [bx, by] }, width, { left, right, top, bottom }) {
   const half = width / 2;
   const shares = [0.08, 0.25, 0.5, 0.75, 0.92];
@@ -197,7 +174,8 @@ function besideLine({ from: [ax, ay], to: [bx, by] }, width, { left, right, top,
     [ax + share * (bx - ax) + side * (half + ASIDE + 3), ay + share * (by - ay) + side * 5]));
 }
 
-/** A region, and its centre of mass. */
+/** A region, and its centre of mass.
+ * @type {(form: string, points: number[][]) => Drawn["regions"][number]} */
 function regionOf(form, points) {
   let [area, cx, cy] = [0, 0, 0];
   points.forEach(([ax, ay], i) => {

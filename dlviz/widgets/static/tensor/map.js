@@ -7,13 +7,9 @@ import { fitting, titleOf } from "./state.js";
 import { exact } from "./words.js";
 
 /** @import { Drawn } from "./geometry.js" */
-/** @import { Tensor, Data } from "./state.js" */
+/** @import { Data, Size, Tensor } from "./state.js" */
 
-/**
- * @param {Tensor} own
- * @param {number} height pixels
- * @returns {HTMLElement}
- */
+/** The map, so many pixels high. @type {(own: Tensor, height: number) => HTMLElement} */
 export function costMap({ shown, choose }, height) {
   const { now } = shown;
   const title = h("h4", { title: "Click to choose B and C_out." });
@@ -26,6 +22,7 @@ export function costMap({ shown, choose }, height) {
     if (!map) return;
     const [x, y] = pointIn(svg, event);
     const { data, controls } = now;
+    /** @type {(name: Size, value: number) => number} */
     const at = (name, value) => fitting(data, controls, name, data.sizes[placeOf(data.sizes, value)]);
     choose({ batch: at("batch", map.x.invert(x)), outputs: at("outputs", map.y.invert(y)) });
   });
@@ -68,7 +65,8 @@ function drawn(data, map) {
   ];
 }
 
-/** What a form is called on the map, where X cut and X whole are as good. */
+/** What a form is called on the map, where X cut and X whole are as good.
+ * @type {(data: Data, form: string) => string} */
 function nameOf(data, form) {
   return titleOf(data, form).replace("MLP: ", "").replace(/, X \w+$/, "");
 }

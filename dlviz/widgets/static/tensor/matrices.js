@@ -11,11 +11,7 @@ import { blockLines, pictureWords, rankWords, shapeWords } from "./words.js";
 /** @import { Arrow, Picture, Placed } from "./geometry.js" */
 /** @import { Data, Tensor } from "./state.js" */
 
-/**
- * @param {Tensor} own
- * @param {number} height pixels
- * @returns {HTMLElement}
- */
+/** The picture, so many pixels high. @type {(own: Tensor, height: number) => HTMLElement} */
 export function matricesPicture(own, height) {
   const { shown } = own;
   const { now } = shown;
@@ -60,7 +56,7 @@ export function matricesPicture(own, height) {
   return element;
 }
 
-/** A button for each rank, which makes its blocks stand out. */
+/** A button for each rank, which makes its blocks stand out. @type {(own: Tensor) => HTMLElement} */
 function ranksBar(own) {
   const { shown } = own;
   const { now } = shown;
@@ -79,6 +75,7 @@ function ranksBar(own) {
 /** @type {(own: Tensor, picture: Picture, id: string) => SVGElement[]} */
 function drawn(own, { matrices, signs, arrows }, id) {
   const { owners } = own.shown.now.data;
+  /** @type {(rank: number) => string} */
   const fillOf = (rank) => (owners[rank].pattern ? `url(#${id}-${rank})` : owners[rank].color);
   const patterned = owners.flatMap((style, rank) => (style.pattern ? [tile(style, `${id}-${rank}`)] : []));
   return [
@@ -103,8 +100,8 @@ function matrixOf({ matrix, sheets, middle, name, made, fits }, place, fillOf) {
     fits ? s("text", { x: middle, y: made }, matrix.made) : null);
 }
 
-/** A collective, which after a run is a way to its messages. */
-function arrowOf({ shown, tabs, model }, /** @type {Arrow} */ { x1, x2, y, matrix, pass }) {
+/** A collective, which after a run is a way to its messages. @type {(own: Tensor, arrow: Arrow) => SVGElement} */
+function arrowOf({ shown, tabs, model }, { x1, x2, y, matrix, pass }) {
   const { data } = shown.now;
   const head = x2 > x1 ? 5 : -5;
   const middle = (x1 + x2) / 2;

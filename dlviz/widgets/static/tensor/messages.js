@@ -8,12 +8,8 @@ import { within } from "../player/within.js";
 const NONE = "These sizes were not run: after a run the messages of a step appear here.";
 const LAST = "The messages of the last step of the run, as its ranks sent them.";
 
-/**
- * The player, made where there is a first run.
- * @param {Tensor} own
- * @param {HTMLElement} panel
- * @returns {() => void} what ends it
- */
+/** The player, made where there is a first run; returns what ends it.
+ * @type {(own: Tensor, panel: HTMLElement) => () => void} */
 export function messages({ model }, panel) {
   const about = h("p", { class: "dlv-about" });
   const el = h("div", { class: "dlv-player" });

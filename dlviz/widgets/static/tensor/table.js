@@ -35,8 +35,8 @@ function predicted({ choose }, data, { form, ways, letters, bytes, seconds: took
   };
 }
 
-/** Elements in letters, as the lecture's table counts them; its summary drops the factor. @type {(letters: string) =>
- *   HTMLElement} */
+/** Elements in letters, as the lecture's table counts them; its summary drops the factor.
+ * @type {(letters: string) => HTMLElement} */
 function lettersOf(letters) {
   const summary = letters.replace(/^\d+·/, "");
   return h("span", { class: "dlv-letters", title: `elements; in the lecture's summary ${summary}` }, letters);

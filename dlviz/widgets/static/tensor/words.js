@@ -7,32 +7,19 @@ import { outcome } from "../shared/running.js";
 
 const ITEMSIZE = 4; // bytes
 
-/**
- * Bytes, all their digits: a mean over the ranks is whole, or is said to a tenth.
- * @param {number} value
- * @returns {string}
- */
+/** Bytes, all their digits: a mean over the ranks is whole, or is said to a tenth. @type {(value: number) => string} */
 export function exact(value) {
   return value.toLocaleString("en", { maximumFractionDigits: 1 });
 }
 
-/**
- * A size of a matrix in words.
- * @param {[number, number]} shape
- * @returns {string}
- */
+/** A size of a matrix in words. @type {(shape: [number, number]) => string} */
 export function shapeWords([rows, columns]) {
   return `${rows} × ${columns}`;
 }
 
-/**
- * A rank's block in lines, the first its name.
- * @param {Matrix} matrix
- * @param {number} rank
- * @param {Block} block
- * @returns {string[]}
- */
+/** A rank's block in lines, the first its name. @type {(matrix: Matrix, rank: number, block: Block) => string[]} */
 export function blockLines({ name, made, cut, shape }, rank, [top, bottom, left, right]) {
+  /** @type {(what: string, low: number, high: number, all: number) => string} */
   const part = (what, low, high, all) =>
     (high - low === all ? `all ${all} ${what}` : `${what} ${low} to ${high - 1} of ${all}`);
   return [
@@ -48,25 +35,17 @@ const CUTS = {
   sum: "each rank has a summand",
 };
 
-/**
- * The picture of the matrices, for those who listen.
- * @param {Layer} data
- * @returns {string}
- */
+/** The picture of the matrices, for those who listen. @type {(data: Layer) => string} */
 export function pictureWords({ matrices }) {
-  const said = (row) => row.filter(Boolean).map((matrix) => {
+  /** @type {(row: (Matrix | null)[]) => string} */
+  const said = (row) => row.filter((matrix) => matrix != null).map((matrix) => {
     const sends = matrix.collective ? `, then ${matrix.collective}` : "";
-    return `${matrix.name} ${shapeWords(matrix.shape)}: ${CUTS[matrix.cut]}${matrix.goes > 0 ? sends : ""}`;
+    return `${matrix.name} ${shapeWords(matrix.shape)}: ${CUTS[matrix.cut]}${(matrix.goes ?? 0) > 0 ? sends : ""}`;
   }).join("; ");
   return `Forward: ${said(matrices[0])}. Backward: ${said(matrices[1])}.`;
 }
 
-/**
- * What a rank has, in a sentence.
- * @param {Layer} data
- * @param {number} rank
- * @returns {string}
- */
+/** What a rank has, in a sentence. @type {(data: Layer, rank: number) => string} */
 export function rankWords({ matrices, drawn }, rank) {
   const from = drawn === "run" ? "as the run's Trace says" : "as the form says";
   if (rank < 0) return `A block for each rank, ${from}; a stack: all ranks; Σ: summands.`;
@@ -77,11 +56,7 @@ export function rankWords({ matrices, drawn }, rank) {
   return `Rank ${rank}: ${[...new Set(held)].join(", ")}.`;
 }
 
-/**
- * What became of the last run.
- * @param {Now<Data>} now
- * @returns {string}
- */
+/** What became of the last run. @type {(now: Now<Data>) => string} */
 export function ranWords({ data: { run, long, prices, controls }, live }) {
   if (!run) return live ? long : "";
   return outcome(run, () => {
