@@ -7,7 +7,7 @@ import re
 
 import node
 import pytest
-from hand import Hand, at, blank, put, there
+from hand import Hand, at, blank, drawing_of, put, there
 from kernel import MODEL
 
 from dlviz.board.drawing import Drawing, drawn, laid_out
@@ -334,10 +334,14 @@ def test_what_solved_the_level_before_lacks_something_of_the_next(number, name, 
     assert lacks in unmet(level_board(number, name))
 
 
-def test_a_drawing_that_breaks_a_rule_reaches_no_target():
+def test_a_drawing_that_breaks_a_rule_reaches_no_target_and_one_that_is_late_not_that_of_slots():
     hand = level_board(3, "1f1b")
     assert unmet(hand) == []
     last = hand.state["cells"][-1]
+    state = hand("move", **{"from": last}, rank=last["rank"], slot=last["slot"] + 1)
+    assert unmet(hand) == ["21 slots"] and state["level"]["answer"] is None
+    assert not LEVELS[2].solved(drawing_of(state, hand.board.drawing.pipeline))
+    hand("undo")
     hand("move", **{"from": last}, rank=last["rank"], slot=0)
     assert unmet(hand) == ["every action is drawn and no rule is broken", "21 slots"]
 
@@ -479,17 +483,21 @@ def test_what_only_the_kernel_can_do_is_drawn_once_it_has_answered_and_undone_by
 
 
 def test_what_the_kernel_refuses_is_taken_back_in_its_words():
-    code = """place("0F0", 0, 0); does();
+    code = """own.send({ do: "advise" });
+    own.send({ do: "csv", text: "0F0 / 1F0 / 2F0" });
+    answer({ error: "It is too large." });
+    const advised = own.shown().advice != null;
+    place("0F0", 0, 0); does();
     own.send({ do: "csv", text: "0F0 / 1F0 / 2F0" });
     place("0F1", 0, 1);
     answer({ error: "It is too large." });
     const said = own.shown().said;
     does();
     own.send({ do: "undo" }); own.send({ do: "undo" });
-    return [said, cells(), steps()[3].on === steps()[0].name, heard];"""
-    said, left, on, heard = in_session(code)
-    assert left == [] and on
-    assert heard == ["place", "place", "csv", "undo", "undo"] and said == ""
+    return [advised, said, cells(), steps()[4].on === steps()[1].name, heard];"""
+    advised, said, left, on, heard = in_session(code)
+    assert advised and left == [] and on and said == ""
+    assert heard == ["advise", "csv", "place", "place", "csv", "undo", "undo"]
 
 
 def test_once_the_kernel_is_gone_what_it_has_not_answered_is_taken_back_and_undo_goes_on():
