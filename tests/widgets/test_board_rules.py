@@ -304,7 +304,9 @@ def test_an_illegal_action_is_placed_explained_and_settles_once_mended(case):
         state = hand(**gesture)
     assert cells[-1] in there(state)
     (faulty,) = (cell for cell in state["cells"] if there({"cells": [cell]}) == [cells[-1]])
-    assert faulty["faults"][0] == f"{words} {mend}" and state["verdict"].endswith(f"{words} {mend}")
+    assert faulty["faults"][0] == f"{words} {mend}"
+    many = "1 rule is" if state["broken"] == 1 else f"{state['broken']} rules are"
+    assert state["verdict"] == f"{many} broken. {words} {mend}"
     for gesture in mending:
         state = hand(**gesture)
     assert state["broken"] == 0
@@ -562,6 +564,8 @@ def test_a_drawing_that_beats_the_best_known_is_noted_and_one_that_equals_it_is_
     state = found["state"]
     assert state["score"]["slots"] == 13 and state["beaten"] and state["names"] == []
     assert not any(found["beaten"])
+    shorter = "The drawing is shorter than the best known schedule, ZB-V with 14 slots."
+    assert shorter in state["verdict"]
     wrong = Hand(drawing_of(state, empty.pipeline)).place("0F0", 1, 30)
     assert not wrong["beaten"]
 

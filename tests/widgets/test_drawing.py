@@ -14,7 +14,6 @@ from dlviz.board.drawing import Drawing, drawn, laid_out
 from dlviz.board.levels import LEVELS
 from dlviz.board.pipeline import Pipeline
 from dlviz.schedules import NAMES, TITLES, Schedule, make, parse
-from dlviz.schedules.orders import vee
 from dlviz.sim import Costs
 from dlviz.viz import palette
 from dlviz.widgets import ScheduleExplorer
@@ -69,20 +68,6 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(gesture, words):
     assert hand("undo")["said"] == ""
 
 
-def test_an_illegal_action_stands_in_the_state_with_words_until_it_is_mended():
-    hand = Hand(blank())
-    state = hand.place("1F0", 1, 0)
-    (cell,) = state["cells"]
-    assert cell["faults"] == [
-        "1F0 (rank 1, slot 0) needs 0F0 of rank 0, which is not drawn. Draw 0F0 on rank 0, and "
-        "move 1F0 behind 0F0."
-    ]
-    assert state["broken"] == 1 and state["verdict"].startswith("1 rule is broken. 1F0 (rank 1")
-    hand.place("0F0", 0, 0)
-    state = hand("move", **{"from": at("1F0", 1, 0), "rank": 1, "slot": 1})
-    assert state["broken"] == 0 and all(cell["faults"] == [] for cell in state["cells"])
-
-
 def test_the_verdict_says_what_is_missing_or_what_it_comes_to():
     hand = Hand(blank(4, 8))
     assert "0F0 can come next, on rank 0 at slot 0" in hand.state["verdict"]
@@ -99,14 +84,6 @@ def test_the_verdict_says_what_is_missing_or_what_it_comes_to():
     longer = "The drawing is longer than the best known schedule, 1F1B with 33 slots."
     assert longer in worse["verdict"]
     assert worse["best"] == "1f1b" and worse["beaten"] is False
-
-
-def test_beating_the_best_known_is_noted():
-    hand = Hand(Drawing(Pipeline(vee(2), 2, Costs(), "split")))
-    while (move := hand("advise")["advice"]["move"]) is not None:
-        state = hand.place(**move)
-    shorter = "The drawing is shorter than the best known schedule, ZB-V with 14 slots."
-    assert state["beaten"] and shorter in state["verdict"]
 
 
 def test_advice_names_a_move_what_another_costs_and_how_it_was_found():
@@ -282,14 +259,6 @@ def test_a_drawing_that_breaks_rules_has_no_score():
     part = hand("reset")
     assert score_words(part) == "Best known: GPipe with 9 slots, 2 in flight."
     assert score_words(hand.place("0F0", 0, 0)).startswith("So far 1 slot, bubble ratio ")
-
-
-def test_a_typed_action_is_placed_on_its_own_rank_at_its_first_legal_slot():
-    hand = Hand(blank(2, 2))
-    for text in ("0F0", "1F0", "0F1", "1B0"):
-        state = hand("place", action=text)
-    assert there(state) == [("0F0", 0, 0), ("0F1", 0, 1), ("1B0", 1, 2), ("1F0", 1, 1)]
-    assert "'frog' is no action" in hand("place", action="frog")["said"]
 
 
 def level_board(number, name=None):
