@@ -11,6 +11,7 @@ from dlviz.board.board import DrawingBoard
 from dlviz.board.csv import from_csv
 from dlviz.board.drawing import Drawing, Placed, drawn
 from dlviz.board.history import History
+from dlviz.board.levels import LEVELS
 from dlviz.board.pipeline import Pipeline
 from dlviz.schedules import NAMES, Action, Schedule, ScheduleError, make, overlap, parse
 from dlviz.schedules.orders import loop
@@ -192,6 +193,16 @@ def test_what_cannot_have_been_drawn_is_refused_and_changes_nothing(cells, more,
     with pytest.raises(ValueError, match=words):
         board.take(sent(board, *cells, **more))
     assert board.state() == before
+
+
+def test_on_the_board_of_a_level_the_pipeline_is_fixed():
+    board = DrawingBoard(Drawing(LEVELS[2].pipeline(Costs())), LEVELS[2])
+    for more in ({"limit": 9}, {"backward": "split"}, {"overlaps": True}):
+        with pytest.raises(ValueError, match="A level is drawn by hand"):
+            board.take(sent(board, **more))
+    with pytest.raises(ValueError, match="another size or of other kinds"):
+        board.take({"do": "csv", "on": board.name, "text": make("1f1b", 4, 5).to_csv()})
+    assert board.take(sent(board, ("0F0", 0, 0))) and not board.solved
 
 
 def test_a_history_keeps_drawings_and_not_what_was_worked_out_of_them():

@@ -304,7 +304,9 @@ def test_an_illegal_action_is_placed_explained_and_settles_once_mended(case):
         state = hand(**gesture)
     assert cells[-1] in there(state)
     (faulty,) = (cell for cell in state["cells"] if there({"cells": [cell]}) == [cells[-1]])
-    assert faulty["faults"][0] == f"{words} {mend}" and state["verdict"].endswith(f"{words} {mend}")
+    assert faulty["faults"][0] == f"{words} {mend}"
+    many = "1 rule is" if state["broken"] == 1 else f"{state['broken']} rules are"
+    assert state["verdict"] == f"{many} broken. {words} {mend}"
     for gesture in mending:
         state = hand(**gesture)
     assert state["broken"] == 0
@@ -323,6 +325,16 @@ def test_of_two_in_each_others_way_the_one_put_last_is_told_of():
     hand("move", **{"from": at("0F1", 0, 0)}, rank=0, slot=5)
     state = hand("move", **{"from": at("0F1", 0, 5)}, rank=0, slot=0)
     assert [cell["action"] for cell in state["cells"] if cell["faults"]] == ["0F1"]
+
+
+def test_what_lies_over_two_others_is_in_the_way_of_the_first_alone():
+    drawing = put(
+        blank(), ("0F0", 0, 0), ("1F0", 1, 4), ("0F1", 0, 1), ("1F1", 1, 5), ("1B0", 1, 4)
+    )
+    together = [words for _, law, words, _ in faults_of(drawing) if law == "together"]
+    assert together == [
+        "1B0 (rank 1, slot 4) shares slot 4 with 1F0: a rank runs one action at a time."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -525,10 +537,19 @@ def test_a_schedule_that_holds_more_than_the_limit_is_not_the_best_known(pipelin
     assert state_of(Drawing(pipeline))["best"] == best
 
 
-@pytest.mark.parametrize("overlaps, best", [(False, None), (True, "dualpipev")])
-def test_a_schedule_of_overlaps_is_the_best_known_where_they_may_be_drawn(overlaps, best):
-    given, rules = given_of(Drawing(Pipeline(vee(2), 4, Costs(), "either", None, overlaps)))
-    known = [one for one in rules["known"] if one["name"] == "dualpipev"]
+@pytest.mark.parametrize(
+    "name, placement, overlaps, best",
+    [
+        ("dualpipev", vee(2), False, None),
+        ("dualpipev", vee(2), True, "dualpipev"),
+        ("pipedream", loop(2), False, None),
+        ("1f1b", loop(2), False, "1f1b"),
+    ],
+)
+def test_the_best_known_is_one_that_may_be_drawn_and_flushes(name, placement, overlaps, best):
+    given, rules = given_of(Drawing(Pipeline(placement, 4, Costs(), "either", None, overlaps)))
+    known = [one for one in rules["known"] if one["name"] == name]
+    assert len(known) == 1
     code = "return m.stateOf(m.tableOf(v[0], v[1])).best;"
     assert node.run(RULES, code, given, {**rules, "known": known}) == best
 
@@ -543,6 +564,8 @@ def test_a_drawing_that_beats_the_best_known_is_noted_and_one_that_equals_it_is_
     state = found["state"]
     assert state["score"]["slots"] == 13 and state["beaten"] and state["names"] == []
     assert not any(found["beaten"])
+    shorter = "The drawing is shorter than the best known schedule, ZB-V with 14 slots."
+    assert shorter in state["verdict"]
     wrong = Hand(drawing_of(state, empty.pipeline)).place("0F0", 1, 30)
     assert not wrong["beaten"]
 

@@ -325,6 +325,17 @@ def test_what_is_drawn_is_shown_at_once_and_an_empty_grid_says_so():
     assert state(explorer)["run"] is None
 
 
+def test_what_was_drawn_on_another_drawing_than_the_present_one_comes_late():
+    explorer = ScheduleExplorer("drawn", csv="0F0,0B0\n1F0,1B0\n")
+    before = explorer.board, explorer.state
+    step = {"do": "undo", "on": "another", "name": "next"}
+    assert ask(explorer, "draw", step=step) == {"late": True}
+    assert ask(ScheduleExplorer(), "draw", step=step) == {"late": True}, "no board is shown"
+    assert (explorer.board, explorer.state) == before
+    explorer.csv = "0F0\n0F1"
+    assert ask(explorer, "draw", step={**step, "on": json.loads(before[0])["name"]}) == {}
+
+
 def test_inference_holds_one_microbatch_in_number_and_strip():
     (side,) = state(ScheduleExplorer("inference", 4, 8))["sides"]
     assert side["peak"] == [1] * 4 and max(side["held"]["many"]) == 1
