@@ -102,4 +102,5 @@ def whole(name: str, value: Any, least: int, most: int, label: str = "") -> None
     """Raises ValueError for what is no whole number from `least` to `most`."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         called = f" ({label})" if label else ""
-        raise ValueError(f"{name}={value!r}{called} has to be a whole number from {least} to {most}.")
+        law = f"has to be a whole number from {least} to {most}"
+        raise ValueError(f"{name}={value!r}{called} {law}.")
