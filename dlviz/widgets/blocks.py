@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from dlviz.widgets.forms import FORMS, Form, Values, sent
+from dlviz.sim.layer_cuts import FORMS, Form, Values, sent
 
 Block = tuple[int, int, int, int]  # rows from, to, columns from, to
 Blocks = Mapping[str, list[Block]]  # of each rank, by matrix

@@ -13,9 +13,9 @@ import numpy as np
 
 from dlviz.analysis.products import Cells, products
 from dlviz.analysis.steps import step_seconds
+from dlviz.sim.layer_cuts import FORMS, WAYS, machine_of, seconds
 from dlviz.trace import Trace
 from dlviz.widgets.blocks import Block
-from dlviz.widgets.forms import FORMS, WAYS, machine_of, seconds
 from dlviz.widgets.running import Found, Tell, late_words
 
 if TYPE_CHECKING:

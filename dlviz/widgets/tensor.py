@@ -6,7 +6,7 @@ matrix a rank has, and what it sends.
         bytes that a rank sends forward, backward and in the gradient sync, by each form
         Run it: the same on real ranks, paced; measured below predicted, its messages in a player
 
-The arithmetic is in forms.py, the blocks are in blocks.py, the run is in layer_run.py.
+The arithmetic is in dlviz/sim/layer_cuts.py, the blocks are in blocks.py, the run in layer_run.py.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from dlviz.trace import Trace
-from dlviz.viz import palette, text
-from dlviz.viz.scene import Scene
-from dlviz.widgets.blocks import picture
-from dlviz.widgets.control import Choice, Slider
-from dlviz.widgets.forms import (
+from dlviz.sim.layer_cuts import (
     DEVICE,
     FORMS,
+    LARGEST,
     LINK,
     NAMES,
     RANKS,
     SIZES,
     WAYS,
     Values,
-    answer,
-    check,
     cost_map,
     prices,
+    seconds,
     sent,
-    too_long,
 )
+from dlviz.trace import Trace
+from dlviz.viz import palette, text
+from dlviz.viz.scene import Scene
+from dlviz.widgets.blocks import picture
+from dlviz.widgets.control import Choice, Slider, whole
 from dlviz.widgets.layer_run import STEPS, run
 from dlviz.widgets.player import player_state
 from dlviz.widgets.recording import Recording
@@ -47,6 +46,8 @@ from dlviz.widgets.view import compact, dressed, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+LONGEST = 1.0  # s: what a step of a run may take
 
 
 class TensorExplorer(Recording):
@@ -177,6 +178,58 @@ class TensorExplorer(Recording):
                 and FORMS[one["controls"]["form"]].mlp == FORMS[values["form"]].mlp
             ],
         }
+
+
+def check(form: str, ranks: int, **sizes: Any) -> None:
+    """Raises ValueError, one sentence, for a size that cannot be, or that ranks cannot share."""
+    for name, label in NAMES.items():
+        whole(name, sizes[name], 1, LARGEST, label)
+    for name, share in FORMS[form].cuts.items():
+        value = sizes[name]
+        if value % ranks:
+            below, above = value // ranks * ranks, -(-value // ranks) * ranks
+            fit = [size for size in (below, above) if 0 < size <= LARGEST]
+            many = [n for n in range(RANKS[0], RANKS[1] + 1) if value % n == 0]
+            raise ValueError(
+                f"{name}={value} ({NAMES[name]}) cannot be split over {ranks} ranks: each rank "
+                f"needs a whole number of {share}. Use {_or(many)} rank{'s' * (many != [1])}, or "
+                f"{name}={_or(fit)}."
+            )
+
+
+def _or(values: list[int]) -> str:
+    *most, last = map(str, values)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def answer(form: str, ranks: int, **sizes: int) -> str:
+    """What a rank sends in a step, and from which B on data parallelism sends less."""
+    if ranks == 1:
+        return "One rank has all of it and sends nothing."
+    says = f"A rank sends {exact(sum(sent(form, ranks, **sizes)))} bytes in a step."
+    outputs, inputs = (f"B > {NAMES[name]} = {sizes[name]:,}" for name in ("outputs", "inputs"))
+    if FORMS[form].mlp:
+        return f"{says} Data parallelism sends less once {outputs}."
+    return (
+        f"{says} Data parallelism sends less than partition output once {outputs}, and less than "
+        f"reduce output once {inputs}."
+    )
+
+
+def exact(nbytes: float) -> str:
+    """A mean over the ranks is whole, or is so to a tenth."""
+    return f"{nbytes:,.0f}" if nbytes == int(nbytes) else f"{nbytes:,.1f}"
+
+
+def too_long(form: str, ranks: int, **sizes: int) -> str:
+    """Why a step cannot be run here, or ""."""
+    takes = seconds(form, ranks, **sizes)
+    if takes <= LONGEST:
+        return ""
+    return (
+        f"A step takes {text.seconds(takes)}, and {text.seconds(LONGEST)} can be run here: use a "
+        "smaller B, C_in or C_out."
+    )
 
 
 def played(values: Values, trace: Trace) -> str:

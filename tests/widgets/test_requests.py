@@ -56,7 +56,7 @@ def test_a_request_that_nobody_answers_or_that_fails_is_answered_all_the_same(mo
     def fail():
         raise RuntimeError
 
-    monkeypatch.setattr(explorer, "told", fail)
+    monkeypatch.setattr(explorer, "payload", fail)
     assert ask(explorer, "change", values={"ranks": 4}) == failed
 
 

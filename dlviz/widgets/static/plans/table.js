@@ -1,10 +1,14 @@
 // All plans: a row a mesh, for which its best plan stands; below the chosen mesh its plans, and below one its run.
 import { h, refill } from "../shared/dom.js";
 import { bytes, digits, seconds } from "../shared/numbers.js";
+import { tableOf } from "../shared/table.js";
 import { chosenOf, limitOf, meshesOf, meshOf, nameOf, runOf } from "./state.js";
 import { limitWords, rowWords } from "./words.js";
 
+/** @import { Row } from "../shared/table.js" */
 /** @import { Data, Planner, Run } from "./state.js" */
+
+const VARIANT = "dlv-variant"; // a plan of the mesh above
 
 /** @type {(own: Planner) => HTMLElement} */
 export function planTable({ shown, choose }) {
@@ -14,7 +18,7 @@ export function planTable({ shown, choose }) {
     const { data, controls } = now;
     const limit = limitOf(data, controls);
     const chosen = chosenOf(data, controls);
-    refill(box, [tableOf(data, limit, chosen, (i) => choose({ plan: nameOf(data.plans, i) }))]);
+    refill(box, [plansOf(data, limit, chosen, (i) => choose({ plan: nameOf(data.plans, i) }))]);
     reveal(box);
   });
   return box;
@@ -35,48 +39,32 @@ function reveal(box) {
 }
 
 /** @type {(data: Data, limit: number, chosen: number, choose: (i: number) => void) => HTMLElement} */
-function tableOf(data, limit, chosen, choose) {
-  const { plans, axes } = data;
+function plansOf(data, limit, chosen, choose) {
+  const { plans, axes, hues } = data;
   const exposed = Object.keys(plans.exposed);
   const heads = ["mesh, and its plans", "recompute", "a step", "memory", "bubble", ...exposed.map((axis) => axes[axis]),
     "what limits it"];
-  /** @type {(i: number, words: string, classes: string) => HTMLElement} */
-  const row = (i, words, classes) => rowOf(data, i, { words, classes, limit, chosen, choose, exposed });
-  const meshes = meshesOf(plans, limit);
-  return h("table", { class: "dlv-prices dlv-ways" },
-    h("thead", {}, h("tr", {}, heads.map((text, i) =>
-      h("th", { scope: "col", class: i > 1 && i < heads.length - 1 && "dlv-amount" }, text)))),
-    h("tbody", {}, meshes.flatMap((mesh) => {
-      const open = chosen >= 0 && meshOf(plans, chosen) === mesh.mesh;
-      const own = open ? mesh.plans : [];
-      return [row(mesh.first, mesh.mesh, "dlv-meshrow"), ...own.flatMap((i) => {
-        const run = i === chosen ? runOf(data, i) : undefined;
-        return [row(i, rowWords(data, i), "dlv-variant"), ...(run ? [measured(run, exposed)] : [])];
-      })];
-    })));
-}
-
-/** @type {(data: Data, i: number, how: { words: string, classes: string, limit: number, chosen: number,
- *   choose: (i: number) => void, exposed: string[] }) => HTMLElement} */
-function rowOf({ plans, ...data }, i, { words, classes, limit, chosen, choose, exposed }) {
-  const variant = classes === "dlv-variant";
-  const fails = plans.memory[i] > limit;
-  return h("tr", {
-    class: `${classes}${fails ? " dlv-failing" : ""}`,
-    "aria-selected": String(variant && i === chosen),
-  },
-  h("th", { scope: "row" }, h("button", { type: "button", class: "dlv-link", onclick: () => choose(i) }, words)),
-  h("td", {}, plans.recompute[i]),
-  [seconds(plans.seconds[i]), bytes(plans.memory[i]), digits(plans.bubble[i]),
-    ...exposed.map((axis) => seconds(plans.exposed[axis][i]))].map((text) => h("td", { class: "dlv-amount" }, text)),
-  h("td", { class: "dlv-limits" },
-    h("span", { class: "dlv-hue", style: `background: ${data.hues[plans.limited_by[i]]}` }),
-    limitWords({ plans, ...data }, i, limit)));
-}
-
-/** @type {(run: Run, exposed: string[]) => HTMLElement} */
-function measured(run, exposed) {
-  return h("tr", { class: "dlv-ran" }, h("th", { scope: "row" }, "measured"), h("td"),
-    [seconds(run.seconds), bytes(run.memory), digits(run.bubble), ...exposed.map((axis) => seconds(run.exposed[axis]))]
-      .map((text) => h("td", { class: "dlv-amount" }, text)), h("td", {}));
+  /** @type {(i: number, name: string, kind: string) => Row} */
+  const row = (i, name, kind) => ({
+    name, press: () => choose(i), kind: plans.memory[i] > limit ? `${kind} dlv-failing` : kind,
+    chosen: kind === VARIANT && i === chosen,
+    cells: [plans.recompute[i], seconds(plans.seconds[i]), bytes(plans.memory[i]), digits(plans.bubble[i]),
+      ...exposed.map((axis) => seconds(plans.exposed[axis][i])), h("td", { class: "dlv-limits" },
+        h("span", { class: "dlv-hue", style: `background: ${hues[plans.limited_by[i]]}` }),
+        limitWords(data, i, limit))],
+  });
+  /** @type {(run: Run) => Row} */
+  const measured = (run) => ({
+    name: "measured", kind: "dlv-ran",
+    cells: ["", seconds(run.seconds), bytes(run.memory), digits(run.bubble),
+      ...exposed.map((axis) => seconds(run.exposed[axis])), ""],
+  });
+  const rows = meshesOf(plans, limit).flatMap((mesh) => {
+    const open = chosen >= 0 && meshOf(plans, chosen) === mesh.mesh;
+    return [row(mesh.first, mesh.mesh, "dlv-meshrow"), ...(open ? mesh.plans : []).flatMap((i) => {
+      const run = i === chosen ? runOf(data, i) : undefined;
+      return [row(i, rowWords(data, i), VARIANT), ...(run ? [measured(run)] : [])];
+    })];
+  });
+  return tableOf({ heads, rows, words: [0, 1, heads.length - 1] });
 }

@@ -1,5 +1,5 @@
-"""What the explorer of tensor parallelism prices: a linear layer Y = X W, or an MLP of two, cut
-between ranks in one of several forms.
+"""A linear layer Y = X W, or an MLP of two, cut between ranks in one of several forms: what a rank
+sends and what a step takes on the explorer's machine.
 
     form                    cut between ranks                 messages of a step
     data                    rows of X and Y                   all-reduce of dW
@@ -23,14 +23,11 @@ from typing import Any
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim.costs import collective_seconds
 from dlviz.sim.layers import layer_elements
-from dlviz.viz import text
-from dlviz.widgets.control import whole
 
 RANKS = (1, 8)
 LARGEST = 4096  # of B, C_in and C_out
 SIZES = sorted({2**k for k in range(13)} | {3 * 2**k for k in range(11)})  # 1, 2, 3, 4, 6, …, 4096
 ITEMSIZE = 4  # bytes: float32
-LONGEST = 1.0  # s: what a step of a run may take
 WAYS = ("forward", "backward", "gradient sync")
 NAMES = {"batch": "B", "inputs": "C_in", "outputs": "C_out"}
 DEVICE = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)
@@ -82,28 +79,6 @@ FORMS = {
         {"outputs": "columns of W₁ and rows of W₂"}, mlp=True,
     ),
 }  # fmt: skip
-
-
-def check(form: str, ranks: int, **sizes: Any) -> None:
-    """Raises ValueError, one sentence, for a size that cannot be, or that ranks cannot share."""
-    for name, label in NAMES.items():
-        whole(name, sizes[name], 1, LARGEST, label)
-    for name, share in FORMS[form].cuts.items():
-        value = sizes[name]
-        if value % ranks:
-            below, above = value // ranks * ranks, -(-value // ranks) * ranks
-            fit = [size for size in (below, above) if 0 < size <= LARGEST]
-            many = [n for n in range(RANKS[0], RANKS[1] + 1) if value % n == 0]
-            raise ValueError(
-                f"{name}={value} ({NAMES[name]}) cannot be split over {ranks} ranks: each rank "
-                f"needs a whole number of {share}. Use {_or(many)} rank{'s' * (many != [1])}, or "
-                f"{name}={_or(fit)}."
-            )
-
-
-def _or(values: list[int]) -> str:
-    *most, last = map(str, values)
-    return f"{', '.join(most)} or {last}" if most else last
 
 
 def elements(form: str, batch: int, inputs: int, outputs: int) -> tuple[int, ...]:
@@ -184,33 +159,3 @@ def cost_map(form: str, inputs: int) -> dict[str, Any]:
     return {
         "data": data, "columns": columns, "best": best, "threshold": threshold, "lines": lines,
     }  # fmt: skip
-
-
-def answer(form: str, ranks: int, **sizes: int) -> str:
-    """What a rank sends in a step, and from which B on data parallelism sends less."""
-    if ranks == 1:
-        return "One rank has all of it and sends nothing."
-    says = f"A rank sends {exact(sum(sent(form, ranks, **sizes)))} bytes in a step."
-    outputs, inputs = (f"B > {NAMES[name]} = {sizes[name]:,}" for name in ("outputs", "inputs"))
-    if FORMS[form].mlp:
-        return f"{says} Data parallelism sends less once {outputs}."
-    return (
-        f"{says} Data parallelism sends less than partition output once {outputs}, and less than "
-        f"reduce output once {inputs}."
-    )
-
-
-def exact(nbytes: float) -> str:
-    """A mean over the ranks is whole, or is so to a tenth."""
-    return f"{nbytes:,.0f}" if nbytes == int(nbytes) else f"{nbytes:,.1f}"
-
-
-def too_long(form: str, ranks: int, **sizes: int) -> str:
-    """Why a step cannot be run here, or ""."""
-    takes = seconds(form, ranks, **sizes)
-    if takes <= LONGEST:
-        return ""
-    return (
-        f"A step takes {text.seconds(takes)}, and {text.seconds(LONGEST)} can be run here: use a "
-        "smaller B, C_in or C_out."
-    )
