@@ -85,6 +85,8 @@ class CollectiveExplorer(Explorer):
         ),
     )  # fmt: skip
 
+    names = ("algorithm", "ranks", "nbytes", "alpha", "beta", "gamma", "topology")
+
     player = traitlets.Unicode("{}").tag(sync=True)
     maps = traitlets.Unicode("{}").tag(sync=True)
 

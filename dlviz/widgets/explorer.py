@@ -20,6 +20,7 @@ Controls = tuple[Setting | tuple[Setting, ...], ...]
 
 class Explorer(Runner):
     """A widget whose `controls` are traits and keywords of its own; `_now` are the values shown.
+    `names` is the order in which their first values are given, that of the toolbar by default.
 
     A subclass says which values do not go together (`check`), what others come to (`moved`, which
     puts them into `_now`), what a run depends on of them (`choice`) and what its front end draws
@@ -38,13 +39,14 @@ class Explorer(Runner):
         super().__init_subclass__(**options)
         if "controls" not in cls.__dict__:
             return
-        cls.names = tuple(control.name for control in flat(cls.controls))
+        every = {control.name: control for control in flat(cls.controls)}
+        cls.names = cls.__dict__.get("names", tuple(every))
         for control in flat(cls.controls):
             trait = traitlets.Any(control.first).tag(sync=True)
             setattr(cls, control.name, trait)
             trait.class_init(cls, control.name)
         kind, alone = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-        given = [Parameter(one.name, kind, default=one.first) for one in flat(cls.controls)]
+        given = [Parameter(name, kind, default=every[name].first) for name in cls.names]
         cls.__signature__ = Signature([*given, Parameter("theme", alone, default="auto")])
 
     def __init__(self, *given: Any, theme: str = "auto", **values: Any):
@@ -55,6 +57,8 @@ class Explorer(Runner):
         for control, value in [*zip(self.names, given, strict=False), *values.items()]:
             if control not in now:
                 raise TypeError(f"{name} has no {control!r}.")
+            if control in values and control in self.names[: len(given)]:
+                raise TypeError(f"{name} was given two values of {control!r}.")
             now[control] = value
         self._error = ""
         self._trace = Trace()  # all that the widget shows bears its name

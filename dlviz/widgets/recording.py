@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -33,9 +34,9 @@ class Recording(Explorer):
         """The controls of each run."""
         return [one["controls"] for one in self._runs]
 
+    @abstractmethod
     def label(self, values: dict[str, Any]) -> str:
         """What readers know a run of these controls by."""
-        raise NotImplementedError
 
     def payload(self) -> dict[str, Any]:
         return {"recorded": [{"controls": one, "words": self.label(one)} for one in self.recorded]}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import pytest
 from explorer_page import ExplorerPage, open_page, saved_pages
 
 from dlviz.sim.scaling import scaled
-from dlviz.widgets import ScalingExplorer
+from dlviz.widgets import CollectiveExplorer, ScalingExplorer
 from dlviz.widgets.scaling import MOST, SIZES
 
 
@@ -74,6 +75,17 @@ def test_the_chart_holds_a_speed_up_below_one_and_all_its_labels(browser):
 def test_a_name_that_is_no_control_is_refused():
     with pytest.raises(TypeError, match="ScalingExplorer has no 'rank'"):
         ScalingExplorer(rank=3)
+    with pytest.raises(TypeError, match="two values of 'ranks'"):
+        ScalingExplorer(4, ranks=3)
+    with pytest.raises(TypeError, match="has 8 controls, and 9 were given"):
+        ScalingExplorer(*range(9))
+
+
+def test_first_values_are_given_in_the_order_that_help_shows():
+    explorer = CollectiveExplorer("tree", 8, 2**20, 1e-5, 2e-9, 0.0, "ring")
+    shown = [*inspect.signature(CollectiveExplorer).parameters]
+    assert shown == [*CollectiveExplorer.names, "theme"]
+    assert [getattr(explorer, name) for name in ("ranks", "beta", "topology")] == [8, 2e-9, "ring"]
 
 
 @pytest.mark.slow

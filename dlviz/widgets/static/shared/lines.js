@@ -39,7 +39,7 @@ const UNITS = {
 };
 
 /** @type {(axis: Axis, value: number) => string} */
-export const valueWords = ({ unit = "number" }, value) => UNITS[unit](value);
+const valueWords = ({ unit = "number" }, value) => UNITS[unit](value);
 
 /** A chart that is drawn anew when one of `names` changes.
  * @type {(own: Explorer<any, any>, plan: Plan) => HTMLElement} */
