@@ -29,7 +29,7 @@ explorer""",
     """racks = dlviz.widgets.CollectiveExplorer(ranks=6, topology="racks")
 racks""",
     """import ipywidgets, plotly.graph_objects as go
-from dlviz.widgets.all_reduce import ALGORITHMS, SIZES, closed
+from dlviz.widgets.collectives.all_reduce import ALGORITHMS, SIZES, closed
 def lines(ranks):
     return [closed(name, ranks, 10e-6, 1e-9, 1e-10) for name in ALGORITHMS]
 figure = go.FigureWidget([go.Scatter(x=SIZES, y=line) for line in lines(4)])

@@ -20,7 +20,7 @@ from benchmarks.table import ROUNDS, Row, take_turns
 from dlviz import launch, metrics, sim, viz
 from dlviz.machine import Link, classroom
 from dlviz.parallel.data import DDP
-from dlviz.parallel.prices import update_seconds
+from dlviz.parallel.step.prices import update_seconds
 
 MOST = 5.0  # seconds
 SHAPES, BATCH, STEPS = ((64, 128), (128, 128), (128, 10)), 2728, 5

@@ -23,10 +23,10 @@ from torch.distributed import rpc
 
 from benchmarks.table import Row, compare, take_turns
 from dlviz import launch, models
-from dlviz.parallel.gossip import mix, neighbours
-from dlviz.parallel.hogwild import read_modify_write, share
-from dlviz.parallel.push_pull import Parcel
-from dlviz.parallel.replicas import flat_by_dtype, spread
+from dlviz.parallel.averaging.gossip import mix, neighbours
+from dlviz.parallel.server.hogwild import read_modify_write, share
+from dlviz.parallel.server.push_pull import Parcel
+from dlviz.parallel.step.replicas import flat_by_dtype, spread
 from dlviz.parallel.update_rules import make
 
 RANKS = 4  # a server and three workers, or four that are alike

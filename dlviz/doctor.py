@@ -215,7 +215,7 @@ def messages() -> Fact:
 
 
 def _way_of_messages(comm: Comm) -> tuple[str, str]:
-    from dlviz.cluster.transport.choose import place_of_files
+    from dlviz.cluster import place_of_files
 
     transport = comm.process.transport.name
     place = place_of_files(comm.process.folder) if transport == "files" else ""

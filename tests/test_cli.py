@@ -25,7 +25,8 @@ from dlviz.cli.tasks import TASKS, Passes
 from dlviz.cli.words import size_of
 from dlviz.datasets import digits
 from dlviz.models import MLP, accuracy, train
-from dlviz.parallel import STRATEGIES, ddp, update_rules
+from dlviz.parallel import STRATEGIES, update_rules
+from dlviz.parallel.data import ddp
 
 RUN = ["run", "ddp", "--ranks", "2", "--steps", "3"]
 LONG = 300 * "x"  # no file can be called so
@@ -211,7 +212,7 @@ def test_a_strategy_brings_its_arguments_and_what_it_tells(capsys, monkeypatch):
         """Counts."""
         return {"losses": [1.0], "state": MLP().state_dict(), "dropped_shards": every * share}
 
-    places = STRATEGIES._places | {"another": "ddp.another"}
+    places = STRATEGIES._places | {"another": "data.ddp.another"}
     monkeypatch.setattr(ddp, "another", another, raising=False)
     monkeypatch.setattr(STRATEGIES, "_places", places)
     monkeypatch.setitem(STRATEGIES.lines, "another", "counts")

@@ -19,31 +19,25 @@ from dlviz.analysis import contributions, descent
 from dlviz.cluster import launch, measure_link
 from dlviz.federated import accountant, attacks, inversion, partition, privacy, robust, sizes
 from dlviz.federated.local import LocalTraining
-from dlviz.federated.masked import Secure
-from dlviz.federated.record import Round
+from dlviz.federated.masked_rounds import Secure
+from dlviz.federated.round_record import Round
 from dlviz.federated.secure import shares
 from dlviz.machine import Link, Topology, classroom
 from dlviz.models.train import largest_curvature
-from dlviz.parallel import (
-    data,
-    easgd,
-    gossip,
-    hogwild,
-    hybrid,
-    local_sgd,
-    pipeline,
-    tensor,
-    update_rules,
-)
+from dlviz.parallel import data, hybrid, pipeline, tensor, update_rules
+from dlviz.parallel.averaging import easgd, gossip, local_sgd
+from dlviz.parallel.server import hogwild
 from dlviz.patterns import elements_sent
 
 PACKAGES = (
     "cluster", "collectives", "datasets", "federated", "federated.partition", "federated.privacy",
     "federated.sizes", "federated.accountant", "federated.inversion", "machine", "metrics",
-    "models", "parallel", "parallel.data", "parallel.easgd", "parallel.gossip", "parallel.hybrid",
-    "parallel.local_sgd", "parallel.pipeline", "parallel.update_rules", "patterns", "schedules",
+    "models", "parallel", "parallel.data", "parallel.averaging.easgd", "parallel.averaging.gossip",
+    "parallel.averaging.local_sgd", "parallel.hybrid", "parallel.pipeline",
+    "parallel.update_rules", "patterns", "schedules",
     "sim", "trace", "analysis.contributions", "analysis.descent", "federated.attacks",
-    "federated.robust", "federated.secure", "parallel.hogwild", "parallel.tensor", "viz", "widgets",
+    "federated.robust", "federated.secure", "parallel.server.hogwild", "parallel.tensor", "viz",
+    "widgets",
 )  # fmt: skip
 COUNTS = {
     "ranks", "workers", "clients", "rounds", "microbatches", "steps", "nbytes", "stages", "chunks",
@@ -230,11 +224,13 @@ AMOUNTS = {
 
 # What takes ranks, a Trace or another's sizes: refused where those are tested.
 ELSEWHERE = {
+    "cluster.measure.link.link_cost", "cluster.measure.network.NetworkCost",
     "cluster.stuck.waits.Wait", "collectives.trials", "federated.partition.check",
     "federated.rounds.train", "federated.secure.aggregate.secure_sum", "machine.topology.Topology",
-    "parallel.data.train", "parallel.ddp.DDP", "parallel.hogwild.increments",
-    "parallel.hybrid.trainer.train", "parallel.local_sgd.average", "parallel.local_sgd.train",
-    "parallel.naive.average_gradients", "parallel.pipeline.trainer.train",
+    "parallel.data.train.train", "parallel.data.ddp.DDP", "parallel.server.hogwild.increments",
+    "parallel.hybrid.trainer.train", "parallel.averaging.local_sgd.average",
+    "parallel.averaging.local_sgd.train", "parallel.data.naive.average_gradients",
+    "parallel.pipeline.trainer.train",
 }  # fmt: skip
 
 

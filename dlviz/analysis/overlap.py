@@ -1,6 +1,6 @@
 """Where the time of each rank went, and how much of its communication hides behind compute.
 
-Measured here; what makes DDP overlap is in dlviz/parallel/data.py.
+Measured here; what makes DDP overlap is in dlviz/parallel/data/train.py.
 """
 
 from __future__ import annotations

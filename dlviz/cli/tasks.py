@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dlviz import datasets, models
-from dlviz.parallel.shards import Batches, Loss, Weight, rows
+from dlviz.parallel.step.sharded_step import Batches, Loss, Weight, rows
 
 
 @dataclass(frozen=True)

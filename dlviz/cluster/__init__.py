@@ -1,12 +1,13 @@
 """Real ranks: processes with torch.distributed between them, started from a cell and watched
-while they run."""
+while they run. What other layers use of it is named here: they import nothing from inside."""
 
 from dlviz.cluster.parent.start import warm_up
 
 warm_up()  # before torch is imported here: the fork server imports it at the same time
 
-from dlviz.cluster.comm import Comm  # noqa: E402
-from dlviz.cluster.errors import (  # noqa: E402
+# ruff: noqa: E402
+from dlviz.cluster.control.form import CODES, DTYPES, dtype_name, form_of
+from dlviz.cluster.errors import (
     DeadlockError,
     RankError,
     RankLost,
@@ -14,13 +15,26 @@ from dlviz.cluster.errors import (  # noqa: E402
     RunInterrupted,
     RunTimeout,
 )
-from dlviz.cluster.link import LinkCost, measure_link  # noqa: E402
-from dlviz.cluster.network import measure_network  # noqa: E402
-from dlviz.cluster.parent.launch import Run, launch  # noqa: E402
-from dlviz.cluster.parent.remote import Lost  # noqa: E402
-from dlviz.cluster.stuck.waits import Wait  # noqa: E402
+from dlviz.cluster.groups.membership import Mesh
+from dlviz.cluster.measure.link import LinkCost, link_cost, measure_link
+from dlviz.cluster.measure.network import NetworkCost, measure_network, network_cost
+from dlviz.cluster.messages.comm import Comm
+from dlviz.cluster.messages.lanes import Handle, Lane
+from dlviz.cluster.messages.requests import REDUCE
+from dlviz.cluster.parent.arguments import pack_worker, worker_name
+from dlviz.cluster.parent.launch import Run, launch
+from dlviz.cluster.parent.remote import Lost
+from dlviz.cluster.parent.start import JUDGES
+from dlviz.cluster.recording import results
+from dlviz.cluster.stuck.waits import RECEIVES, SENDS, Wait, show_line
+from dlviz.cluster.transport.choose import place_of_files
+from dlviz.cluster.warm import rehearsed
 
 __all__ = [
     "Comm", "DeadlockError", "LinkCost", "Lost", "RankError", "RankLost", "Run", "RunError",
     "RunInterrupted", "RunTimeout", "Wait", "launch", "measure_link", "measure_network",
+    # for the layers built on it
+    "CODES", "DTYPES", "Handle", "JUDGES", "Lane", "Mesh", "NetworkCost", "RECEIVES", "REDUCE",
+    "SENDS", "dtype_name", "form_of", "link_cost", "network_cost", "pack_worker",
+    "place_of_files", "rehearsed", "results", "show_line", "worker_name",
 ]  # fmt: skip

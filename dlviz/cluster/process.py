@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from dlviz.cluster.buffers import BufferPool, OutstandingSends
 from dlviz.cluster.control import Control
 from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.waiting import PostedWait
-from dlviz.cluster.endpoint import Endpoint
-from dlviz.cluster.groups import Groups
+from dlviz.cluster.groups.membership import Groups
+from dlviz.cluster.messages.buffers import BufferPool, OutstandingSends
+from dlviz.cluster.messages.endpoint import Endpoint
 from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.events import EventClock, event_on
 from dlviz.cluster.pacing.pace import NoDevice

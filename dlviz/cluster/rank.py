@@ -28,17 +28,17 @@ import torch
 import torch.distributed as dist
 
 from dlviz.cluster import program
-from dlviz.cluster.comm import Comm
 from dlviz.cluster.control import Control
 from dlviz.cluster.control.board import EPOCH, Board
 from dlviz.cluster.control.one_host import OneHost
 from dlviz.cluster.errors import RankLost
 from dlviz.cluster.hosts.network import Network
 from dlviz.cluster.hosts.ranks import SeveralHosts, choose_by_host
+from dlviz.cluster.messages.comm import Comm
+from dlviz.cluster.messages.requests import PeerLost
 from dlviz.cluster.parent import start
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.results import pack
-from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.stuck.threads import join_all
 from dlviz.cluster.stuck.waits import name_cells
 from dlviz.cluster.transport import Transport

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from dlviz.cluster.collective import Collectives
+from dlviz.cluster.groups.collective import Collectives
 
 OWNER, FREE, TICKETS = range(3)  # cells: rank + 1; (a double) device time from which on; and so on
 LINE = 64  # bytes to which the values are aligned

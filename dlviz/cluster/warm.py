@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from dlviz.cluster.comm import Comm
+from dlviz.cluster.messages.comm import Comm
 from dlviz.cluster.pacing.pace import NoDevice
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.log import Log

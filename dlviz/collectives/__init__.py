@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dlviz.cluster import Comm
-from dlviz.cluster.warm import rehearsed
+from dlviz.cluster import Comm, rehearsed
 from dlviz.collectives import (
     auto,
     butterfly,

@@ -1,12 +1,12 @@
 """Which all-reduce is the quickest here: the one that the measured link prices lowest.
 
-A group's link is measured once, by ping-pong between its ranks 0 and 1 (dlviz/cluster/link.py);
+A group's link is measured once, by ping-pong between its ranks 0 and 1 (cluster/measure/link.py);
 rank 0 tells the others what it found, so that all choose alike. Prices that lie closer together
 than the fit is off do not tell which is quicker: of these the first of CANDIDATES is taken, the
 ring before all others, which only ever sends to a neighbour.
 
 On several hosts there are two links, one inside a host and one out of it, which its ranks share
-(dlviz/cluster/network.py). The closed forms know one link, shared by nobody: there each algorithm
+(cluster/measure/network.py). The closed forms know one link, shared by nobody: there each algorithm
 is played on the two instead (`dlviz.sim.collective`), and the hierarchical one is among them. Where
 hosts have not as many ranks each, the link between them prices all, and it is not.
 
@@ -18,9 +18,7 @@ from __future__ import annotations
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
-from dlviz.cluster import Comm
-from dlviz.cluster.link import LinkCost, measure
-from dlviz.cluster.network import NetworkCost, measure_hosts
+from dlviz.cluster import Comm, LinkCost, NetworkCost, link_cost, network_cost
 from dlviz.sim import collective, collective_seconds
 
 # hierarchical is none of them: one link does not price it.
@@ -70,5 +68,5 @@ def link_of(comm: Comm) -> LinkCost | NetworkCost:
     call it."""
     if comm not in _measured:
         several = len(comm.hosts) > 1
-        _measured[comm] = measure_hosts(comm) if several else measure(comm)  # a collective itself
+        _measured[comm] = network_cost(comm) if several else link_cost(comm)  # a collective itself
     return _measured[comm]

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import torch
 
-from dlviz.cluster import Comm
-from dlviz.cluster.requests import REDUCE
+from dlviz.cluster import REDUCE, Comm
 from dlviz.collectives.flat import chunks_of, flattened, reduced
 
 

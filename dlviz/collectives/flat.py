@@ -11,8 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from dlviz.cluster import Comm
-from dlviz.cluster.control.form import name_of
+from dlviz.cluster import Comm, dtype_name
 
 REDUCTIONS = {"sum": "add", "average": "add", "max": "max"}  # op -> what a receiver does
 
@@ -28,7 +27,7 @@ def reduced(
         raise ValueError(f"op={op!r} is no reduction here: use one of {', '.join(REDUCTIONS)}.")
     if op == "average" and not tensor.is_floating_point():
         raise ValueError(
-            f"op='average' of a tensor of {name_of(tensor.dtype)} would not be whole numbers: "
+            f"op='average' of a tensor of {dtype_name(tensor.dtype)} would not be whole numbers: "
             "convert it to float32, or use op='sum'."
         )
     with flattened(comm, tensor, call, root) as row:

@@ -1,7 +1,7 @@
 """Federated learning: clients that keep their data, and a server that may not be honest.
 
-rounds.py        `train`: rounds of five phases (server.py, client.py, messages.py, record.py), and
-                 what is still on its way after the last (homecoming.py)
+rounds.py        `train`: rounds of five phases (server.py, client.py, messages.py,
+                 round_record.py), and what is still on its way after the last (shutdown.py)
 selection.py     1: whom a round asks
 local.py         3: what a client does with the weights (weights.py), or many at once (stacked.py)
 aggregation.py   5: what the server makes of the updates
@@ -11,7 +11,7 @@ privacy.py       how little a round says about one client: clipping, noise, and 
                  (accountant.py)
 inversion.py     what a server reads out of an update that nobody protected
 secure/          the sum of the clients' vectors, of which the server learns nothing else
-masked.py        4 and 5 of rounds whose updates come as such a sum
+masked_rounds.py 4 and 5 of rounds whose updates come as such a sum
 attacks.py       what a dishonest client sends
 robust.py        how a server combines updates some of which are false
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dlviz.federated import attacks, inversion, partition, privacy, robust, secure
     from dlviz.federated.accountant import epsilon
     from dlviz.federated.arrivals import Arrivals
-    from dlviz.federated.masked import Secure
+    from dlviz.federated.masked_rounds import Secure
     from dlviz.federated.privacy import Private
     from dlviz.federated.rounds import Round, train
 
@@ -38,7 +38,7 @@ __all__ = [
 
 # name: its module, where it is none itself
 _HOME = {
-    "Arrivals": "arrivals", "Private": "privacy", "Round": "rounds", "Secure": "masked",
+    "Arrivals": "arrivals", "Private": "privacy", "Round": "rounds", "Secure": "masked_rounds",
     "epsilon": "accountant", "train": "rounds",
 }  # fmt: skip
 

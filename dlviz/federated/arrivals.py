@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from dlviz.federated.messages import Answer
-    from dlviz.federated.record import Open
+    from dlviz.federated.round_record import Open
 
 
 @dataclass(frozen=True)

@@ -32,17 +32,17 @@ from dlviz.counts import check_counts
 from dlviz.federated.aggregation import Combine, ServerRule, ServerUpdate, weighted_mean
 from dlviz.federated.arrivals import Arrivals, ModelledClock
 from dlviz.federated.client import Clients, Outgoing, take_part
-from dlviz.federated.homecoming import send_home
 from dlviz.federated.local import Data, LocalTraining
 from dlviz.federated.privacy import Private
-from dlviz.federated.record import Round
+from dlviz.federated.round_record import Round
 from dlviz.federated.selection import Selection, generator
 from dlviz.federated.server import Server
+from dlviz.federated.shutdown import send_home
 from dlviz.federated.weights import Layout
 from dlviz.models.mean_of import Loss, Weight, weight_of
 
 if TYPE_CHECKING:
-    from dlviz.federated.masked import Secure
+    from dlviz.federated.masked_rounds import Secure
 
 __all__ = ["Round", "train"]
 
@@ -93,8 +93,8 @@ def train(
     outgoing: what becomes of (update (parameters,), client, round) before it is sent.
     arrivals: a model of the times of clients that share a process (arrivals.py); the deadline then
         is in its seconds. With `secure` it is not told how many examples they have, and takes 1.
-    secure: the server gets the sum of a round's updates and nothing of any one (masked.py), nor are
-        losses and work in the records; the deadline holds for each exchange of the sum as well.
+    secure: the server gets the sum of a round's updates and nothing of any one (masked_rounds.py),
+        nor are losses and work in the records; the deadline holds for each exchange of the sum.
     private: clips updates and noises their sum (privacy.py); a record's `epsilon` is what is spent.
     evaluate: what the server measures of its model after each round, the round's `score`.
 

@@ -4,7 +4,7 @@ It is told how many examples each client has, and receives updates; it sees no d
 is lost, late, or sends what is no update is named in the round's record, and training goes on from
 the last good weights. Where rounds have a deadline, a client that has not told how much it has is
 named too, and takes part from the round on in which it does. What passes between it and a rank is
-in ranks.py.
+in client_ranks.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 from dlviz.cluster import Comm, RankLost
 from dlviz.federated.aggregation import ServerUpdate
 from dlviz.federated.arrivals import ModelledClock
+from dlviz.federated.client_ranks import ClientRanks
 from dlviz.federated.messages import UPDATE, Answer, fault_of, phase
-from dlviz.federated.ranks import ClientRanks
-from dlviz.federated.record import Examples, Open, Round
+from dlviz.federated.round_record import Examples, Open, Round
 from dlviz.federated.selection import Selection
 
 Tensor = torch.Tensor
@@ -27,7 +27,7 @@ NEVER = 1e6  # s: with a deadline the device's clock alone decides whose answer 
 
 
 class Server:
-    """Rank 0; `expect` comes before the first round, homecoming.py after the last."""
+    """Rank 0; `expect` comes before the first round, shutdown.py after the last."""
 
     def __init__(
         self,

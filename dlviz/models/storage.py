@@ -101,8 +101,8 @@ class _Call:
 class _Counts:
     def __init__(self, model: nn.Module):
         # Imported here: models load without what runs ranks.
-        from dlviz.parallel.hooks import tensors_in
         from dlviz.parallel.pipeline.saved_activations import SavedActivations
+        from dlviz.parallel.step.hooks import tensors_in
 
         self.model = model
         self.tensors_in = tensors_in

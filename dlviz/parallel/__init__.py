@@ -1,17 +1,19 @@
 """Strategies for training one network on many ranks.
 
 strategies.py    their names, for `dlviz run`
-data.py          data parallelism: the naive way, DDP, and what lies beside them; servers, averaging
-model.py         the parts of one network on several ranks (parts.py, exchange.py, ties.py)
-update_rules/    how a gradient moves the weights
-layers.py        each layer's forward and backward as spans, and their price (prices.py)
-replicas.py      the same network on every rank
+data/            every rank has the whole model: the naive way, DDP, and what lies beside them
+server/          servers hold the weights, or all ranks share them (Hogwild)
+averaging/       each rank has a model of its own: EASGD, local SGD, gossip, ensembles
+model/           each rank has a part of the layers
+tensor/          each rank has a part of every layer: linear, MLP, attention, a Transformer
 pipeline/        stages on ranks, by any schedule
-tensor/          each layer cut over ranks: linear, MLP, attention, a Transformer
-hybrid/          all three at once: replicas of pipelines of cut layers, on a mesh
+hybrid/          replicas of pipelines of cut layers, on a mesh
 summa/           one product of matrices, and its gradients, on a grid of ranks
+step/            what a step of them shares: equal replicas, layers as spans, hooks, batch norm
+update_rules/    how a gradient moves the weights
 
-The names of the strategies are here at once; torch loads with the first module that needs it.
+`from dlviz.parallel import gossip` finds a strategy in its room. torch loads with the first module
+that needs it.
 """
 
 from __future__ import annotations
@@ -19,15 +21,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dlviz.parallel import moved
 from dlviz.parallel.strategies import STRATEGIES
 
 if TYPE_CHECKING:
-    from dlviz.parallel import data, hybrid, pipeline, summa, tensor, update_rules
+    from dlviz.parallel import data, hybrid, model, pipeline, summa, tensor, update_rules
+    from dlviz.parallel.averaging import easgd, ensemble, gossip, local_sgd
+    from dlviz.parallel.data import accumulation, central, ddp, late_all_reduce, naive
+    from dlviz.parallel.server import hogwild, parameter_server, stale_synchronous
 
-__all__ = ["STRATEGIES", "data", "hybrid", "pipeline", "summa", "tensor", "update_rules"]
+__all__ = [
+    "STRATEGIES", "accumulation", "central", "data", "ddp", "easgd", "ensemble", "gossip",
+    "hogwild", "hybrid", "late_all_reduce", "local_sgd", "model", "naive", "parameter_server",
+    "pipeline", "stale_synchronous", "summa", "tensor", "update_rules",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return import_module(f"dlviz.parallel.{name}")
+        return import_module(moved.NAMES.get(name, f"dlviz.parallel.{name}"))
+    if name in moved.NAMES:
+        return import_module(f"dlviz.parallel.{name}")  # warns of the new name
     raise AttributeError(f"module 'dlviz.parallel' has no attribute {name!r}")

@@ -37,45 +37,45 @@ class Strategies(Mapping[str, Callable[..., dict[str, Any]]]):
 STRATEGIES = Strategies(
     {
         "ddp": (
-            "ddp.train",
+            "data.ddp.train",
             "data parallel: buckets of gradients are all-reduced while backward goes on",
         ),
-        "naive": ("naive.train", "data parallel: each gradient is all-reduced after backward"),
+        "naive": ("data.naive.train", "data parallel: each gradient is all-reduced after backward"),
         "central": (
-            "central.train",
+            "data.central.train",
             "data parallel: gradients go to rank 0, which updates and copies the net back",
         ),
         "late_all_reduce": (
-            "late_all_reduce.train",
+            "data.late_all_reduce.train",
             "data parallel: gradients are averaged during the next step and applied after it",
         ),
         "sync_server": (
-            "parameter_server.sync_server",
+            "server.parameter_server.sync_server",
             "rank 0 serves, or --servers ranks: the gradients of a step are averaged, all but "
             "--backups of them",
         ),
         "async_server": (
-            "stale_synchronous.async_server",
+            "server.stale_synchronous.async_server",
             "rank 0 serves: each gradient is applied as it comes, to weights that have moved on",
         ),
         "stale_synchronous": (
-            "stale_synchronous.stale_synchronous",
+            "server.stale_synchronous.stale_synchronous",
             "rank 0 serves: as async_server, no worker more than --bound iterations ahead",
         ),
         "hogwild": (
-            "hogwild.train",
+            "server.hogwild.train",
             "all ranks train one model in memory that they share, without a lock",
         ),
         "easgd": (
-            "easgd.train",
+            "averaging.easgd.train",
             "rank 0 holds a centre: workers train models of their own, tied to it by --alpha",
         ),
         "local_sgd": (
-            "local_sgd.train",
+            "averaging.local_sgd.train",
             "each rank trains on its own, and all average their models --every so many steps",
         ),
         "gossip": (
-            "gossip.train",
+            "averaging.gossip.train",
             "each rank averages its model with its neighbours' on a ring, or a matched partner's",
         ),
         "model": (
@@ -90,6 +90,9 @@ STRATEGIES = Strategies(
             "hybrid.train",
             "data, pipeline and tensor parallel at once, on the axes of --mesh dp=2,pp=2,tp=2",
         ),
-        "ensemble": ("ensemble.train", "each rank trains a model of its own, and nothing is sent"),
+        "ensemble": (
+            "averaging.ensemble.train",
+            "each rank trains a model of its own, and nothing is sent",
+        ),
     }
 )

@@ -285,7 +285,7 @@ def _gossip(task: _Task, rank: int, topology: str = "ring") -> Program:
 
 
 def _neighbours(rank: int, ranks: int, topology: str, number: int) -> tuple[int, ...]:
-    """As dlviz/parallel/gossip.py draws them."""
+    """As dlviz/parallel/averaging/gossip.py draws them."""
     if ranks == 1:
         return ()
     if topology == "ring":

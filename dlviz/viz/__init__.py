@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dlviz.analysis.contributions import decode, encode
 from dlviz.analysis.crossovers import crossovers
 from dlviz.analysis.frames import Frame, message_frames
-from dlviz.viz.waits import waited_for
+from dlviz.viz.words.waits import waited_for
 
 if TYPE_CHECKING:
     from dlviz.viz import print as print

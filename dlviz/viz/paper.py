@@ -24,7 +24,8 @@ from matplotlib.path import Path
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import MaxNLocator
 
-from dlviz.viz import palette, text
+from dlviz.viz import palette
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dlviz.analysis.products import Cells, LayerCollective, PlacedProduct
-from dlviz.viz import text
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

@@ -21,8 +21,8 @@ import numpy as np
 from dlviz.analysis.contributions import MAX_RANKS, UNKNOWN, decode, encode, origins, plain
 from dlviz.analysis.frames import Frame, event_times, message_frames, watched
 from dlviz.analysis.hosts import RankGroup, group_numbers, rank_groups, side_by_side
-from dlviz.viz import text
-from dlviz.viz.hosts import message_lines, message_words, short
+from dlviz.viz.words import text
+from dlviz.viz.words.hosts import message_lines, message_words, short
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

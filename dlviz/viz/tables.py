@@ -15,10 +15,11 @@ from dlviz.analysis.gap import matched
 from dlviz.analysis.memory import held
 from dlviz.analysis.products import layer_collectives
 from dlviz.analysis.shares import kind_seconds
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.bubble import SIZES, points
 from dlviz.viz.charts.losses import Curves
 from dlviz.viz.charts.staleness import applied
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

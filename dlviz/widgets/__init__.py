@@ -3,12 +3,12 @@
 from dlviz.widgets.collectives import CollectiveExplorer
 from dlviz.widgets.consistency import ConsistencyExplorer
 from dlviz.widgets.federated import FederatedExplorer
-from dlviz.widgets.levels import ScheduleLevels
 from dlviz.widgets.mesh import MeshExplorer
 from dlviz.widgets.plans import PlanExplorer
 from dlviz.widgets.player import MessagePlayer
 from dlviz.widgets.scaling import ScalingExplorer
 from dlviz.widgets.schedules import ScheduleExplorer
+from dlviz.widgets.schedules.levels import ScheduleLevels
 from dlviz.widgets.tensor import TensorExplorer
 from dlviz.widgets.timeline import Timeline
 

@@ -92,9 +92,7 @@ class Field(Input):
 def one_of(name: str, value: Any, known: Iterable[Any]) -> None:
     """Raises ValueError for a value that is not among those known; True and 1 are two."""
     known = [*known]
-    if not any(
-        value == one and isinstance(value, bool) == isinstance(one, bool) for one in known
-    ):
+    if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in known):
         raise ValueError(f"{name}={value!r} is unknown: use one of {', '.join(map(str, known))}.")
 
 

@@ -19,9 +19,10 @@ import numpy as np
 
 from dlviz.analysis.contributions import MAX_RANKS, UNKNOWN
 from dlviz.analysis.hosts import group_numbers
-from dlviz.viz import palette, text
-from dlviz.viz.hosts import names_of
+from dlviz.viz import palette
 from dlviz.viz.scene import RULED, Scene, held_by, number
+from dlviz.viz.words import text
+from dlviz.viz.words.hosts import names_of
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled
 

@@ -17,7 +17,7 @@ from typing import Any
 from ipywidgets import Widget
 from traitlets import TraitError
 
-from dlviz.viz import text
+from dlviz.viz.words import text
 
 Answer = dict[str, Any] | Future[dict[str, Any]] | None
 BROKEN = {"error": "The kernel failed: its log says why."}

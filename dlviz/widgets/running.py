@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from dlviz.trace import Trace
-from dlviz.viz import text
+from dlviz.viz.words import text
 from dlviz.widgets.requests import Answer, answer_requests, sentence
 from dlviz.widgets.view import View, compact
 

@@ -13,7 +13,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dlviz.sim.scaling import scaled
-from dlviz.viz import palette, text
+from dlviz.viz import palette
+from dlviz.viz.words import text
 from dlviz.widgets.control import Choice, Field, Slider
 from dlviz.widgets.explorer import Explorer
 

@@ -25,19 +25,20 @@ from dlviz.analysis.stages import chunks_of
 from dlviz.analysis.waits import waited_until
 from dlviz.metrics import COMPUTE
 from dlviz.trace.trace import TOLERANCE
-from dlviz.viz import palette, text
-from dlviz.viz.arrows import ends
-from dlviz.viz.failure import stuck_waits
-from dlviz.viz.gantt import silent
-from dlviz.viz.hosts import message_words, names_of
-from dlviz.viz.idle import idle
-from dlviz.viz.labels import field_words, forms_of, never_ended, short_forms
-from dlviz.viz.layout import Plan, laid_out
-from dlviz.viz.lost import losses
-from dlviz.viz.pipeline import critical_of
+from dlviz.viz import palette
+from dlviz.viz.gantt.arrows import ends
+from dlviz.viz.gantt.bars import silent
+from dlviz.viz.gantt.failure import stuck_waits
+from dlviz.viz.gantt.layout import Plan, laid_out
+from dlviz.viz.gantt.lost_ranks import losses
+from dlviz.viz.gantt.pipeline import critical_of
+from dlviz.viz.gantt.visible import Shown, shown
 from dlviz.viz.scene import ops
-from dlviz.viz.shown import Shown, shown
-from dlviz.viz.waits import waits
+from dlviz.viz.words import text
+from dlviz.viz.words.hosts import message_words, names_of
+from dlviz.viz.words.idle import idle
+from dlviz.viz.words.labels import field_words, forms_of, never_ended, short_forms
+from dlviz.viz.words.waits import waits
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled
 

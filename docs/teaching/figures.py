@@ -28,7 +28,7 @@ from dlviz.metrics import step_seconds
 from dlviz.models import Transformer
 from dlviz.parallel import hybrid, update_rules
 from dlviz.parallel import model as distributed
-from dlviz.parallel.stability import spectral_radius
+from dlviz.parallel.averaging.easgd.stability import spectral_radius
 from dlviz.parallel.tensor import NaiveMLP, ParallelMLP
 from dlviz.patterns import TITLES as ALGORITHMS
 from dlviz.schedules import TITLES as SCHEDULES

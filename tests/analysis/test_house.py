@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dlviz"
 FILES = {layer: sorted((PACKAGE / layer).rglob("*.py")) for layer in ("viz", "widgets", "analysis")}
-LAYOUT = PACKAGE / "viz/layout.py"  # heights of strips over each other: drawing, not analysis
+LAYOUT = PACKAGE / "viz/gantt/layout.py"  # heights of strips over each other: drawing, not analysis
 INTERVALS = {"times_of", "seconds_open", "union", "reached", "by_rank", "codes", "bubble_formula"}
 REDUCTIONS = {"accumulate", "at", "reduceat"}  # of numpy's functions: over time, or by group
 FORMULAS = {"comb", "exp", "sqrt"}  # of math
@@ -132,9 +132,11 @@ def test_importing_the_widgets_and_the_palette_loads_no(package):
 
 # Files that a course reads in class.
 READ = """
-    parallel/ddp parallel/elastic parallel/gossip parallel/hogwild parallel/late_all_reduce
-    parallel/local_sgd parallel/naive parallel/parameter_server parallel/push_pull parallel/shards
-    parallel/stale_synchronous parallel/tensor/conjugate parallel/tensor/linear
+    parallel/data/ddp parallel/averaging/easgd/messages parallel/averaging/gossip
+    parallel/server/hogwild parallel/data/late_all_reduce parallel/averaging/local_sgd
+    parallel/data/naive parallel/server/parameter_server parallel/server/push_pull
+    parallel/step/sharded_step
+    parallel/server/stale_synchronous parallel/tensor/conjugate parallel/tensor/linear
     parallel/pipeline/run parallel/pipeline/stage_worker parallel/summa/grid
     federated/aggregation federated/client federated/partition federated/robust federated/rounds
     federated/server federated/secure/aggregate federated/secure/client federated/secure/masks

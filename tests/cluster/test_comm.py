@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import dlviz
-from dlviz.cluster.buffers import BufferPool
 from dlviz.cluster.control.form import form_of
+from dlviz.cluster.messages.buffers import BufferPool
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,

@@ -16,7 +16,7 @@ import torch
 
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, RunTimeout, launch
-from dlviz.cluster.link import fit, measure
+from dlviz.cluster.measure.link import fit, link_cost
 from dlviz.cluster.parent import supervise
 from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -37,7 +37,7 @@ def test_auto_takes_a_link_that_costs_nothing_in_a_group_too():
     def worker(comm):
         row, tensor = comm.split(comm.rank % 2), torch.ones(1000)
         all_reduce(row, tensor, "auto")
-        found = measure(row)
+        found = link_cost(row)
         return tensor[0].item(), found.alpha < 1e-9, found.beta < 1e-15, found.error
 
     free = Machine(classroom(4).device, Topology.switch(4, Link(0.0, float("inf"))))

@@ -29,7 +29,7 @@ from dlviz.cluster.rank import ControlChannel, Failure
 from dlviz.cluster.stuck.verdict import origin
 from dlviz.collectives import all_reduce
 from dlviz.machine import classroom
-from dlviz.parallel.ddp import DDP
+from dlviz.parallel.data.ddp import DDP
 
 FOREVER = 10**12
 SOON = 10.0  # s within which a deadlock is to be named, on a busy machine too: some 0.3 s else
@@ -924,7 +924,7 @@ def interrupted_start(tmp_path_factory):
         import os, signal, threading, time
 
         def interrupt():
-            while "dlviz.cluster.comm" not in sys.modules or time.monotonic() < began + 1:
+            while "dlviz.cluster.messages.comm" not in sys.modules or time.monotonic() < began + 1:
                 os.killpg(0, signal.SIGINT)
                 time.sleep(0.02)
 

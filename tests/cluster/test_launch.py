@@ -83,7 +83,7 @@ def test_what_students_call_is_loaded_before_ranks_start():
     called = (
         "dlviz.collectives.ring", "dlviz.federated.rounds", "dlviz.grading.harness.check",
         "dlviz.metrics",
-        "dlviz.parallel.ddp", "dlviz.parallel.hybrid", "dlviz.parallel.pipeline.trainer",
+        "dlviz.parallel.data.ddp", "dlviz.parallel.hybrid", "dlviz.parallel.pipeline.trainer",
         "dlviz.parallel.tensor.linear", "dlviz.viz",
     )  # fmt: skip
 

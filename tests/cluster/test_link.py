@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlviz.cluster import measure_link
-from dlviz.cluster.link import fit
+from dlviz.cluster.measure.link import fit
 from dlviz.machine import Device, Link, Machine, Topology
 
 

@@ -16,10 +16,10 @@ from dlviz import DeadlockError, RankError, RankLost, RunError, RunTimeout, laun
 from dlviz.cluster.control.board import WAITING
 from dlviz.cluster.control.matching import Channel
 from dlviz.cluster.control.pipes import HEAD, LONGEST, Envelope, Inbox, loss
+from dlviz.cluster.groups.survivors import Votes
+from dlviz.cluster.messages.requests import ReceiveRequest
 from dlviz.cluster.pacing.ledger import ENTRIES, Ledger, size
 from dlviz.cluster.rank import ControlChannel
-from dlviz.cluster.requests import ReceiveRequest
-from dlviz.cluster.survivors import Votes
 from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace import Trace, TraceError

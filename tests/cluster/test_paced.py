@@ -81,8 +81,8 @@ def test_math_longer_than_its_pace_moves_the_measured_bubble_and_warns():
     assert "could not keep its pace" in run.trace.meta["warning"]
     figure = dlviz.viz.timeline(run.trace)
     assert "could not keep its pace" not in figure.layout.title.subtitle.text
-    assert any("could not keep its pace" in dlviz.viz.text.wrap(line, 999)
-               for line in dlviz.viz.text.details(run.trace, "device"))  # fmt: skip
+    assert any("could not keep its pace" in dlviz.viz.words.text.wrap(line, 999)
+               for line in dlviz.viz.words.text.details(run.trace, "device"))  # fmt: skip
 
 
 def test_a_rank_that_stops_for_50_ms_shows_in_the_wall_columns_and_the_lateness():

@@ -17,7 +17,6 @@ from random_programs import check, check_sent, sums, wait_shuffled, wrong
 
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, launch
-from dlviz.cluster.buffers import OutstandingSends
 from dlviz.cluster.control.form import DTYPES, form_of
 from dlviz.cluster.control.group import CALLS, SHORT
 from dlviz.cluster.control.pipes import (
@@ -31,8 +30,9 @@ from dlviz.cluster.control.pipes import (
     bell,
     refusal,
 )
-from dlviz.cluster.reduction import LONG
-from dlviz.cluster.requests import PIECE
+from dlviz.cluster.groups.reduction import LONG
+from dlviz.cluster.messages.buffers import OutstandingSends
+from dlviz.cluster.messages.requests import PIECE
 from dlviz.machine import Link, Machine, Topology, classroom
 
 WAYS = ("memory", "files", "gloo")

@@ -12,7 +12,7 @@ from federated_oracle import THETA, dealt, model
 import dlviz
 from dlviz.federated import Arrivals, Secure, train
 from dlviz.federated.local import LocalTraining
-from dlviz.federated.masked import BEYOND
+from dlviz.federated.masked_rounds import BEYOND
 from dlviz.federated.messages import UPDATE
 from dlviz.federated.secure.fixed_point import FixedPoint
 from dlviz.federated.secure.messages import EXCHANGES

@@ -22,7 +22,7 @@ from test_masked import CLIP, HOW, expected_state
 import dlviz
 from dlviz.cli.federated import summary
 from dlviz.datasets import digits
-from dlviz.federated import Secure, homecoming, train
+from dlviz.federated import Secure, shutdown, train
 from dlviz.federated.messages import PHASES
 from dlviz.federated.secure.messages import EXCHANGES
 
@@ -36,7 +36,7 @@ def worker(comm, folder, places, end, clients, threshold, **options):
     says which. What ranks leave in files they leave in `folder`."""
     os.chdir(folder)
     tempfile.tempdir = str(folder)
-    homecoming.PATIENCE, homecoming.LEAST = 0.5, 0.0
+    shutdown.PATIENCE, shutdown.LEAST = 0.5, 0.0
     span, at = comm.span, [0]
 
     def begin(kind, name=None, **fields):

@@ -425,7 +425,7 @@ def groups(rank, sizes):
 import importlib, threading
 
 def train_step(comm, mesh, part, tokens, targets):
-    average = importlib.import_module("dlviz.parallel.naive").average_gradients
+    average = importlib.import_module("dlviz.parallel.data.naive").average_gradients
     for p in part.parameters():
         p.grad = torch.zeros_like(p)
     thread = threading.Thread(target=average, args=(mesh.dp, part))
@@ -449,7 +449,7 @@ def cut_into_buckets(parameters, most):
     found = []
 
     def fill():
-        fill_buckets = importlib.import_module("dlviz.parallel.buckets").fill_buckets
+        fill_buckets = importlib.import_module("dlviz.parallel.data.buckets").fill_buckets
         found.extend(bucket.parameters for bucket in fill_buckets(net, most))
 
     thread = threading.Thread(target=fill)
@@ -469,7 +469,7 @@ def cut_into_buckets(parameters, most):
 import importlib, inspect
 
 def cut_into_buckets(parameters, most):
-    buckets = importlib.import_module("dlviz.parallel.buckets")
+    buckets = importlib.import_module("dlviz.parallel.data.buckets")
     names = {**vars(buckets)}
     exec(inspect.getsource(buckets.fill_buckets), names)
     found = names["fill_buckets"](torch.nn.ParameterList(parameters), most)
@@ -487,7 +487,7 @@ def cut_into_buckets(parameters, most):
 import importlib, threading
 
 def serve(comm, weights, update, pushes, bound):
-    library = importlib.import_module("dlviz.parallel.parameter_server")
+    library = importlib.import_module("dlviz.parallel.server.parameter_server")
     served = library.serve
     thread = threading.Thread(target=served, args=(comm, weights))
     thread.start()

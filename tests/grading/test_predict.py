@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlviz.grading import calibration, kept, predict
-from dlviz.grading.predict import _made, everything
+from dlviz.grading import calibration, predict
+from dlviz.grading.predictions import prediction_file
+from dlviz.grading.predictions.predict import _made, everything
 
 RING = "messages of a ring all-reduce, 4 ranks"
 
@@ -23,7 +24,7 @@ RING = "messages of a ring all-reduce, 4 ranks"
 def file(tmp_path, monkeypatch) -> Path:
     """Beside a notebook that nobody has answered yet."""
     file = tmp_path / "predictions.json"
-    monkeypatch.setattr(kept, "file", file)
+    monkeypatch.setattr(prediction_file, "file", file)
     restart()
     yield file
     restart()
@@ -32,7 +33,7 @@ def file(tmp_path, monkeypatch) -> Path:
 def restart():
     """What a new kernel begins with."""
     _made.clear()
-    kept._said.clear()
+    prediction_file._said.clear()
 
 
 def test_a_prediction_can_change_until_its_result_is_opened():
@@ -63,7 +64,7 @@ def test_a_result_opened_without_a_number_is_not_counted():
 
 
 def test_where_no_predictions_are_kept_no_result_is_withheld(monkeypatch):
-    monkeypatch.setattr(kept, "file", None)
+    monkeypatch.setattr(prediction_file, "file", None)
     assert predict("messages", ..., "messages").compare(24).measured == 24
 
 
@@ -121,7 +122,7 @@ def test_a_file_of_before_second_attempts_is_read(file):
     file.write_text(
         json.dumps(
             {
-                "format": kept.FORMAT,
+                "format": prediction_file.FORMAT,
                 "predictions": {
                     "q": {
                         "unit": "s",
@@ -269,8 +270,8 @@ BROKEN = {
     "deep": "[" * 100_000,
     "foreign": '{"cells": []}',
     "a list": "[]",
-    "without predictions": json.dumps({"format": kept.FORMAT}),
-    "wrong records": json.dumps({"format": kept.FORMAT, "predictions": {"q": 3}}),
+    "without predictions": json.dumps({"format": prediction_file.FORMAT}),
+    "wrong records": json.dumps({"format": prediction_file.FORMAT, "predictions": {"q": 3}}),
 }
 
 
@@ -306,11 +307,11 @@ def test_a_record_that_somebody_edited_is_asked_again(file, edit):
 
 
 def test_a_folder_that_cannot_be_written_costs_one_sentence(file, monkeypatch):
-    monkeypatch.setattr(kept, "file", file.parent / "gone" / "predictions.json")
+    monkeypatch.setattr(prediction_file, "file", file.parent / "gone" / "predictions.json")
     with pytest.warns(RuntimeWarning, match=r"gone.* cannot be written \(No such file") as told:
         assert predict("q", 12).compare(24).factor == 2
     assert len(told) == 1
-    monkeypatch.setattr(kept, "file", file.parent)  # a folder of that name
+    monkeypatch.setattr(prediction_file, "file", file.parent)  # a folder of that name
     with pytest.warns(RuntimeWarning, match="cannot be read"):
         assert predict("r", 12).value == 12
     assert "r: predicted 12" in repr(predict("r", 12))
@@ -332,7 +333,7 @@ def test_a_full_disk_leaves_the_file_whole(file, monkeypatch):
 
 
 def test_no_file_is_kept_where_none_is_wanted(file, monkeypatch):
-    monkeypatch.setattr(kept, "file", None)
+    monkeypatch.setattr(prediction_file, "file", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         predict("q", 1).compare(2)

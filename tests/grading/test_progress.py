@@ -9,8 +9,9 @@ import pytest
 
 import dlviz.grading
 from dlviz import cli
-from dlviz.grading import handin, kept, predict
-from dlviz.grading.predict import _made
+from dlviz.grading import predict
+from dlviz.grading.predictions import hand_in, prediction_file
+from dlviz.grading.predictions.predict import _made
 from dlviz.grading.questions import by_lab
 
 LABS = Path(__file__).parents[2] / "labs"
@@ -25,15 +26,15 @@ def labs(tmp_path, monkeypatch) -> Path:
     source = LABS / "assignments" / "ring_all_reduce" / "ring_all_reduce.ipynb"
     (own / "ring_all_reduce.ipynb").write_bytes(source.read_bytes())
     (tmp_path / "00_start_here.ipynb").write_text("{}")
-    monkeypatch.setattr(kept, "file", tmp_path / "predictions.json")
+    monkeypatch.setattr(prediction_file, "file", tmp_path / "predictions.json")
     predict(RING, 12, "messages").compare(24)
     predict(RING, 24, "messages")
     predict(SHARE, ..., "%").compare(8)  # is withheld
-    monkeypatch.setattr(kept, "file", own / "predictions.json")
-    handin.note_check("sums", 1.5, 3)
-    handin.note_check("sums", 2.5, 3)
+    monkeypatch.setattr(prediction_file, "file", own / "predictions.json")
+    hand_in.note_check("sums", 1.5, 3)
+    hand_in.note_check("sums", 2.5, 3)
     _made.clear()
-    handin._checks.clear()
+    hand_in._checks.clear()
     return tmp_path
 
 

@@ -15,16 +15,17 @@ import pytest
 import torch
 
 import dlviz
-from dlviz.grading import kept, predict, questions
-from dlviz.grading.class_page import in_course_order, title
-from dlviz.grading.predict import _made
+from dlviz.grading import predict, questions
+from dlviz.grading.predictions import prediction_file
+from dlviz.grading.predictions.class_page import in_course_order, title
+from dlviz.grading.predictions.predict import _made
 from dlviz.grading.questions import Question, behind, by_lab, lab_of
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, makespan, peak_in_flight
 from dlviz.models import MLP
-from dlviz.parallel.buckets import fill_buckets
-from dlviz.parallel.gossip import contraction
-from dlviz.parallel.stability import stable_alpha
+from dlviz.parallel.averaging.easgd.stability import stable_alpha
+from dlviz.parallel.averaging.gossip import contraction
+from dlviz.parallel.data.buckets import fill_buckets
 from dlviz.parallel.update_rules import make as make_rule
 from dlviz.schedules import make
 from dlviz.sim import kept_activations, layer_bytes, matmul_words, transformer_parameters
@@ -353,7 +354,7 @@ def test_a_notebook_finds_the_folder_of_questions_beside_it(tmp_path):
 @pytest.mark.parametrize("text", [b"[[question]", b"\xff", b"", b"a = " + b"[" * 5000])
 def test_a_broken_file_of_a_lecturers_costs_no_prediction_and_no_result(own, monkeypatch, text):
     (own / "00.toml").write_bytes(text)
-    monkeypatch.setattr(kept, "file", own / "predictions.json")
+    monkeypatch.setattr(prediction_file, "file", own / "predictions.json")
     asked = predict("messages of a ring all-reduce, 4 ranks", 12, "messages").compare(24)
     try:
         with pytest.warns(RuntimeWarning, match=r"00\.toml is not used: 00\.toml"):

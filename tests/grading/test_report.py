@@ -20,9 +20,10 @@ from nbgrader.utils import get_partial_grade
 
 import dlviz.grading
 from dlviz import cli
-from dlviz.grading import class_report, handin, kept, predict, report, total
-from dlviz.grading.class_page import BAR, HIGH, MARGIN, WIDTH, figure, hand_ins
-from dlviz.grading.predict import _made
+from dlviz.grading import class_report, predict, report, total
+from dlviz.grading.predictions import hand_in, prediction_file
+from dlviz.grading.predictions.class_page import BAR, HIGH, MARGIN, WIDTH, figure, hand_ins
+from dlviz.grading.predictions.predict import _made
 from dlviz.grading.questions import by_lab, lab_of
 
 TITLES = (
@@ -39,7 +40,7 @@ SHARE = "share of the time in which a rank computes"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr(kept, "file", tmp_path / "predictions.json")
+    monkeypatch.setattr(prediction_file, "file", tmp_path / "predictions.json")
     monkeypatch.chdir(tmp_path)
     start_over()
     yield tmp_path
@@ -48,9 +49,9 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 def start_over():
     _made.clear()
-    handin._checks.clear()
-    if kept.file is not None:
-        kept.file.unlink(missing_ok=True)
+    hand_in._checks.clear()
+    if prediction_file.file is not None:
+        prediction_file.file.unlink(missing_ok=True)
 
 
 def test_a_report_holds_predictions_and_checks(folder):
@@ -59,12 +60,12 @@ def test_a_report_holds_predictions_and_checks(folder):
     predict("spoilt", ...).compare(4).open()
     predict("spoilt", 4)
     predict("unopened", 0, "ms")
-    handin.note_check("every rank ends with the sum", 1, 3)
-    handin.note_check("every rank ends with the sum", 3, 3)
+    hand_in.note_check("every rank ends with the sum", 1, 3)
+    hand_in.note_check("every rank ends with the sum", 3, 3)
     made = report("Ada Lovelace ")
     document = json.loads((folder / "dlviz-report-ada-lovelace.json").read_text())
     assert made.file == Path("dlviz-report-ada-lovelace.json") and made.document() == document
-    assert (document["format"], document["name"]) == (handin.FORMAT, "Ada Lovelace")
+    assert (document["format"], document["name"]) == (hand_in.FORMAT, "Ada Lovelace")
     ring, unanswered, spoilt, unopened = document["predictions"]
     assert (ring["lab"], ring["predicted"], ring["measured"]) == ("00", 12, 24)
     assert (ring["unit"], ring["factor"], ring["second"]) == ("messages", 2, None)
@@ -99,7 +100,7 @@ def test_what_is_shown_names_the_file_and_each_number():
     predict("<b>bold</b>", ...).compare(3)
     predict("late", ...).compare(3).open()
     predict("late", 5)
-    handin.note_check("in flight: at most <p>", 1.5, 2)
+    hand_in.note_check("in flight: at most <p>", 1.5, 2)
     made = report("Ada")
     for shown in (" ".join(repr(made).split()), made._repr_html_()):
         assert "dlviz-report-ada.json" in shown and RING in shown
@@ -111,9 +112,9 @@ def test_what_is_shown_names_the_file_and_each_number():
 
 
 def test_a_total_has_the_points_of_all_checks_what_is_lost_and_how_to_hand_in():
-    handin.note_check("f: adds", 3, 3)
-    handin.note_check("g: <adds>", 1, 2)
-    handin.note_check("g: <adds>", 1.5, 2)
+    hand_in.note_check("f: adds", 3, 3)
+    hand_in.note_check("g: <adds>", 1, 2)
+    hand_in.note_check("g: <adds>", 1.5, 2)
     part = total(18)
     assert repr(part).startswith(
         "4.5 of 18 points by the checks. Checks worth 13 have not run: Run, Run All Cells.\n"
@@ -127,9 +128,11 @@ def test_a_total_has_the_points_of_all_checks_what_is_lost_and_how_to_hand_in():
 
 def test_checks_are_known_to_a_module_that_is_loaded_anew(monkeypatch):
     """As graded cells do, also where `%run` put another namespace in place of the notebook's."""
-    handin.note_check("adds", 3, 3)
+    hand_in.note_check("adds", 3, 3)
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
-    anew = importlib.util.module_from_spec(importlib.util.find_spec("dlviz.grading.handin"))
+    anew = importlib.util.module_from_spec(
+        importlib.util.find_spec("dlviz.grading.predictions.hand_in")
+    )
     with patch.dict(sys.modules, {anew.__name__: anew}):
         anew.__spec__.loader.exec_module(anew)
         assert repr(anew.total(3)).startswith("3 of 3 points")
@@ -137,7 +140,7 @@ def test_checks_are_known_to_a_module_that_is_loaded_anew(monkeypatch):
 
 def test_the_points_of_a_check_are_a_number_for_nbgrader_and_of_so_many_on_a_page():
     for points, text, shown in ((2.25, "2.25", "2.25 of 3 points"), (3, "3", "3 of 3 points")):
-        data, _ = DisplayFormatter().format(handin.Points(points, 3))
+        data, _ = DisplayFormatter().format(hand_in.Points(points, 3))
         assert (data["text/plain"], data["text/html"]) == (text, shown)
     page = {"text/plain": "2.25", "text/html": "2.25 of 3 points"}
     assert get_partial_grade({"data": page}, 3) == 2.25
@@ -258,7 +261,7 @@ def make_class(folder: Path, students: int = 30) -> None:
             choice = wrong.get(question, [near]) + [answer, near]
             asked = predict(question, float(draw.choice(choice)), unit)
             asked.compare(answer if question != SHARE else float(draw.uniform(1.5, 6)))
-        handin.note_check("every rank ends with the sum", float(draw.choice([0, 1.5, 3, 3])), 3)
+        hand_in.note_check("every rank ends with the sum", float(draw.choice([0, 1.5, 3, 3])), 3)
         made = report(f"Student {number:02}")
         sub = folder / "handed-in" / f"s{number}"
         sub.mkdir(parents=True)
@@ -320,7 +323,7 @@ def test_a_class_becomes_one_page(folder):
 
 def test_the_page_needs_no_network_and_takes_names_as_text(folder):
     predict("<img src=x onerror=alert(1)>", 2, '"><script>').compare(3)
-    handin.note_check("<script>alert(2)</script>", 1, 1)
+    hand_in.note_check("<script>alert(2)</script>", 1, 1)
     report("Robert<script>alert(3)</script>")
     page = class_report(str(folder))
     tags = Tags(page).tags
@@ -334,10 +337,13 @@ def test_the_page_needs_no_network_and_takes_names_as_text(folder):
 FOREIGN = {
     "broken.json": ("{", "it is no JSON"),
     "binary.json": (b"\xff\x00", "it is no JSON"),
-    "predictions.json": (json.dumps({"format": kept.FORMAT, "predictions": {}}), "it is no report"),
+    "predictions.json": (
+        json.dumps({"format": prediction_file.FORMAT, "predictions": {}}),
+        "it is no report",
+    ),
     "list.json": ("[1]", "it is no report"),
     "deep.json": ("[" * 100_000, "it is no JSON"),
-    "nameless.json": (json.dumps({"format": handin.FORMAT}), "a report that was changed ('name')"),
+    "nameless.json": (json.dumps({"format": hand_in.FORMAT}), "a report that was changed ('name')"),
     "huge.json": (" " * 2_000_001, "it has over 2,000,000 bytes"),
 }
 CHANGED = [

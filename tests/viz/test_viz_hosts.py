@@ -9,13 +9,13 @@ from viz_scenes import TWO_HOSTS, data_parallel, notes, on_hosts, ring
 from dlviz import viz
 from dlviz.machine import Link, Topology
 from dlviz.trace import Trace
-from dlviz.viz import text
-from dlviz.viz.arrows import arrows_of
-from dlviz.viz.hosts import message_words, names_of, short
-from dlviz.viz.layout import laid_out
-from dlviz.viz.pipeline import critical_of
+from dlviz.viz.gantt.arrows import arrows_of
+from dlviz.viz.gantt.layout import laid_out
+from dlviz.viz.gantt.pipeline import critical_of
+from dlviz.viz.gantt.visible import shown
 from dlviz.viz.scene import Scene
-from dlviz.viz.shown import shown
+from dlviz.viz.words import text
+from dlviz.viz.words.hosts import message_words, names_of, short
 
 MIXED = {"host-a": [0, 2], "host-b": [1, 3]}
 SAYS = "Clocks agree within"

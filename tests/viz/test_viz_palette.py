@@ -9,8 +9,9 @@ import plotly.graph_objects as go
 import pytest
 
 from dlviz import viz
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import template
+from dlviz.viz.words import text
 
 KINDS = (
     "forward backward backward_input backward_weight update send recv collective wait compress "

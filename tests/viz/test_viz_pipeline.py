@@ -13,7 +13,7 @@ from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import palette
-from dlviz.viz.pipeline import critical_of
+from dlviz.viz.gantt.pipeline import critical_of
 
 COSTS = Costs(2, None, 3, 2, latency=0.5)
 

@@ -17,8 +17,8 @@ import dlviz
 from dlviz import viz
 from dlviz.trace import Trace
 from dlviz.viz import palette, paper
-from dlviz.viz.layout import laid_out
-from dlviz.viz.text import kind as kind_name
+from dlviz.viz.gantt.layout import laid_out
+from dlviz.viz.words.text import kind as kind_name
 
 MS = 1e-3
 FORMATS = ("svg", "pdf", "png")

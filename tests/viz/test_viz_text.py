@@ -7,7 +7,7 @@ from viz_scenes import data_parallel, ring
 
 from dlviz import viz
 from dlviz.trace import Trace
-from dlviz.viz import text
+from dlviz.viz.words import text
 
 PACED = {
     "clock": "paced",

@@ -13,8 +13,8 @@ import dlviz
 from dlviz import viz
 from dlviz.analysis.clocks import message_times
 from dlviz.trace import Trace
-from dlviz.viz.labels import forms_of
-from dlviz.viz.layout import laid_out
+from dlviz.viz.gantt.layout import laid_out
+from dlviz.viz.words.labels import forms_of
 
 MS = 1e-3
 

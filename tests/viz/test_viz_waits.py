@@ -17,7 +17,7 @@ from dlviz.analysis.columns import HOLDERS, WAITING, lanes
 from dlviz.analysis.waits import FOR_LANE, waited_until
 from dlviz.trace import Trace
 from dlviz.viz import palette
-from dlviz.viz.waits import waits
+from dlviz.viz.words.waits import waits
 from dlviz.widgets import Timeline
 
 UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}

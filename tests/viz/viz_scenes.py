@@ -9,7 +9,7 @@ from dlviz.analysis.clocks import span_times
 from dlviz.analysis.contributions import encode
 from dlviz.analysis.waits import waited_until
 from dlviz.trace import Trace
-from dlviz.viz.text import DETAILS
+from dlviz.viz.words.text import DETAILS
 
 
 def notes(figure) -> list:

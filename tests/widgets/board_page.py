@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from dlviz.trace import Trace
-from dlviz.widgets.drawing import ShadedBoard as Board
 from dlviz.widgets.modules import joined, read
+from dlviz.widgets.schedules.drawing import ShadedBoard as Board
 from dlviz.widgets.view import compact, dressed
 
 FRONT_END = (

@@ -13,7 +13,7 @@ from dlviz.board.pipeline import Pipeline
 from dlviz.schedules import parse
 from dlviz.schedules.orders import loop
 from dlviz.sim import Costs
-from dlviz.widgets.drawing import ShadedBoard
+from dlviz.widgets.schedules.drawing import ShadedBoard
 
 PLAYED = """let table = m.tableOf(v[0], v[1]);
 return [m.stateOf(table), ...v[2].map((asked) => m.stateOf(table = m.apply(table, asked)))];"""

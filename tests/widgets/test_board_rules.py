@@ -21,8 +21,8 @@ from dlviz.board.pipeline import Pipeline
 from dlviz.schedules import NAMES, TITLES, Action, Schedule, ScheduleError, make, needs
 from dlviz.schedules.orders import loop, vee
 from dlviz.sim import Costs, simulate
-from dlviz.widgets.drawing import ShadedBoard
-from dlviz.widgets.pipelines import DRAWN, picture_of, played
+from dlviz.widgets.schedules.drawing import ShadedBoard
+from dlviz.widgets.schedules.pipelines import DRAWN, picture_of, played
 
 COSTS = Costs(forward=2.0, backward_input=1.0, backward_weight=3.0, latency=1.0)
 SIZES = [(1, 1), (2, 3), (3, 6), (4, 8)]

@@ -11,8 +11,8 @@ import pytest
 from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
 from dlviz.widgets import ConsistencyExplorer
+from dlviz.widgets.consistency.strategies import KNOBS, METHODS, SHOWN, figures
 from dlviz.widgets.control import Choice
-from dlviz.widgets.methods import KNOBS, METHODS, SHOWN, figures
 
 TWO = {"workers": 2, "slow": 1.7}  # whose pushes never come at once
 

@@ -17,7 +17,7 @@ from dlviz.schedules import NAMES, TITLES, Schedule, make, parse
 from dlviz.sim import Costs
 from dlviz.viz import palette
 from dlviz.widgets import ScheduleExplorer
-from dlviz.widgets.drawing import ShadedBoard
+from dlviz.widgets.schedules.drawing import ShadedBoard
 from dlviz.widgets.view import styled
 
 ROOM = 168  # pixels of the rows

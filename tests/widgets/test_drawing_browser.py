@@ -15,7 +15,7 @@ from dlviz.board.pipeline import Pipeline
 from dlviz.schedules import make
 from dlviz.schedules.orders import loop
 from dlviz.sim import Costs
-from dlviz.widgets.drawing import ShadedBoard as Board
+from dlviz.widgets.schedules.drawing import ShadedBoard as Board
 
 pytestmark = pytest.mark.slow
 

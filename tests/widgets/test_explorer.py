@@ -22,7 +22,8 @@ from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.patterns import TITLES
 from dlviz.viz.scene import Scene
 from dlviz.widgets import CollectiveExplorer
-from dlviz.widgets.all_reduce import (
+from dlviz.widgets.background import meanwhile
+from dlviz.widgets.collectives.all_reduce import (
     ALGORITHMS,
     COARSE,
     NEAR,
@@ -37,8 +38,7 @@ from dlviz.widgets.all_reduce import (
     simulated,
     turns,
 )
-from dlviz.widgets.collectives import details
-from dlviz.widgets.meanwhile import meanwhile
+from dlviz.widgets.collectives.explorer import details
 
 LINK = {"alpha": 10e-6, "beta": 1e-9, "gamma": 1e-10}
 FORMULAS = [name for name in ALGORITHMS if name != "hierarchical"]

@@ -14,7 +14,7 @@ from nbformat import v4
 
 from dlviz.patterns import TITLES
 from dlviz.widgets import CollectiveExplorer, ScheduleExplorer
-from dlviz.widgets.all_reduce import ALGORITHMS, SIZES
+from dlviz.widgets.collectives.all_reduce import ALGORITHMS, SIZES
 
 pytestmark = pytest.mark.slow
 

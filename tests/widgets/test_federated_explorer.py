@@ -16,9 +16,7 @@ import pytest
 from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
 from dlviz.widgets import FederatedExplorer
-from dlviz.widgets.federated_recorded import CONTROLS, recorded
-from dlviz.widgets.federated_run import FATES, fates_of
-from dlviz.widgets.federation import (
+from dlviz.widgets.federated.prediction import (
     FIRST,
     KNOBS,
     LABELS,
@@ -29,6 +27,8 @@ from dlviz.widgets.federation import (
     names,
     round_seconds,
 )
+from dlviz.widgets.federated.recorded import CONTROLS, recorded
+from dlviz.widgets.federated.run import FATES, fates_of
 
 
 def state(explorer):
@@ -49,7 +49,7 @@ def test_who_has_which_digits_is_what_the_partition_deals():
 
 def test_the_network_of_the_prediction_is_the_one_that_is_run():
     from dlviz.models import MLP
-    from dlviz.widgets.federation import WIDTHS
+    from dlviz.widgets.federated.prediction import WIDTHS
 
     assert sum(p.numel() for p in MLP(WIDTHS).parameters()) == PARAMETERS
 
@@ -207,7 +207,7 @@ def test_noise_is_added_to_the_sum_and_attackers_alone_send_what_is_false():
     import torch
 
     from dlviz.federated import robust
-    from dlviz.widgets.federated_run import combined, dataset, outgoing
+    from dlviz.widgets.federated.run import combined, dataset, outgoing
 
     rows = torch.arange(12.0).view(3, 4) - 5
     weights = torch.tensor([1.0, 2.0, 1.0])
@@ -233,7 +233,7 @@ def test_noise_is_added_to_the_sum_and_attackers_alone_send_what_is_false():
 def test_under_secure_aggregation_every_round_is_summed_and_the_server_gets_residues_alone():
     """Its network is the plain run's, up to the rounding of residues, and so are its late clients;
     no update travels, and all bytes are those predicted."""
-    from dlviz.federated.masked import SUMS
+    from dlviz.federated.masked_rounds import SUMS
     from dlviz.federated.messages import UPDATE
 
     values = {"rounds": 10, "epochs": 1, "alpha": 2.0, "deadline": 1.0}
@@ -256,7 +256,7 @@ def test_under_secure_aggregation_every_round_is_summed_and_the_server_gets_resi
 
 
 def test_bytes_of_a_run_are_those_predicted_and_the_server_sees_residues_alone():
-    from dlviz.federated.masked import SUMS
+    from dlviz.federated.masked_rounds import SUMS
     from dlviz.federated.messages import UPDATE, WEIGHTS
 
     explorer = FederatedExplorer(rounds=10, epochs=1, alpha=2.0, bits=16)
@@ -339,7 +339,7 @@ def test_recorded_runs_are_shown_and_named_as_such_until_there_is_another():
     assert all(one["recorded"] for one in told["runs"]) and explorer.runs == []
     assert [one["accuracy"] for one in told["runs"]] == [one["accuracy"] for one in RECORDED]
     assert len({one["name"] for one in told["runs"]}) == len(CONTROLS) and told["current"] == 0
-    assert "python -m dlviz.widgets.federated_recorded, with dlviz" in told["details"][-1]
+    assert "python -m dlviz.widgets.federated.recorded, with dlviz" in told["details"][-1]
     assert explorer.picture().texts[0].get_text() == "Test digits read, in recorded runs"
     kernel.ask(explorer, "change", values={"alpha": 0.1})
     assert state(explorer)["runs"][state(explorer)["current"]]["name"] == "α 0.1"

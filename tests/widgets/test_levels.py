@@ -94,7 +94,8 @@ def test_the_known_schedule_stands_beside_the_drawing_until_another_level_is_cho
 
 def test_what_was_measured_on_a_level_is_not_shown_on_another_of_the_same_size(monkeypatch):
     monkeypatch.setattr(
-        "dlviz.widgets.schedules.run", lambda made, trace, costs, tell: ({"told": []}, trace)
+        "dlviz.widgets.schedules.explorer.run",
+        lambda made, trace, costs, tell: ({"told": []}, trace),
     )
     levels = ScheduleLevels([3, 5], drawings={3: ANSWERS[3], 5: ANSWERS[5]})
     levels.run()

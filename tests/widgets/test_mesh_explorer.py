@@ -14,7 +14,7 @@ from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
 from dlviz.analysis.axes import axes
 from dlviz.widgets import MeshExplorer
-from dlviz.widgets.mesh_run import ORDERS, SLOWER, STEPS, predicted, run
+from dlviz.widgets.mesh.run import ORDERS, SLOWER, STEPS, predicted, run
 
 AXES = ("dp", "pp", "tp")
 

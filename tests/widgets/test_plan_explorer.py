@@ -14,7 +14,7 @@ from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 from dlviz.analysis.steps import seconds_between_ends
 from dlviz.sim import TransformerShape, plans
 from dlviz.widgets import PlanExplorer
-from dlviz.widgets.plans import COLUMNS, LAB, PARTS, SHAPES, machine_of
+from dlviz.widgets.plans.explorer import COLUMNS, LAB, PARTS, SHAPES, machine_of
 
 PLAN = (2, 2, 2, 2, "1f1b", "none")
 SMALL = (1, 2, 2, 1, "1f1b", "none")  # of two sequences: a step of half a second
@@ -267,7 +267,7 @@ def test_a_plan_that_cannot_be_run_says_why(change, says):
 FRESH = """
 import json, statistics, sys, time
 from dlviz.widgets import PlanExplorer
-from dlviz.widgets.plans import WIRES
+from dlviz.widgets.plans.explorer import WIRES
 few, many = PlanExplorer(), PlanExplorer(devices=512, batch=512, **{V100})
 some = PlanExplorer(devices=64, batch=64)
 moves = {

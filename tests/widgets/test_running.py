@@ -17,8 +17,8 @@ from dlviz.widgets import (
     PlanExplorer,
     ScheduleExplorer,
     TensorExplorer,
-    collectives,
 )
+from dlviz.widgets.collectives import explorer as collectives
 from dlviz.widgets.running import doing_words
 
 SOON = 20.0  # s: on a busy machine

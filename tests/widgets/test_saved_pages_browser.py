@@ -25,7 +25,7 @@ from dlviz.widgets import (
     TensorExplorer,
     Timeline,
 )
-from dlviz.widgets.all_reduce import played
+from dlviz.widgets.collectives.all_reduce import played
 
 EXPLORERS = {
     one.__name__: one

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from dlviz import Costs, RankError, metrics, schedules, simulate
 from dlviz.viz import palette
 from dlviz.widgets import ScheduleExplorer
-from dlviz.widgets.pipelines import FORMULAS, SIZES
+from dlviz.widgets.schedules.pipelines import FORMULAS, SIZES
 from dlviz.widgets.view import styled
 
 LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
@@ -394,7 +394,7 @@ def test_a_run_that_fails_is_told_and_what_was_measured_before_is_gone(monkeypat
         raise RankError("rank 1 raised ValueError: no\nTraceback ...", rank=1)
 
     explorer = ScheduleExplorer("gpipe", 2, 2)
-    monkeypatch.setattr("dlviz.widgets.schedules.run", fail)
+    monkeypatch.setattr("dlviz.widgets.schedules.explorer.run", fail)
     before = state(explorer)
     explorer.run()
     told = state(explorer)

@@ -253,7 +253,7 @@ SMALLER = {"one schedule", "a drawing", "a level"}  # than another of its kind
 )
 def test_it_fits_a_laptop_whatever_it_shows_and_selecting_moves_nothing(saved, monkeypatch, names):
     """At 1280 x 800 a notebook shows 833 by 680 pixels of a cell."""
-    monkeypatch.setattr("dlviz.widgets.schedules.run", as_if_run)
+    monkeypatch.setattr("dlviz.widgets.schedules.explorer.run", as_if_run)
     for name, made in STATES.items():
         if name not in names:
             continue

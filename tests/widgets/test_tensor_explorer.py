@@ -19,9 +19,9 @@ from dlviz.metrics import step_seconds
 from dlviz.sim.layer_cuts import FORMS, NAMES, SIZES, WAYS, elements, sent
 from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.widgets import TensorExplorer
-from dlviz.widgets.blocks import DIMS, PICTURES, picture
-from dlviz.widgets.layer_run import LR, STEPS, blocks_of, train
-from dlviz.widgets.tensor import check
+from dlviz.widgets.tensor.explorer import check
+from dlviz.widgets.tensor.picture import DIMS, PICTURES, picture
+from dlviz.widgets.tensor.run import LR, STEPS, blocks_of, train
 from dlviz.widgets.view import identity
 
 LAYER = {"batch": 64, "inputs": 512, "outputs": 2048}

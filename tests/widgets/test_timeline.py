@@ -16,8 +16,9 @@ from dlviz.analysis.stages import chunks_of
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
-from dlviz.viz import palette, text
-from dlviz.viz.pipeline import critical_of
+from dlviz.viz import palette
+from dlviz.viz.gantt.pipeline import critical_of
+from dlviz.viz.words import text
 from dlviz.widgets import Timeline
 
 SCENE = "const scene = m.readScene(v[0]); const clock = scene.clocks[v[1] ?? 0];"

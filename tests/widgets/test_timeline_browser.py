@@ -19,10 +19,11 @@ from dlviz.analysis.waits import waited_until
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
-from dlviz.viz import palette, text
-from dlviz.viz.idle import idle
-from dlviz.viz.pipeline import critical_of
-from dlviz.viz.waits import waits
+from dlviz.viz import palette
+from dlviz.viz.gantt.pipeline import critical_of
+from dlviz.viz.words import text
+from dlviz.viz.words.idle import idle
+from dlviz.viz.words.waits import waits
 from dlviz.widgets import Timeline
 from dlviz.widgets.modules import joined, read
 

@@ -23,7 +23,7 @@ def form_of(shape: tuple[int, ...], dtype: torch.dtype) -> bytes:
     """The form of a tensor. ValueError for a dtype that cannot be sent."""
     if dtype not in CODES:
         raise ValueError(
-            f"a tensor of {name_of(dtype)} cannot be sent: convert it, to float32 say."
+            f"a tensor of {dtype_name(dtype)} cannot be sent: convert it, to float32 say."
         )
     count = math.prod(shape)
     sizes = tuple(shape) if len(shape) <= MAX_DIMS else (count,)
@@ -52,10 +52,10 @@ def fits(sent: bytes, posted: bytes) -> bool:
 
 
 def describe(form: bytes) -> str:
-    return f"shape {shape_of(form)} {name_of(dtype_of(form))}"
+    return f"shape {shape_of(form)} {dtype_name(dtype_of(form))}"
 
 
-def name_of(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 

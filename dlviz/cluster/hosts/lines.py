@@ -24,7 +24,7 @@ from typing import Any
 
 from dlviz.cluster.control.board import WHEN, Board
 from dlviz.cluster.control.pipes import CHUNK, HEAD, Pipes, bell
-from dlviz.cluster.hosts.greeting import Door, greet
+from dlviz.cluster.hosts.handshake import Door, greet
 from dlviz.cluster.hosts.network import Network
 from dlviz.cluster.hosts.records import TICK
 from dlviz.cluster.hosts.rendezvous import SECRET

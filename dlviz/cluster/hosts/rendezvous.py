@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from dlviz.cluster.errors import RunError
-from dlviz.cluster.hosts.greeting import STRANGERS, Door, greet
+from dlviz.cluster.hosts.handshake import STRANGERS, Door, greet
 from dlviz.cluster.hosts.network import (
     PATIENCE,
     WAIT,

@@ -14,7 +14,7 @@ from dlviz.cluster.errors import RankError, RunError
 from dlviz.cluster.hosts.bridge import Bridge
 from dlviz.cluster.hosts.clocks import Reading
 from dlviz.cluster.hosts.rendezvous import Rendezvous
-from dlviz.cluster.hosts.seats import Seat
+from dlviz.cluster.hosts.torchrun_ranks import Seat
 from dlviz.cluster.parent.output import Progress
 from dlviz.cluster.parent.remote import Lost
 from dlviz.cluster.parent.supervise import Supervisor

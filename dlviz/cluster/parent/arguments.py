@@ -95,8 +95,8 @@ def _check_signature(worker: Callable[..., Any], args: Any, kwargs: dict[str, An
     except TypeError as error:
         given = ", ".join(["comm", *map(_brief, args), *(f"{name}=..." for name in kwargs)])
         raise TypeError(
-            f"the worker {name_of(worker)}{signature} cannot be called with ({given}), as every "
-            f"rank does ({error}): let it take the Comm first, then args and kwargs."
+            f"the worker {worker_name(worker)}{signature} cannot be called with ({given}), as "
+            f"every rank does ({error}): let it take the Comm first, then args and kwargs."
         ) from None
 
 
@@ -127,7 +127,7 @@ def choose_device(device: str, ranks: int) -> str:
     return device
 
 
-def pack(worker: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> bytes:
+def pack_worker(worker: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> bytes:
     """The job of every rank, pickled; TypeError names what cannot be."""
     cells = {
         name: entry[2]
@@ -147,8 +147,8 @@ def pack(worker: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> byt
     culprit = _culprit(worker, set())
     uses = f", which uses {culprit}," if culprit else ""
     raise TypeError(
-        f"the worker {name_of(worker)}{uses} cannot be sent to the ranks ({why}): make what cannot "
-        "be pickled inside the worker."
+        f"the worker {worker_name(worker)}{uses} cannot be sent to the ranks ({why}): make what "
+        "cannot be pickled inside the worker."
     )
 
 
@@ -174,7 +174,7 @@ def _can_be_sent(value: Any) -> bool:
     return True
 
 
-def name_of(worker: Any) -> str:
+def worker_name(worker: Any) -> str:
     return getattr(worker, "__name__", repr(worker))
 
 

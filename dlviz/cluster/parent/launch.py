@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from dlviz.cluster.parent import start, torchrun
-from dlviz.cluster.parent.arguments import check, check_may_lose, choose_device, pack
+from dlviz.cluster.parent.arguments import check, check_may_lose, choose_device, pack_worker
 from dlviz.cluster.parent.output import Progress, ProgressCallback
 from dlviz.cluster.parent.remote import Lost
 from dlviz.cluster.parent.supervise import Supervisor
@@ -125,7 +125,7 @@ def _run(
     may_lose: Collection[int],
 ) -> Run:
     began = perf_counter()
-    job = pack(worker, args, kwargs)
+    job = pack_worker(worker, args, kwargs)
     device = choose_device(device, ranks)
     with Supervisor(ranks, machine, device, timeout, progress, frozenset(may_lose)) as supervisor:
         supervisor.started = began

@@ -29,7 +29,7 @@ METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods()
 PRELOADED = [
     "dlviz.cluster.rank",
     "dlviz.collectives",
-    "dlviz.parallel.ddp",
+    "dlviz.parallel.data.ddp",
     "dlviz.parallel.model",
     "dlviz.parallel.pipeline",
     "dlviz.parallel.tensor",

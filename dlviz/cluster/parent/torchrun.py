@@ -15,13 +15,13 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-from dlviz.cluster.hosts.judge import Judge
+from dlviz.cluster.hosts.coordinator import Judge
 from dlviz.cluster.hosts.network import Store
-from dlviz.cluster.hosts.outpost import Outpost
+from dlviz.cluster.hosts.remote_parent import Outpost
 from dlviz.cluster.hosts.rendezvous import meet
-from dlviz.cluster.hosts.seats import Seat, seats, sit
 from dlviz.cluster.hosts.supervise import Left, SeatSupervisor
-from dlviz.cluster.parent.arguments import choose_device, pack, ranks_here
+from dlviz.cluster.hosts.torchrun_ranks import Seat, seats, sit
+from dlviz.cluster.parent.arguments import choose_device, pack_worker, ranks_here
 from dlviz.cluster.parent.interrupts import sigterm_too
 from dlviz.cluster.parent.start import holds_seat, shared_memory
 from dlviz.machine import Machine
@@ -52,7 +52,7 @@ def join_run(
     _launched += 1
     here = ranks_here(ranks)
     _check(ranks, here, machine, may_lose)
-    own = Seat(int(os.environ["RANK"]), dict(os.environ), pack(worker, args, kwargs))
+    own = Seat(int(os.environ["RANK"]), dict(os.environ), pack_worker(worker, args, kwargs))
     if holds_seat():
         result, lost = sit(folder, own, timeout)
         return [result], [""], None, lost

@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlviz.grading.handin import Points, note_check
 from dlviz.grading.harness import judge
 from dlviz.grading.harness.feedback import CheckFailed, wrapped
 from dlviz.grading.harness.sandbox import NOT_WRITTEN, TimeUp
 from dlviz.grading.harness.sizes import Size
+from dlviz.grading.predictions.hand_in import Points, note_check
 
 Program = Callable[..., Any]
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from dlviz.cluster import RunError
-from dlviz.cluster.stuck.waits import show_line
+from dlviz.cluster import RunError, show_line
 from dlviz.trace import Trace
 from dlviz.trace.recorder import is_inside
 

@@ -38,7 +38,7 @@ from typing import Any
 
 import cloudpickle
 
-from dlviz.cluster.parent.start import JUDGES
+from dlviz.cluster import JUDGES
 
 ROOT = str(Path(__file__).parents[3])
 START = (
@@ -108,10 +108,10 @@ def _pickled(programs: Sequence[Any]) -> bytes:
     try:
         return cloudpickle.dumps(tuple(programs))
     except Exception:
-        from dlviz.cluster.parent.arguments import pack
+        from dlviz.cluster import pack_worker
 
         for program in programs:
-            pack(program, (), {})  # says what it is that cannot be sent
+            pack_worker(program, (), {})  # says what it is that cannot be sent
         raise
 
 

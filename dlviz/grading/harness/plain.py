@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from dlviz.cluster.recording import results
+from dlviz.cluster import results
 
 DTYPES = [name for name, each in vars(torch).items() if isinstance(each, torch.dtype)]
 MADE = {  # by what a pickle calls

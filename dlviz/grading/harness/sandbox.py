@@ -21,9 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dlviz.cluster import Comm, DeadlockError, Run, RunError, launch
-from dlviz.cluster.recording.results import finding
-from dlviz.cluster.stuck.waits import RECEIVES, SENDS
+from dlviz.cluster import RECEIVES, SENDS, Comm, DeadlockError, Run, RunError, launch, results
 from dlviz.grading.harness import plain
 from dlviz.grading.harness.feedback import PACKAGE, in_traceback, shown_line
 from dlviz.grading.harness.guard import refusing
@@ -86,7 +84,7 @@ def run_alone(
         stacks = [os.path.join(folder, str(rank)) for rank in range(ranks)]
         try:
             given = (stacks, seconds, machine is not None or times > 1, worker, *args)
-            with finding(plain.find):
+            with results.finding(plain.find):
                 return launch(_bounded, ranks, machine, "cpu", PATIENCE + seconds, args=given)
         except RunError as error:
             if any(map(_stack, stacks)):

@@ -10,9 +10,9 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.models import Transformer
-from dlviz.parallel.replicas import check_same, check_same_model, text_of
-from dlviz.parallel.shards import Batches, check_batches
-from dlviz.parallel.tensor.agree import check_replicas
+from dlviz.parallel.step.replicas import check_same, check_same_model, text_of
+from dlviz.parallel.step.sharded_step import Batches, check_batches
+from dlviz.parallel.tensor.checks import check_replicas
 from dlviz.parallel.tensor.parameters import axis_parameters
 from dlviz.schedules import Schedule, make
 

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.parallel.buckets import Bucket
+from dlviz.parallel.data.buckets import Bucket
 from dlviz.parallel.hybrid.parts import RankPart
-from dlviz.parallel.shards import all_reduce_called
+from dlviz.parallel.step.sharded_step import all_reduce_called
 from dlviz.parallel.tensor.conjugate import reduced
 from dlviz.parallel.tensor.parameters import axis_parameters
 

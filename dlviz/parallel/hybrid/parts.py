@@ -25,8 +25,8 @@ from dlviz.cluster import Comm
 from dlviz.models import Transformer, seed_layers
 from dlviz.models.dropout import Dropout
 from dlviz.models.transformer import SmallEmbedding
-from dlviz.parallel.layers import layers_of
 from dlviz.parallel.pipeline.partition import cut
+from dlviz.parallel.step.layers import layers_of
 from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
 from dlviz.parallel.tensor.linear import ShardedLinear
 from dlviz.parallel.tensor.parameters import load_layer

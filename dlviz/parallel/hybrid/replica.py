@@ -25,9 +25,9 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.models.dropout import Dropout
 from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed, weight_of
-from dlviz.parallel.hooks import Hook
-from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.shards import no_mean, rows
+from dlviz.parallel.step.hooks import Hook
+from dlviz.parallel.step.layers import LayerSpans
+from dlviz.parallel.step.sharded_step import no_mean, rows
 
 
 class Replica:

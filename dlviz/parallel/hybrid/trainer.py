@@ -34,16 +34,16 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.models import Transformer, token_loss
-from dlviz.parallel.buckets import fill_buckets
-from dlviz.parallel.ddp import BUCKET_BYTES
+from dlviz.parallel.data.buckets import fill_buckets
+from dlviz.parallel.data.ddp import BUCKET_BYTES
 from dlviz.parallel.hybrid import checks
 from dlviz.parallel.hybrid.gradients import average, clip_norm
 from dlviz.parallel.hybrid.parts import RankPart, stages_part, transformer_part
 from dlviz.parallel.hybrid.replica import DropoutPlaces, Replica
 from dlviz.parallel.hybrid.whole import state_of
-from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.pipeline import Shapes, train_step
-from dlviz.parallel.shards import (
+from dlviz.parallel.step.layers import LayerSpans
+from dlviz.parallel.step.sharded_step import (
     Batches,
     Loss,
     Losses,

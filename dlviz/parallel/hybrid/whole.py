@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from dlviz.cluster.control.form import name_of
+from dlviz.cluster import dtype_name
 from dlviz.parallel.hybrid.parts import RankPart
-from dlviz.parallel.replicas import text_of
+from dlviz.parallel.step.replicas import text_of
 from dlviz.parallel.tensor.parameters import whole_state
 
 
@@ -26,7 +26,7 @@ def state_of(mesh: Any, part: RankPart) -> dict[str, torch.Tensor]:
         return {}
     whole = dict(found)
     for rank in range(1, mesh.pp.size):
-        forms = "\n".join(f"{name} {name_of(t.dtype)} {[*t.shape]}" for name, t in found.items())
+        forms = "\n".join(f"{name} {dtype_name(t.dtype)} {[*t.shape]}" for name, t in found.items())
         for form in text_of(mesh.pp, forms, rank).split("\n"):
             name, dtype, shape = form.split(" ", 2)
             value = found[name] if mesh.pp.rank == rank else None

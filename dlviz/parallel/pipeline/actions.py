@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.pipeline.p2p import Message
+from dlviz.parallel.step.layers import LayerSpans
 from dlviz.schedules import Action
 from dlviz.schedules.action import KIND_NAMES
 

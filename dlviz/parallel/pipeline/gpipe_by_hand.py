@@ -19,7 +19,7 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.models.mean_of import Loss, Weight
 from dlviz.parallel.pipeline.microbatches import Microbatches
-from dlviz.parallel.shards import rows
+from dlviz.parallel.step.sharded_step import rows
 
 
 def step(

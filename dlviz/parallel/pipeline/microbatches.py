@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed
-from dlviz.parallel.shards import no_mean, rows
+from dlviz.parallel.step.sharded_step import no_mean, rows
 
 
 class Microbatches:

@@ -26,10 +26,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from dlviz.cluster import Comm
-from dlviz.cluster.warm import rehearsed
+from dlviz.cluster import Comm, rehearsed
 from dlviz.models.mean_of import Loss, Weight
-from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.pipeline.actions import Math, at_once, by_layers
 from dlviz.parallel.pipeline.checks import check_output, checked, no_update, pieces_of
 from dlviz.parallel.pipeline.microbatches import Microbatches
@@ -37,7 +35,8 @@ from dlviz.parallel.pipeline.p2p import P2P
 from dlviz.parallel.pipeline.shapes import Shapes
 from dlviz.parallel.pipeline.shared_parameters import SharedParameters
 from dlviz.parallel.pipeline.stage_worker import StageWorker
-from dlviz.parallel.shards import rows
+from dlviz.parallel.step.layers import LayerSpans
+from dlviz.parallel.step.sharded_step import rows
 from dlviz.schedules import Action, Schedule, make
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.hooks import dense
+from dlviz.parallel.step.hooks import dense
 
 
 def shared_by_ranks(

@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.pipeline.checks import check_output
 from dlviz.parallel.pipeline.microbatches import Microbatches
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
@@ -27,6 +26,7 @@ from dlviz.parallel.pipeline.shapes import StageShape
 from dlviz.parallel.pipeline.split_backward import SplitForward
 from dlviz.parallel.pipeline.stage_backward import Forward
 from dlviz.parallel.pipeline.weight_stashing import Stash
+from dlviz.parallel.step.layers import LayerSpans
 from dlviz.schedules import Action
 
 

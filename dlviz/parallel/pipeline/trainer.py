@@ -13,7 +13,7 @@ from dlviz.counts import check_counts
 from dlviz.models.mean_of import Loss, Weight
 from dlviz.parallel.pipeline.run import train_step
 from dlviz.parallel.pipeline.shapes import Shapes
-from dlviz.parallel.shards import rows
+from dlviz.parallel.step.sharded_step import rows
 from dlviz.schedules import Schedule
 
 

@@ -9,7 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from dlviz.cluster import Comm
-from dlviz.parallel.prices import pricing
+from dlviz.parallel.step.prices import pricing
 from dlviz.parallel.summa.grid import GridProduct, agreed
 
 

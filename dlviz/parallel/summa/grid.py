@@ -15,9 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from dlviz.cluster import Comm
-from dlviz.cluster.control.form import CODES, DTYPES, form_of, name_of
-from dlviz.cluster.groups import Mesh
+from dlviz.cluster import CODES, DTYPES, Comm, Mesh, dtype_name, form_of
 from dlviz.parallel.summa.blocks import MATRICES, SharedBlock, block, bounds, check_matrix, place
 from dlviz.sim.matmul import check_grid
 
@@ -74,7 +72,11 @@ def _check_alike(rows: list[list[int]]) -> None:
     """Raise ValueError where a rank has another grid, dtype or need of gradients than rank 0."""
 
     def said(row: list[int]) -> str:
-        grid, kinds, needs = tuple(row[:3]), [name_of(DTYPES[code]) for code in row[3:5]], row[5:7]
+        grid, kinds, needs = (
+            tuple(row[:3]),
+            [dtype_name(DTYPES[code]) for code in row[3:5]],
+            row[5:7],
+        )
         grads = [name for name, need in zip("xw", needs, strict=True) if need]
         wanted = f"gradients of {' and '.join(grads)}" if grads else "no gradients"
         return f"grid={grid}, x of {kinds[0]}, w of {kinds[1]} and {wanted}"
@@ -86,7 +88,7 @@ def _check_alike(rows: list[list[int]]) -> None:
                 f"{rank} has {said(row)}; give all ranks the same."
             )
     if rows[0][3] != rows[0][4]:
-        kinds = [name_of(DTYPES[code]) for code in rows[0][3:5]]
+        kinds = [dtype_name(DTYPES[code]) for code in rows[0][3:5]]
         raise ValueError(
             f"x and w differ: x is of {kinds[0]} and w of {kinds[1]}; convert one to the other's "
             "dtype."

@@ -10,7 +10,7 @@ transformer.py   a Transformer made of them, with or without sequence parallelis
 parameters.py    from a whole model's state and back, partial gradients, the norm of all gradients
 regather.py      what sequence parallelism keeps of a product's input
 product.py       the product of a layer on a rank, and its place in the whole
-agree.py         what all ranks must have alike
+checks.py        what all ranks must have alike
 """
 
 from dlviz.parallel.tensor.attention import ParallelAttention

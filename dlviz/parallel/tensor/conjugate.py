@@ -35,7 +35,7 @@ from torch.autograd.function import once_differentiable
 from dlviz import collectives
 from dlviz.cluster import Comm
 from dlviz.collectives import ring
-from dlviz.parallel.tensor.agree import check_divides
+from dlviz.parallel.tensor.checks import check_divides
 
 _calls = count(1)
 

@@ -22,7 +22,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.counts import check_counts
-from dlviz.parallel.tensor.agree import check_divides
+from dlviz.parallel.tensor.checks import check_divides
 from dlviz.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear, State, load_layers
 
 Activation = Callable[[torch.Tensor], torch.Tensor]

@@ -23,9 +23,9 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.layers import layers_of
-from dlviz.parallel.replicas import flat_by_dtype, spread
-from dlviz.parallel.tensor.agree import check_replicas, check_shape
+from dlviz.parallel.step.layers import layers_of
+from dlviz.parallel.step.replicas import flat_by_dtype, spread
+from dlviz.parallel.tensor.checks import check_replicas, check_shape
 from dlviz.parallel.tensor.conjugate import reduced
 from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
 from dlviz.parallel.tensor.linear import ShardedLinear

@@ -21,11 +21,19 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.models import Transformer
 from dlviz.models.language import ignored_by
-from dlviz.parallel.layers import LayerSpans, layers_of
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
-from dlviz.parallel.replicas import check_same_model
-from dlviz.parallel.shards import Batches, Loss, Result, check_batches, no_mean, trained, update
-from dlviz.parallel.tensor.agree import check_replicas
+from dlviz.parallel.step.layers import LayerSpans, layers_of
+from dlviz.parallel.step.replicas import check_same_model
+from dlviz.parallel.step.sharded_step import (
+    Batches,
+    Loss,
+    Result,
+    check_batches,
+    no_mean,
+    trained,
+    update,
+)
+from dlviz.parallel.tensor.checks import check_replicas
 from dlviz.parallel.tensor.cross_entropy import parallel_cross_entropy
 from dlviz.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear
 from dlviz.parallel.tensor.parameters import (

@@ -24,15 +24,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from dlviz.cluster import Comm
-from dlviz.cluster.warm import rehearsed
+from dlviz.cluster import Comm, rehearsed
 from dlviz.counts import check_counts
 from dlviz.models import Transformer, seed_layers, token_loss
 from dlviz.models.dropout import WHOLE, Dropout
 from dlviz.models.transformer import SmallEmbedding, check_length
-from dlviz.parallel.prices import Products
-from dlviz.parallel.tensor.agree import check_divides
+from dlviz.parallel.step.prices import Products
 from dlviz.parallel.tensor.attention import ParallelAttention
+from dlviz.parallel.tensor.checks import check_divides
 from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
 from dlviz.parallel.tensor.linear import ShardedLinear
 from dlviz.parallel.tensor.mlp import ParallelMLP

@@ -17,9 +17,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.analysis.axes import axes
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out, named_rows
-from dlviz.viz.labels import hover
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import hover
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

@@ -13,10 +13,11 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
 from dlviz.viz.charts.losses import ROW, legend_rows
-from dlviz.viz.labels import hover
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import hover
 
 TITLE = "Side by side"
 INNER = 320.0  # pixels of the axes

@@ -16,9 +16,10 @@ import plotly.graph_objects as go
 
 from dlviz import metrics
 from dlviz.analysis.clocks import clock_of
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import ROWS, Figure, lay_out
-from dlviz.viz.labels import hover
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import hover
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

@@ -23,9 +23,10 @@ from dlviz import metrics
 from dlviz.analysis.bubble import bubble_ratio_formula, fraction_of, visit_seconds
 from dlviz.analysis.clocks import clock_of
 from dlviz.analysis.stages import pipeline_size
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
-from dlviz.viz.labels import hover
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import hover
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import ROWS, Figure, lay_out
+from dlviz.viz.words import text
 
 ROW, LEAST = 26.0, 130.0  # pixels: a row, all of them at least
 NUMBERED = 16  # columns: in more a cell bears no number

@@ -20,9 +20,10 @@ import plotly.graph_objects as go
 
 from dlviz.analysis.columns import lanes as in_order
 from dlviz.analysis.gap import Side, Sides, gap, matched
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, bar_series, lay_out, microbatch_labels, named_rows
-from dlviz.viz.gap import BESIDE, action, named, sentence
+from dlviz.viz.words import text
+from dlviz.viz.words.prediction_error import BESIDE, action, named, sentence
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

@@ -23,9 +23,10 @@ import plotly.graph_objects as go
 from dlviz import metrics
 from dlviz.analysis.crossovers import cheapest, crossovers
 from dlviz.counts import check_counts
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
-from dlviz.viz.labels import hover
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import hover
 
 TENS = (10.0, 100.0, 1e3, 1e6)  # steps between the marks of an axis
 MARKS = 9  # at most, on an axis

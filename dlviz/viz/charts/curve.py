@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.costs import ticks
 from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.words import text
 
 MARKED = 40  # points: a longer line has no marker on each
 

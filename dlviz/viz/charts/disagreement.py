@@ -14,9 +14,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz import metrics
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
 from dlviz.viz.charts.losses import ROW, clocks, legend_rows
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

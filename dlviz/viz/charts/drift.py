@@ -19,8 +19,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.analysis.plane import projected
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.words import text
 
 INNER = 380.0  # pixels of the axes
 

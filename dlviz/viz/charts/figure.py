@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.viz import palette, text
-from dlviz.viz.labels import MANY, complete, hover
+from dlviz.viz import palette
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import MANY, complete, hover
 
 if TYPE_CHECKING:
     from dlviz.trace import Table

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out, named_rows
+from dlviz.viz.words import text
 
 BETWEEN = 3  # of a picture's pixels, from one picture to the next
 PIXEL = 7.0  # pixels of the screen for one of a picture's, at most

@@ -17,9 +17,10 @@ import plotly.graph_objects as go
 
 from dlviz import metrics
 from dlviz.analysis.descent import OVER, running_mean
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
 from dlviz.viz.charts.spectrum import decades
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.blocks import Blocks, brief
 from dlviz.viz.charts.figure import (
     Figure,
@@ -27,8 +27,9 @@ from dlviz.viz.charts.figure import (
     named_rows,
     slider,
 )
-from dlviz.viz.labels import hover
 from dlviz.viz.passes import Held, MatrixBlock, Moment
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import hover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

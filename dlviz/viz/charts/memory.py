@@ -20,10 +20,11 @@ import plotly.graph_objects as go
 
 from dlviz.analysis.clocks import clock_of, shared
 from dlviz.analysis.memory import Held, counts_microbatches, held, highest, window
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
-from dlviz.viz.hosts import mark_lines
-from dlviz.viz.labels import hover
+from dlviz.viz.words import text
+from dlviz.viz.words.hosts import mark_lines
+from dlviz.viz.words.labels import hover
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

@@ -20,7 +20,7 @@ import plotly.graph_objects as go
 from dlviz.analysis.contributions import MAX_RANKS
 from dlviz.analysis.frames import Frame
 from dlviz.counts import check_counts
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import (
     Figure,
     changes,
@@ -29,8 +29,9 @@ from dlviz.viz.charts.figure import (
     named_rows,
     slider,
 )
-from dlviz.viz.labels import hover
 from dlviz.viz.scene import RULED, CellRange, Scene, number
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import hover
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

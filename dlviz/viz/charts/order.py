@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from dlviz.analysis.order import order as ordered
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
-from dlviz.viz.labels import hover
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import hover
 
 TITLE = "Predicted and measured order"
 SIDES = ("predicted", "measured")

@@ -14,10 +14,11 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.counts import check_counts
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.cells import LEAST, ROW, down
 from dlviz.viz.charts.figure import ROWS, Figure, lay_out
 from dlviz.viz.palette import FATES
+from dlviz.viz.words import text
 
 
 def participation(

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.words import text
 
 GRID = 61  # points of the surface in each direction
 LEVELS = 16  # lines of equal height

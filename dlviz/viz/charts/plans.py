@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.words import text
 
 TITLE = "The best plan of each shape"
 ACROSS, DOWN = "ranks that share a layer (tp)", "stages (pp)"

@@ -21,10 +21,11 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.counts import check_counts
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
-from dlviz.viz.labels import hover
 from dlviz.viz.placing import Box, placed
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import hover
 
 if TYPE_CHECKING:
     import pandas

@@ -17,8 +17,9 @@ import plotly.graph_objects as go
 
 from dlviz import metrics
 from dlviz.trace import Table
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, bar_series, lay_out, named_rows
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

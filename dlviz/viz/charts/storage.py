@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, bar_series, lay_out, named_rows
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     import pandas

@@ -20,8 +20,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.analysis.clocks import clock_of, message_times
-from dlviz.viz import palette, text
-from dlviz.viz.arrows import ARROWS, Arrows, arrows_of
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import (
     ROUND,
     WIDE,
@@ -32,15 +31,17 @@ from dlviz.viz.charts.figure import (
     message_key,
     named_rows,
 )
-from dlviz.viz.failure import StuckWait, stuck_waits
-from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
-from dlviz.viz.hosts import message_words, whereabouts
-from dlviz.viz.labels import complete, forms_of, hover, hovers_of, short_forms
-from dlviz.viz.layout import TALLEST, Plan
-from dlviz.viz.lost import Loss, losses
-from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
+from dlviz.viz.gantt.arrows import ARROWS, Arrows, arrows_of
+from dlviz.viz.gantt.bars import Bars, bars_of, rows_of, silent
+from dlviz.viz.gantt.failure import StuckWait, stuck_waits
+from dlviz.viz.gantt.layout import TALLEST, Plan
+from dlviz.viz.gantt.lost_ranks import Loss, losses
+from dlviz.viz.gantt.pipeline import CriticalPath, bubbles, critical_of, outlines
+from dlviz.viz.gantt.visible import shown
 from dlviz.viz.scene import ops
-from dlviz.viz.shown import shown
+from dlviz.viz.words import text
+from dlviz.viz.words.hosts import message_words, whereabouts
+from dlviz.viz.words.labels import complete, forms_of, hover, hovers_of, short_forms
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

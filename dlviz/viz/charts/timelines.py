@@ -22,11 +22,12 @@ from dlviz import metrics
 from dlviz.analysis.clocks import clock_of, shared, span_times
 from dlviz.analysis.gap import actions_of, step_of
 from dlviz.analysis.stages import chunks_of
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, bar_series, lay_out, microbatch_labels
-from dlviz.viz.gap import action, named
-from dlviz.viz.hosts import mark_lines
-from dlviz.viz.pipeline import lighter_chunk, shades
+from dlviz.viz.gantt.pipeline import lighter_chunk, shades
+from dlviz.viz.words import text
+from dlviz.viz.words.hosts import mark_lines
+from dlviz.viz.words.prediction_error import action, named
 
 if TYPE_CHECKING:
     from dlviz.trace import Table, Trace

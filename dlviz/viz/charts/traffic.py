@@ -24,9 +24,10 @@ from plotly.subplots import make_subplots
 from dlviz.analysis import messages as analysis
 from dlviz.analysis.clocks import clock_of
 from dlviz.analysis.hosts import group_numbers, rank_groups, side_by_side
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
-from dlviz.viz.hosts import short, whereabouts
+from dlviz.viz.words import text
+from dlviz.viz.words.hosts import short, whereabouts
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

@@ -11,12 +11,13 @@ from matplotlib.patches import Patch
 
 from dlviz.analysis.clocks import clock_of
 from dlviz.analysis.gap import matched
-from dlviz.viz import palette, paper, text
+from dlviz.viz import palette, paper
 from dlviz.viz.charts.breakdown import longest, parts_of
 from dlviz.viz.charts.compare import BAR, PAIR, heights, lines_of, names_of, rows_of
 from dlviz.viz.charts.timelines import laid_out
-from dlviz.viz.labels import complete
-from dlviz.viz.pipeline import lighter_chunk, shades
+from dlviz.viz.gantt.pipeline import lighter_chunk, shades
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import complete
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

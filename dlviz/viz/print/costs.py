@@ -9,8 +9,9 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from dlviz.analysis.crossovers import crossovers
-from dlviz.viz import palette, paper, text
+from dlviz.viz import palette, paper
 from dlviz.viz.charts.costs import TENS, size_of, ticks, winners
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,10 +9,11 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
 
-from dlviz.viz import palette, paper, text
+from dlviz.viz import palette, paper
 from dlviz.viz.charts.curve import MARKED, lines_of, powers
 from dlviz.viz.charts.traffic import NUMBERED, STRONG, by_group, edges, in_order, sentences
 from dlviz.viz.print.costs import DASHES
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

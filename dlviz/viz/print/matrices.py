@@ -14,10 +14,11 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Patch
 
-from dlviz.viz import palette, paper, text
+from dlviz.viz import palette, paper
 from dlviz.viz.blocks import Blocks, brief
 from dlviz.viz.charts import matrices as drawn
 from dlviz.viz.passes import MatrixBlock, Moment
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

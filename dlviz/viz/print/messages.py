@@ -17,8 +17,9 @@ from matplotlib.patches import Patch
 from dlviz.analysis.contributions import UNKNOWN
 from dlviz.analysis.frames import Frame
 from dlviz.counts import check_counts
-from dlviz.viz import palette, paper, text
+from dlviz.viz import palette, paper
 from dlviz.viz.scene import RULED, CellRange, Scene
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,11 +10,12 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from dlviz.analysis.descent import OVER
-from dlviz.viz import palette, paper, text
+from dlviz.viz import palette, paper
 from dlviz.viz.charts import disagreement as apart
 from dlviz.viz.charts import losses as falling
 from dlviz.viz.charts import spectrum as spread_out
 from dlviz.viz.print.costs import DASHES
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     import pandas

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.lines import Line2D
 
-from dlviz.viz import palette, paper, text
+from dlviz.viz import palette, paper
 from dlviz.viz.charts.bubble import MARKS, MEASURES, SIZES, grouped, in_measure, origins, size_of
 from dlviz.viz.charts.memory import STRIP, axis, height, laid_out, short, steps
 from dlviz.viz.print.costs import DASHES
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,10 +12,11 @@ from matplotlib.colors import BoundaryNorm, LinearSegmentedColormap
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from dlviz.viz import palette, paper, text
+from dlviz.viz import palette, paper
 from dlviz.viz.charts import bars as upright
 from dlviz.viz.charts import stability as mapped
 from dlviz.viz.charts import staleness as aged
+from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     import pandas

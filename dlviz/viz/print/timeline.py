@@ -12,15 +12,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 
 from dlviz.analysis.clocks import clock_of
-from dlviz.viz import palette, paper, text
-from dlviz.viz.arrows import ARROWS, arrows_of
-from dlviz.viz.failure import stuck_waits
-from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
-from dlviz.viz.labels import complete, forms_of, short_forms
-from dlviz.viz.layout import Plan
-from dlviz.viz.lost import Loss, losses
-from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
-from dlviz.viz.shown import shown
+from dlviz.viz import palette, paper
+from dlviz.viz.gantt.arrows import ARROWS, arrows_of
+from dlviz.viz.gantt.bars import Bars, bars_of, rows_of, silent
+from dlviz.viz.gantt.failure import stuck_waits
+from dlviz.viz.gantt.layout import Plan
+from dlviz.viz.gantt.lost_ranks import Loss, losses
+from dlviz.viz.gantt.pipeline import CriticalPath, bubbles, critical_of, outlines
+from dlviz.viz.gantt.visible import shown
+from dlviz.viz.words import text
+from dlviz.viz.words.labels import complete, forms_of, short_forms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

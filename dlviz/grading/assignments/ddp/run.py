@@ -24,8 +24,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dlviz.cluster import Comm, RunError
-from dlviz.cluster.lanes import Handle, Lane
+from dlviz.cluster import Comm, Handle, Lane, RunError
 from dlviz.grading.harness import attempt as harness
 from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.dealt import drawn
@@ -35,7 +34,7 @@ from dlviz.grading.harness.sandbox import why_ended
 from dlviz.grading.harness.sizes import ONE_ALONE, Size, one_number_alone
 from dlviz.machine import Machine
 from dlviz.models import seed_layers
-from dlviz.parallel.layers import LayerSpans, layers_of
+from dlviz.parallel.step.layers import LayerSpans, layers_of
 from dlviz.trace import Trace
 
 Parameters = list[nn.Parameter]

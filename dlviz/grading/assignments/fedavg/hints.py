@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from dlviz.cluster.stuck.waits import SENDS, Wait
+from dlviz.cluster import SENDS, Wait
 from dlviz.grading.harness.feedback import listed
 from dlviz.grading.harness.solved import CLOSE, solved
 

@@ -22,8 +22,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dlviz.cluster import Comm, RunError
-from dlviz.cluster.stuck.waits import RECEIVES, SENDS
+from dlviz.cluster import RECEIVES, SENDS, Comm, RunError
 from dlviz.grading.assignments.mesh_3d.model import (
     BLOCKS,
     StagePart,

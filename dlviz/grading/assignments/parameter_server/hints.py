@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from dlviz.cluster.stuck.waits import SENDS, Wait
+from dlviz.cluster import SENDS, Wait
 from dlviz.grading.assignments.parameter_server.rules import Clocks, Event
 from dlviz.grading.harness.feedback import listed, number
 from dlviz.grading.harness.solved import CLOSE, solved

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dlviz.cluster import Comm, DeadlockError, Run, RunError
-from dlviz.cluster.parent.arguments import name_of
+from dlviz.cluster import Comm, DeadlockError, Run, RunError, worker_name
 from dlviz.grading.harness import attempt as harness
 from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.feedback import CheckFailed, listed, number, shown_line
@@ -149,7 +148,7 @@ def attempt(
     Raises CheckFailed, caused by the RunError if there is one, where the run does not come to its
     end, and where messages did not come from the functions' own lines.
     """
-    names, where = [name_of(each) for each in functions], _where(n, cells)
+    names, where = [worker_name(each) for each in functions], _where(n, cells)
     run = harness.attempt(
         _guarded, n, functions, cells, late, where=where, own=OWN, called=_collectives,
         expects=f"every rank returns from {listed(names)}",
@@ -203,7 +202,7 @@ def _guarded(comm: Comm, functions: Sequence[Function], cells: int, late: bool) 
         left.held.append(tensor.numpy().copy())
         left.listed.append(_joined(chunks, lengths))
         left.sent.append(guard.sent[before:])
-        left.yields.extend([name_of(function)] * inspect.isgenerator(returned))
+        left.yields.extend([worker_name(function)] * inspect.isgenerator(returned))
         if left.listed[-1] is None:
             break
     left.borrowed.extend(guard.borrowed)

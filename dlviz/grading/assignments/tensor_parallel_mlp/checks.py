@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dlviz.cluster.control.form import name_of
+from dlviz.cluster import dtype_name
 from dlviz.grading.assignments.tensor_parallel_mlp.hints import (
     gradients,
     held,
@@ -207,7 +207,7 @@ def _check_shapes(tried: Parallel, whole_too: bool = False) -> None:
             if not right or part is None or tuple(part.shape) != shape:
                 what = "no parameter" if seen is None else f"{tuple(seen.shape)}"
                 if seen is not None and seen.dtype != whole.dtype:
-                    what += f" of {name_of(seen.dtype)}"
+                    what += f" of {dtype_name(seen.dtype)}"
                 raise CheckFailed(
                     f"{size}, rank {rank} holds {what} as {name}",
                     f"{shape} of the {tuple(whole.shape)} of the whole",

@@ -1,4 +1,4 @@
-// A drawing as a side of the explorer of schedules: its order at the earliest times, as dlviz/widgets/pipelines.py
+// A drawing as a side of the explorer of schedules: its order at the earliest times, as dlviz/widgets/schedules/pipelines.py
 // makes it from a simulated Trace.
 import { laidOut, rowsOf } from "./drawing.js";
 import { arrivals, chunkOf, lasting } from "./pipeline.js";

@@ -15,7 +15,7 @@ from dlviz.grading.assignments.ddp import checks as ddp_checks
 from dlviz.grading.assignments.ddp.run import Even, Shards, Unseen, attempt, bucket_bytes, cut
 from dlviz.grading.harness import feedback, sandbox
 from dlviz.metrics import overlap
-from dlviz.parallel.buckets import fill_buckets
+from dlviz.parallel.data.buckets import fill_buckets
 
 globals().update(held_to_rows("ddp"))
 ROWS = {row.what: row for row in rows("ddp")}

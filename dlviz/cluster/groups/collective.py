@@ -1,0 +1,456 @@
+"""The backend's own collectives, for code in which the collective is not the lesson.
+
+Each call is compared with those that the other ranks of the group made under the same sequence
+number before a byte moves. Where ranks can read each other's memory they meet in shared memory and
+take what they need (control/group.py), else gloo does it. Tensors on GPUs are NCCL's where each
+rank has a GPU of its own, and go by the host where not. On a paced run a collective starts at the
+latest rank's clock and lasts what `dlviz.sim` says.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dlviz.cluster.control.form import NO_TENSOR, describe, dtype_name, form_of
+from dlviz.cluster.control.group import Group
+from dlviz.cluster.control.waiting import mourn
+from dlviz.cluster.groups.reduction import REDUCTIONS, reduce_all, reduce_slice
+from dlviz.cluster.messages.requests import PeerLost
+from dlviz.cluster.pacing.clock import START_LINE
+from dlviz.cluster.process import Process
+from dlviz.cluster.transport import wire_of
+
+GLANCE = 1e-3  # s between two looks at gloo's work
+ON_DEVICE = 64  # added to the operation of a call whose tensor NCCL takes
+TYPES = {  # of elements that NCCL can add up
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,
+    torch.int8, torch.uint8, torch.bool,
+}  # fmt: skip
+CALLS = (
+    "barrier",
+    "broadcast",
+    "reduce",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "shared",
+)
+
+
+class Collectives:
+    """The part of a Comm that calls the backend's collectives."""
+
+    def __init__(self, process: Process, members: tuple[int, ...], number: int, name: str):
+        self.process = process
+        self.recorder = process.recorder
+        self.log = process.log
+        self.waiting = process.waiting
+        self.groups = process.groups
+        self.groups.add(number, name, members)
+        self.members = members
+        self.name = name
+        self.number = number
+        self.size = len(members)
+        self.rank = members.index(process.rank)
+        self._group: Group | None = None
+        self._gloo: Any = None
+        self._nccl: Any = None
+        self._transport: Any = process.transport.among(members)
+        if self._transport.device is not None and self.size > 1:  # its ranks have just met
+            self._nccl = self._transport.join(f"{name}.{number}", members)
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+        self.collective("barrier", None, lambda call: None)
+        self.recorder.lane.pace.settle()
+
+    def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
+        """Copy `tensor` of `root` into `tensor` of every rank."""
+        self._check_root(root)
+        wire = self._wire(tensor)
+
+        def copy(call: Call) -> None:
+            if self._by_backend(wire):
+                options = dist.BroadcastOptions()
+                options.rootRank, options.rootTensor = root, 0
+                self._carry(wire, lambda backend: backend.broadcast([wire], options))
+                return
+            with self.group.shown(wire, call) as read:
+                if self.rank != root:
+                    read(root, 0, wire)
+
+        self.collective("broadcast", tensor, copy, root)
+        _put(tensor, wire)
+
+    def reduce(self, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> None:
+        """Reduce `tensor` over all ranks into `tensor` of `root`; the other ranks' holds no
+        result."""
+        self._check_root(root)
+        self._reduce("reduce", tensor, op, root)
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> None:
+        """Reduce `tensor` over all ranks, in place on every rank; `op` is sum, max, min or prod."""
+        self._reduce("all_reduce", tensor, op)
+
+    def all_gather(self, out: torch.Tensor | Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
+        """Gather every rank's `tensor`, in rank order, into `out`: one tensor of size times its
+        elements, or a list of `size` tensors."""
+        wire = self._wire(tensor)
+        whole = self._whole(out, wire, "out")
+
+        def gather(call: Call) -> None:
+            if self._by_backend(wire):
+                row = wire.view(-1)
+                self._carry(wire, lambda backend: backend._allgather_base(whole, row))
+                return
+            with self.group.shown(wire, call) as read:
+                for place, part in enumerate(whole.chunk(self.size) if len(whole) else ()):
+                    read(place, 0, part)
+
+        self.collective("all_gather", tensor, gather, scale=self.size)
+        _put(out, whole)
+
+    def reduce_scatter(
+        self, out: torch.Tensor, tensor: torch.Tensor | Sequence[torch.Tensor], op: str = "sum"
+    ) -> None:
+        """Reduce `tensor` (size times the elements of `out`, or a list) over all ranks and leave
+        part r of the result in `out` of rank r."""
+        _check_reduction(op)
+        wire = self._wire(out)
+        whole, row = self._whole(tensor, wire, "tensor"), wire.view(-1)
+
+        def scatter(call: Call) -> None:
+            if self._by_backend(wire):
+                how = dist.ReduceScatterOptions()
+                how.reduceOp = _reduction(op)
+                self._carry(wire, lambda backend: backend._reduce_scatter_base(row, whole, how))
+                return
+            start = self.rank * wire.numel()
+            with self.group.shown(whole, call) as read:
+                reduce_slice(read, self.size, start, row, op)
+
+        self.collective("reduce_scatter", out, scatter, scale=self.size)
+        _put(out, wire)
+
+    def all_to_all(self, out: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Send part r of `tensor` to rank r and put what rank r sent into part r of `out`; the
+        parts are equal and lie along dim 0."""
+        if tensor.numel() % self.size or out.numel() != tensor.numel():
+            raise ValueError(
+                f"tensor of {tensor.numel()} elements and out of {out.numel()} cannot be "
+                f"exchanged by {self.size} "
+                f"ranks: make both the same multiple of {self.size}."
+            )
+        wire = self._wire(tensor)
+        whole = torch.empty_like(wire).view(-1)
+
+        def exchange(call: Call) -> None:
+            if self._by_backend(wire):
+                row = wire.view(-1)
+                self._carry(wire, lambda backend: backend.alltoall_base(whole, row, [], []))
+                return
+            with self.group.shown(wire, call) as read:
+                part = len(whole) // self.size
+                for place in range(self.size):
+                    read(place, self.rank * part, whole[place * part : (place + 1) * part])
+
+        self.collective("all_to_all", tensor, exchange)
+        _put(out, whole)
+
+    def _reduce(self, name: str, tensor: torch.Tensor, op: str, root: int = -1) -> None:
+        """`all_reduce`, or `reduce` to a root."""
+        _check_reduction(op)
+        wire = self._wire(tensor)
+
+        def total(call: Call) -> None:
+            if not self._by_backend(wire):
+                reduce_all(self.group, wire, op, call, root)
+            elif root < 0:
+                how = dist.AllreduceOptions()
+                how.reduceOp = _reduction(op)
+                self._carry(wire, lambda backend: backend.allreduce([wire], how))
+            else:
+                options = dist.ReduceOptions()
+                options.rootRank, options.reduceOp = root, _reduction(op)
+                self._carry(wire, lambda backend: backend.reduce([wire], options))
+
+        self.collective(name, tensor, total, root)
+        _put(tensor, wire)
+
+    def _whole(
+        self, parts: torch.Tensor | Sequence[torch.Tensor], part: torch.Tensor, name: str
+    ) -> torch.Tensor:
+        whole = (
+            self._wire(parts)
+            if isinstance(parts, torch.Tensor)
+            else torch.cat([self._wire(p).flatten() for p in parts])
+        )
+        if whole.is_cpu != part.is_cpu:
+            whole = whole.to(part.device)
+        if whole.numel() != self.size * part.numel() or whole.dtype != part.dtype:
+            raise ValueError(
+                f"{name} holds {whole.numel()} elements of {dtype_name(whole.dtype)}: {self.size} "
+                f"ranks with {part.numel()} of "
+                f"{dtype_name(part.dtype)} each need {self.size * part.numel()}."
+            )
+        return whole.view(-1)
+
+    def _check_root(self, root: int) -> None:
+        if not isinstance(root, int) or not 0 <= root < self.size:
+            raise ValueError(f"root={root!r} is no rank of {self}: use 0 to {self.size - 1}.")
+
+    # -- a call --------------------------------------------------------------------------------
+    def collective(
+        self,
+        op: str,
+        tensor: torch.Tensor | None,
+        move: Callable[[Call], None],
+        root: int = -1,
+        scale: int = 1,
+    ) -> None:
+        """Compare the call with the others', and `move` the bytes; recorded, paced and posted."""
+        lane = self.recorder.lane
+        self.log.snapshot()
+        sequence = self.agree(op, tensor, root)
+        lane.pace.begin(START_LINE)
+        nbytes = 0 if tensor is None else tensor.nbytes * scale
+        fields = {"group": self.name, "sequence": sequence, "nbytes": nbytes}
+        with self.recorder.open("collective", op, fields):
+            call = Call(self, op, lane, sequence, tensor)
+            if tensor is None or self._by_backend(tensor):
+                self.group.meet(call)
+            try:
+                move(call)
+            except OSError:  # a rank that has come has gone, and its memory with it
+                self._ask_why(sequence)
+                raise
+            lane.pace.collective(call.start, op, self.members, nbytes)
+        self.log.snapshot()
+
+    def agree(self, op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
+        """Say that this rank's next collective is `op` of `tensor`, and raise ValueError, which
+        names both ranks, where another has come to another one; returns the number of the call. A
+        collective made of messages begins with it. RankLost where a member is known to be lost:
+        what it wrote of a call that failed must not pass for this one."""
+        if self.waiting.lost:
+            mourn(self.members, self.waiting.lost)
+        calls = self.groups.calls
+        sequence = calls.get(self.number, 0)
+        calls[self.number] = sequence + 1
+        form = NO_TENSOR if tensor is None else form_of(tensor.shape, tensor.dtype)
+        where = 0 if tensor is None or not self._on_device(tensor) else ON_DEVICE
+        self.group.post_call(sequence, (CALLS.index(op) + where, root, form))
+        self.compare_calls(sequence)
+        return sequence
+
+    def compare_calls(self, sequence: int) -> None:
+        """Raise if another member made another call under this sequence number."""
+        place = self.group.other_call(sequence)
+        if place >= 0:
+            self._ask_why(sequence)  # one that caught RankLost has gone on to another call
+            mine, other = (self.group.read_call(each, sequence) for each in (self.rank, place))
+            raise ValueError(
+                f"collective mismatch: as call number {sequence} in group {self.name}, "
+                f"rank {self.members[self.rank]} makes {_call(mine)} and "
+                f"rank {self.members[place]} makes {_call(other)}; "
+                "all ranks of a group must make the same calls in the same order."
+            )
+
+    def _ask_why(self, sequence: int) -> None:
+        """A collective has failed: raise RankLost where that is so since a member is lost."""
+        place = partial(self.place_of, sequence)
+        self.waiting.ask_why(self.members, place, "collective", self.recorder.lane)
+
+    def place_of(self, sequence: int) -> dict[str, Any]:
+        """What a `Wait` says of a collective beside its operation and tensor."""
+        return {
+            "group": self.name,
+            "group_id": self.number,
+            "members": self.members,
+            "sequence": sequence,
+        }
+
+    @property
+    def group(self) -> Group:
+        """These ranks in shared memory (made when first used)."""
+        if self._group is None:
+            self._group = self.groups.meet(self.number, self.members, self._transport)
+        return self._group
+
+    @property
+    def gloo(self) -> Any:
+        """The gloo group of these ranks (made when first used)."""
+        if self._gloo is None:
+            name = f"{self.name}.{self.number}"
+            if self.waiting.may_lose:  # as in `_wait`
+                connecting = Connecting(self, name)
+                self.waiting.wait(connecting, "collective", self.recorder.lane)
+                self._gloo = connecting.group()
+            else:
+                self._gloo = self.groups.connect(name, self.members)
+        return self._gloo
+
+    def _on_device(self, tensor: torch.Tensor) -> bool:
+        """Whether NCCL takes the tensor where it is."""
+        if tensor.is_cpu or self._nccl is None or tensor.device != self._transport.device:
+            return False
+        return tensor.dtype in TYPES and tensor.nbytes > 0
+
+    def _wire(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor contiguous, and on the CPU unless NCCL takes it."""
+        return wire_of(tensor, self._transport if self._on_device(tensor) else None)
+
+    def _by_backend(self, tensor: torch.Tensor) -> bool:
+        """Whether gloo or NCCL does a collective of it."""
+        return not self._transport.reaches or self._on_device(tensor)
+
+    def _carry(self, wire: torch.Tensor, start: Callable[[Any], Any]) -> None:
+        """Have the backend do what `start` starts with it."""
+        if wire.is_cpu:
+            self._wait(start(self.gloo))
+        else:
+            self._transport.carry(lambda: start(self._nccl))
+
+    def _wait(self, work: Any) -> None:
+        try:
+            if self.waiting.may_lose:  # gloo would not notice that a rank that it needs is lost
+                self.waiting.wait(GlooWork(self, work), "collective", self.recorder.lane)
+            work.wait()
+        except RuntimeError as error:
+            raise self.broken(error) from None
+
+    def broken(self, error: RuntimeError) -> PeerLost:
+        """What gloo's error means."""
+        return PeerLost(f"rank {self.members[self.rank]} lost a rank of {self.name}: {error}")
+
+
+class Call:
+    """What a rank in a collective waits for: that all members have come as far. `start` is the
+    device time of the latest one when they first met."""
+
+    left = None
+    start: Any = None
+    _compared = False
+
+    def __init__(
+        self, comm: Collectives, op: str, lane: Any, sequence: int, tensor: torch.Tensor | None
+    ):
+        self.op = op
+        self.lane = lane
+        self._comm = comm
+        self._sequence = sequence
+        self._tensor = tensor
+
+    @property
+    def done(self) -> bool:
+        return self._comm.group.met
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        mourn(self._comm.members, lost)
+
+    def met(self, latest: float | None) -> None:
+        """All have come: the first time it is seen whether they make the same call."""
+        if not self._compared:
+            self.start, self._compared = latest, True
+            self._comm.compare_calls(self._sequence)
+
+    def details(self) -> dict[str, Any]:
+        found = self._comm.place_of(self._sequence)
+        if self._tensor is not None:
+            found |= {"shape": tuple(self._tensor.shape), "dtype": dtype_name(self._tensor.dtype)}
+        return found
+
+
+class GlooWork:
+    """What gloo does for a collective in which all ranks are, as something to wait for."""
+
+    left = GLANCE
+
+    def __init__(self, comm: Collectives, work: Any):
+        self._comm = comm
+        self._work = work
+
+    @property
+    def done(self) -> bool:
+        return self._work.is_completed()
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        mourn(self._comm.members, lost)
+
+    def details(self) -> dict[str, Any]:
+        return self._comm.place_of(self._comm.groups.calls[self._comm.number] - 1)
+
+
+class Connecting(GlooWork):
+    """Making a gloo group, which takes all ranks: by a thread, that stays behind in it where one of
+    them is lost meanwhile."""
+
+    def __init__(self, comm: Collectives, name: str):
+        super().__init__(comm, None)
+        self._made: list[Any] = []
+        self._thread = threading.Thread(target=self._make, args=(name,), name="dlviz", daemon=True)
+        self._thread.start()
+        comm.groups.threads.add(self._thread.ident or 0)
+
+    def _make(self, name: str) -> None:
+        try:
+            self._made.append(self._comm.groups.connect(name, self._comm.members))
+        except RuntimeError as error:
+            self._made.append(error)
+
+    @property
+    def done(self) -> bool:
+        return bool(self._made)
+
+    def group(self) -> Any:
+        """What was made. Raises PeerLost where the connection broke."""
+        (made,) = self._made
+        if isinstance(made, RuntimeError):
+            raise self._comm.broken(made)
+        return made
+
+
+def _put(target: torch.Tensor | Sequence[torch.Tensor], wire: torch.Tensor) -> None:
+    """Copy a result back to where the caller wants it, unless it is there."""
+    if target is wire:
+        return
+    with torch.no_grad():
+        if not isinstance(target, torch.Tensor):
+            for part, values in zip(target, wire.chunk(len(target)), strict=True):
+                part.copy_(values.view(part.shape))
+        elif target.data_ptr() != wire.data_ptr() or target.device != wire.device:
+            target.copy_(wire.view(target.shape))
+
+
+def _check_reduction(op: str) -> None:
+    if op not in REDUCTIONS:
+        raise ValueError(f"op={op!r} is no reduction: use one of {', '.join(REDUCTIONS)}.")
+
+
+def _reduction(op: str) -> Any:
+    reductions = dist.ReduceOp
+    return {
+        "sum": reductions.SUM,
+        "max": reductions.MAX,
+        "min": reductions.MIN,
+        "prod": reductions.PRODUCT,
+    }[op]
+
+
+def _call(call: tuple[int, int, bytes] | None) -> str:
+    if call is None:
+        return "a call that is no longer on record"
+    operation, root, form = call
+    tensor = "" if form == NO_TENSOR else f" of {describe(form)}"
+    where = " on its GPU" if operation >= ON_DEVICE else ""
+    source = f" from root {root}" if root >= 0 else ""
+    return f"{CALLS[operation % ON_DEVICE]}{tensor}{where}{source}"

@@ -1,0 +1,78 @@
+"""Reductions in shared memory. Each rank reduces a slice of everybody's tensor and then copies
+everybody else's slice; of a short tensor every rank reduces the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+
+from dlviz.cluster.control.group import Group
+from dlviz.cluster.messages.requests import PIECE, REDUCE
+
+LONG = 1 << 19  # bytes from which on to meet once more costs less than a copy of a slice
+
+
+class Reduction(NamedTuple):
+    """`rows(matrix)` reduces the rows of a matrix, `two(total, incoming)` a tensor into another."""
+
+    rows: Callable[[torch.Tensor], torch.Tensor]
+    two: Callable[[torch.Tensor, torch.Tensor], Any]
+
+
+REDUCTIONS = {
+    "sum": Reduction(lambda rows: rows.sum(0, dtype=rows.dtype), REDUCE["add"]),
+    "max": Reduction(partial(torch.amax, dim=0), REDUCE["max"]),
+    "min": Reduction(partial(torch.amin, dim=0), lambda a, b: torch.minimum(a, b, out=a)),
+    "prod": Reduction(lambda rows: rows.prod(0, dtype=rows.dtype), torch.Tensor.mul_),
+}
+
+
+def reduce_all(group: Group, wire: torch.Tensor, op: str, call: Any, root: int = -1) -> None:
+    """Reduce every member's `wire` in place: on all, or on `root` alone."""
+    row, members, me = wire.view(-1), len(group.members), group.place
+    if wire.nbytes <= group.short:
+        rows = group.copies(row, call)
+        if root in (-1, me) and len(row):
+            row.copy_(REDUCTIONS[op].rows(rows))
+        return
+    bounds = [place * len(row) // members for place in range(members + 1)]
+    slices = [row[a:b] for a, b in pairwise(bounds)]
+    others = [place for place in range(members) if place != me]
+    read = group.show(row, call)
+    total = slices[me] if wire.nbytes > LONG else group.keep(slices[me])
+    _reduce_others(read, others, bounds[me], total, op)
+    read = group.show(total, call)  # from here on nobody reads the rows
+    if root in (-1, me):
+        for place in others:
+            read(place, 0, slices[place])
+    if total is slices[me]:
+        group.meet(call)  # the row is the program's again
+    else:
+        slices[me].copy_(total)
+
+
+def reduce_slice(
+    read: Callable[..., None], members: int, start: int, target: torch.Tensor, op: str
+) -> None:
+    """Reduce the elements from `start` on of every member's tensor into `target`."""
+    if len(target):
+        read(0, start, target)
+        _reduce_others(read, range(1, members), start, target, op)
+
+
+def _reduce_others(
+    read: Callable[..., None], others: Iterable[int], start: int, total: torch.Tensor, op: str
+) -> None:
+    """Reduce those members' elements into `total`, a piece at a time: it stays in the cache."""
+    length = PIECE // total.element_size()
+    piece, reduce = torch.empty(min(length, len(total)), dtype=total.dtype), REDUCTIONS[op].two
+    for begin in range(0, len(total), length):
+        part = total[begin : begin + length]
+        incoming = piece[: len(part)]
+        for place in others:
+            read(place, start + begin, incoming)
+            reduce(part, incoming)

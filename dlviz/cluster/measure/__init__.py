@@ -1,0 +1,1 @@
+"""What messages cost: link.py between two ranks, network.py inside a host and out of it."""

@@ -1,0 +1,126 @@
+"""What a rank waits for beside its requests: room for a message, the next message of a channel, the
+earliest of several channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dlviz.cluster.control.form import dtype_name
+from dlviz.cluster.control.matching import Channel
+from dlviz.cluster.control.waiting import mourn
+from dlviz.cluster.messages.requests import SendRequest
+from dlviz.cluster.pacing.pace import Earliest
+from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
+
+GLANCE = 1e-3  # s between two looks for room
+
+
+class Room:
+    """What a sender waits for before its message can go: it looks now and then."""
+
+    left = GLANCE
+
+    def __init__(self, request: SendRequest, room: Callable[[], bool]):
+        self.details = request.details
+        self.give_up = request.give_up
+        self._room = room
+        self._found = False
+
+    @property
+    def done(self) -> bool:
+        self._found = self._found or self._room()
+        return self._found
+
+
+class Next:
+    """The next message of a channel, as something to wait for."""
+
+    left = None
+
+    def __init__(self, channel: Channel):
+        self._channel = channel
+
+    @property
+    def done(self) -> bool:
+        return bool(self._channel.envelopes)
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        mourn((self._channel.peer,), lost)
+
+    def details(self) -> dict[str, Any]:
+        channel, key = self._channel, self._channel.key
+        place = {"tag": key & TAGS, "group_id": key >> TAG_BITS}
+        return {"peer": channel.peer, "index": channel.count, **place}
+
+
+class AnySource:
+    """The earliest message of several channels, as something to wait for, until the `deadline` if
+    there is one (seconds of the run's clock). On a paced run that is the one with the smallest
+    stamp, once the wall clock has reached it. `found` is it, None where the deadline has passed;
+    what it says of shape and dtype is that of the `tensor` it goes into, if that is known."""
+
+    def __init__(
+        self,
+        channels: list[Channel],
+        listed: bool,
+        pace: Any,
+        key: int,
+        tensor: torch.Tensor | None,
+        deadline: float | None,
+    ):
+        self._choice = Earliest(None)
+        self._channels = channels
+        self._listed = listed
+        self._pace = pace
+        self._key = key
+        self._shape = None if tensor is None else tuple(tensor.shape)
+        self._dtype = "" if tensor is None else dtype_name(tensor.dtype)
+        self._deadline = deadline
+
+    @property
+    def found(self) -> Any:
+        return self._choice.message
+
+    @property
+    def done(self) -> bool:
+        if not self._decided:
+            self._choice = self._pace.earliest(self._come, self._deadline)
+        return self._decided
+
+    @property
+    def _decided(self) -> bool:
+        return self._choice.message is not None or self._choice.over
+
+    @property
+    def left(self) -> float | None:
+        return self._choice.left
+
+    @property
+    def until(self) -> float | None:
+        """The device time at which it is over by itself."""
+        return self._choice.until
+
+    def _come(self) -> list[Any]:
+        """The first message that nobody has claimed of each channel that has one."""
+        return [each.envelopes[0] for each in self._channels if each.envelopes]
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        """Raise RankLost where all sources, or one that was listed, are lost and have left no
+        message."""
+        gone = {each.peer for each in self._channels if each.peer in lost and not each.envelopes}
+        if self._listed or len(gone) == len(self._channels):
+            mourn((rank for rank in reversed(lost) if rank in gone), lost)
+
+    def details(self) -> dict[str, Any]:
+        return {
+            "tag": self._key & TAGS,
+            "group_id": self._key >> TAG_BITS,
+            "members": tuple(channel.peer for channel in self._channels),
+            "listed": self._listed,
+            "deadline": self._deadline,
+            "shape": self._shape,
+            "dtype": self._dtype,
+        }

@@ -1,0 +1,328 @@
+"""Sends and receives under way.
+
+A request ends with `wait()`. That is where a rank waits for another, so it is there that the wait
+is posted for the parent to see, recorded, and on a paced run held to the device's pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import memmove
+from math import nan as NAN
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from dlviz.cluster.control.board import WHEN
+from dlviz.cluster.control.form import describe, dtype_name, dtype_of, fits, shape_of, size_of
+from dlviz.cluster.control.matching import Channel
+from dlviz.cluster.control.pipes import ON_DEVICE, REFUSED, SYNC, TAKEN, Envelope, refusal
+from dlviz.cluster.control.waiting import mourn
+from dlviz.cluster.messages.endpoint import Endpoint
+from dlviz.cluster.recording.log import Received
+from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
+from dlviz.cluster.transport import wire_of
+from dlviz.trace.recorder import LaneSpans
+
+PIECE = 1 << 18  # bytes of a message that are taken and reduced at a time
+# What becomes of a message where it lands.
+REDUCE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "copy": torch.Tensor.copy_,
+    "add": torch.Tensor.add_,
+    "max": lambda total, incoming: torch.maximum(total, incoming, out=total),
+}
+
+
+class PeerLost(ConnectionError):
+    """The process at the other end has gone; what happened to it is the news, not this."""
+
+
+class Request:
+    """A send or receive under way: message number `index` of its channel. `wait()` ends it: the
+    tensor may then be reused, or holds the message."""
+
+    __slots__ = ("_endpoint", "awaited", "channel", "form", "index", "message", "over", "tensor")
+    left = None  # it is waited for for as long as it takes
+    message: tuple[int, int, int, int]  # source, destination, key, index
+
+    def __init__(self, endpoint: Endpoint, channel: Channel, tensor: torch.Tensor, form: bytes):
+        self._endpoint = endpoint
+        self.channel = channel
+        self.tensor = tensor
+        self.form = form
+        self.index = channel.count
+        self.over = self.awaited = False
+
+    @property
+    def peer(self) -> int:
+        return self.channel.peer
+
+    def about(self) -> dict[str, Any]:
+        """The fields of its span."""
+        return {"peer": self.peer, "message": self.message}
+
+    def _wait(self, op: str, finish: Callable[..., None], name: str | None, fields: Any) -> None:
+        """Wait, recorded as one wait."""
+        if self.over:
+            return
+        recorder = self._endpoint.recorder
+        lane = recorder.lane
+        times = lane.pace.start()
+        finish(op, lane, times)
+        lane.pace.end(times)
+        if recorder.on:
+            lane.add("wait", name, times, fields)
+
+    def details(self) -> dict[str, Any]:
+        """Of a wait for it: what `Wait` says beside its operation."""
+        return {
+            "peer": self.channel.peer,
+            "tag": self.channel.key & TAGS,
+            "group_id": self.channel.key >> TAG_BITS,
+            "index": self.index,
+            "shape": shape_of(self.form),
+            "dtype": dtype_name(dtype_of(self.form)),
+        }
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        """Raise RankLost where the peer is lost."""
+        mourn((self.peer,), lost)
+
+
+class SendRequest(Request):
+    """`departure` says when the message leaves the port, on a paced run."""
+
+    __slots__ = ("departure", "tick", "wire")
+
+    def __init__(self, endpoint: Endpoint, channel: Channel, tensor: torch.Tensor, form: bytes):
+        super().__init__(endpoint, channel, tensor, form)
+        self.message = endpoint.rank, channel.peer, channel.key, channel.count
+        # None where its bytes go with the envelope
+        self.wire: Any = wire_of(tensor, endpoint.transport)
+
+    @property
+    def done(self) -> bool:
+        return self._endpoint.board.cells[self.tick] != 0
+
+    def release(self, tick: int) -> None:
+        """Its bytes, which had that tick, have been taken."""
+        self._endpoint.transport.release(tick)
+        self.wire = None
+
+    def about(self) -> dict[str, Any]:
+        """The fields of its span."""
+        return {"peer": self.peer, "nbytes": self.tensor.nbytes, "message": self.message}
+
+    def wait(self) -> None:
+        """Return when the receiver has the message's bytes and the tensor may be written to."""
+        fields = {"peer": self.peer, "group": self._endpoint.group}
+        self._wait("isend", self.finish, "send", fields)
+
+    def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
+        """Wait as `wait` does; what it is recorded as is the caller's. `op` is "isend", or "send"
+        for one that ends when the receiver has taken the message."""
+        board, taken = self._endpoint.board, NAN
+        self._endpoint.outstanding.keep(self)
+        if self.tick:  # else it was seen that it is taken
+            if not board.cells[self.tick]:
+                self._endpoint.waiting.wait_for_tick(self, op, lane, times)
+            if board.cells[self.tick] == REFUSED:
+                raise misfit(self.message, self.form, self._endpoint.waiting.why(self.tick))
+            taken = board.times[self.tick + WHEN]
+            self._endpoint.outstanding.end(self)
+        self.over = True
+        if op == "send":
+            lane.pace.taken(self.departure, taken)
+        else:
+            lane.pace.sent(self.departure)
+
+
+class ReceiveRequest(Request):
+    """`posted_at` is the device time at which it was posted, where its rank does not wait in it at
+    once, else NaN."""
+
+    __slots__ = ("_error", "_landed", "posted_at", "done", "envelope", "op")
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        channel: Channel,
+        tensor: torch.Tensor,
+        form: bytes,
+        op: str,
+        posted_at: float,
+    ):
+        super().__init__(endpoint, channel, tensor, form)
+        self.message = channel.peer, endpoint.rank, channel.key, channel.count
+        self.op = op
+        self.posted_at = posted_at
+        self.done = False
+        self.envelope: Envelope | None = None
+        self._error: Exception | None = None
+        self._landed: torch.Tensor | None = None
+
+    def wait(self) -> None:
+        """Return when the message is in the tensor (or reduced with what that held)."""
+        self._wait("irecv", self.finish, None, self.about())
+
+    def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
+        """Wait as `wait` does; what it is recorded as is the caller's."""
+        endpoint, pace = self._endpoint, lane.pace
+        self.awaited = self.over = True
+        pace.begin()
+        if self.envelope is None:
+            pace.settle()  # messages come in meanwhile
+        if self.envelope is not None:
+            endpoint.matching.take(self)
+        endpoint.waiting.wait(self, op, lane, times)
+        if self._error is not None:
+            if isinstance(self._error, PeerLost):
+                endpoint.waiting.ask_why((self.peer,), self.details, op, lane)
+            raise self._error
+        arrived, received = pace.arrived(self.envelope)
+        if received is not None and self._ticks_late():
+            self._tick(received)
+        wall = perf_counter_ns()
+        if self._landed is not None:
+            self._put(self._landed)
+        if self.op != "copy":
+            pace.reduced(self.tensor.nbytes)
+        if endpoint.recorder.on:
+            self._record(arrived, received, wall)
+
+    def _record(self, arrived: float | None, received: float | None, wall: int) -> None:
+        log = self._endpoint.log
+        offset = log.locate(self.tensor) if log.watched else -1
+        log.received.append(Received(*self.message, self.op, offset, arrived, received, wall))
+        if log.watched:
+            log.snapshot()
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        """Raise RankLost where the peer is lost and has not sent the message."""
+        if self.envelope is None:
+            super().give_up(lost)
+
+    # -- taking the message: by whichever thread of the rank has a moment ------------------------
+    def matched(self, envelope: Envelope) -> None:
+        """The message that goes into it has been sent."""
+        self.envelope = envelope
+
+    def misfit(self) -> ValueError | None:
+        """What is wrong with the message, where it does not fit."""
+        if self.envelope is None or fits(self.envelope.form, self.form):
+            return None
+        return misfit(self.message, self.envelope.form, self.form)
+
+    def take(self) -> None:
+        """Fetch the message: into the tensor where a thread waits for it, else aside."""
+        self._error = self.misfit()
+        if self._error is not None:
+            self._refuse()
+            self.done = True
+        elif self.envelope is not None and self.envelope.flags & ON_DEVICE:
+            self._endpoint.transport.receive(self)  # it lands later
+        else:
+            try:
+                self._fetch()
+            except OSError as error:
+                self.fail(error)
+            else:
+                self._taken()
+
+    def land(self, message: torch.Tensor) -> None:
+        """The message has come, in a tensor of its own on this rank's GPU."""
+        self._landed = message.cpu() if self.tensor.is_cpu else message
+        self._taken()
+
+    def fail(self, error: Exception) -> None:
+        """The message cannot be had."""
+        if isinstance(error, OSError):
+            error = PeerLost(f"rank {self._endpoint.rank} lost rank {self.peer}: {error}")
+        self._error, self.done = error, True
+
+    def _taken(self) -> None:
+        if not self._ticks_late():
+            self._tick(self.posted_at)
+        self.done = True
+
+    def _ticks_late(self) -> bool:
+        """Whether the message is ticked off when it has arrived by the device's clock, rather than
+        when its bytes have."""
+        assert self.envelope is not None
+        waits = bool(self.envelope.flags & SYNC) and self.posted_at != self.posted_at
+        return waits and self._endpoint.pacing.defers
+
+    def _fetch(self) -> None:
+        tensor, endpoint = self.tensor, self._endpoint
+        if not tensor.nbytes:
+            return
+        whole = tensor.is_cpu and tensor.is_contiguous()
+        aside = not self.awaited
+        if whole and self.op == "copy" and not (aside and endpoint.log.watched):
+            self._pull(tensor)  # a snapshot shows what was received, no more
+        elif whole and not aside and tensor.nbytes > PIECE and endpoint.transport.pieces:
+            self._reduce_in_pieces()
+        else:
+            landed = endpoint.buffers.borrow(self.form)
+            self._pull(landed)
+            if aside:
+                self._landed = landed
+            else:
+                self._put(landed)
+
+    def _pull(self, target: torch.Tensor, offset: int = 0) -> None:
+        envelope = self.envelope
+        assert envelope is not None
+        if envelope.data is not None:
+            memmove(target.data_ptr(), envelope.data, target.nbytes)
+            return
+        address = envelope.address + offset
+        self._endpoint.transport.pull(envelope.src, envelope.tick, address, target)
+
+    def _reduce_in_pieces(self) -> None:
+        """Take a piece, which stays in the cache, and reduce it."""
+        row = self.tensor.detach().view(-1)
+        piece = self._endpoint.buffers.piece(row.dtype, PIECE)
+        offset = 0
+        for part in row.split(len(piece)):
+            incoming = piece[: len(part)]
+            self._pull(incoming, offset)
+            REDUCE[self.op](part, incoming)
+            offset += part.nbytes
+        self._endpoint.buffers.give_back(piece, (row.dtype, PIECE))
+
+    def _put(self, landed: torch.Tensor) -> None:
+        target = self.tensor.detach()
+        REDUCE[self.op](target, landed if target.is_cpu else landed.to(target.device))
+        if landed.is_cpu:
+            self._endpoint.buffers.give_back(landed, self.form)
+        else:
+            self._endpoint.transport.used(landed)
+        self._landed = None
+
+    def _tick(self, when: float) -> None:
+        """Tell the sender that its message was taken, at that device time (NaN: on the wall)."""
+        envelope, endpoint = self.envelope, self._endpoint
+        assert envelope is not None
+        endpoint.board.times[envelope.tick + WHEN] = when
+        endpoint.waiting.tick(envelope.src, envelope.tick, TAKEN, bool(envelope.flags & SYNC))
+
+    def _refuse(self) -> None:
+        """Tell the sender that its message does not fit."""
+        envelope, endpoint = self.envelope, self._endpoint
+        assert envelope is not None
+        endpoint.pipes.send(envelope.src, refusal(envelope.tick, self.form))
+        endpoint.waiting.tick(envelope.src, envelope.tick, REFUSED, True)
+
+
+def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes | None) -> ValueError:
+    src, dst, _, index = message
+    into = "a tensor that it does not fit"
+    if posted:
+        into = f"{describe(posted)} ({size_of(posted)} bytes)"
+    return ValueError(
+        f"message mismatch: message number {index} from rank {src} to rank {dst} has "
+        f"{describe(sent)} ({size_of(sent)} bytes) and rank {dst} receives it into {into}; send "
+        "and receive the same number of elements of the same dtype."
+    )

@@ -1,0 +1,81 @@
+"""What master and workers of elastic averaging (train.py) do: the two equations, and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.server.push_pull import receive, reply
+from dlviz.parallel.step.prices import update_seconds
+from dlviz.parallel.step.replicas import flat_by_dtype, spread
+from dlviz.parallel.step.sharded_step import Batches, Losses, learn, trained, update
+from dlviz.parallel.update_rules import Rule
+
+
+class Elastic:
+    """What master and workers share: the weights of this rank's model (the master's are W̄), the
+    losses, and how both are sent and moved."""
+
+    def __init__(
+        self, comm: Comm, model: nn.Module, batches: Batches, rule: Rule, alpha: float, **how: Any
+    ):
+        self.comm, self.model, self.batches, self.rule = comm, model, batches, rule
+        self.alpha, self.how = alpha, how
+        self.weights = trained(model)
+        self.losses = Losses(comm, len(batches))
+
+    def send(self) -> None:
+        """Worker: send its weights."""
+        for _, flat in flat_by_dtype(self.weights):
+            self.comm.send(flat, 0)  # matches `take`
+
+    def reply(self, worker: int) -> None:
+        """Master: send the centre."""
+        # Matches `receive`; who is lost is passed over.
+        reply(self.comm, [flat for _, flat in flat_by_dtype(self.weights)], worker)
+
+    def receive(self) -> list[torch.Tensor]:
+        """Worker: the centre."""
+        centre = [torch.empty_like(p.detach()) for p in self.weights]
+        for alike, flat in flat_by_dtype(centre):
+            self.comm.recv(flat, 0)
+            spread(flat, alike)
+        return centre
+
+    def take(self, workers: Collection[int]) -> tuple[list[torch.Tensor], int]:
+        """Master: the weights of the first of `workers`, and who that is; no weights where one is
+        lost."""
+        theirs = [torch.empty_like(p.detach()) for p in self.weights]
+        groups = flat_by_dtype(theirs)
+        worker, came = receive(self.comm, [flat for _, flat in groups], workers)
+        for alike, flat in groups:
+            spread(flat, alike)
+        return theirs if came else [], worker
+
+    def learn(self, step: int, batch: Any, whole: bool = True) -> float:
+        """Forward and backward: ΔW, on a whole batch or on a shard of one."""
+        share, mean = learn(self.comm, self.model, batch, **self.how, whole=whole)
+        self.losses.add(step, share, mean)
+        return share
+
+    def local_update(self, share: float, centre: list[torch.Tensor]) -> None:
+        """Equation 1, by any rule: it moves W against ΔW + ρ (W - W̄)."""
+        rho = self.alpha / self.rule.lr  # α = η ρ
+        gradients: list[torch.Tensor | None] = []
+        for w, c in zip(self.weights, centre, strict=True):
+            pull = rho * (w.detach() - c)  # ρ (W - W̄)
+            # Without an example there is no ΔW: the elastic term moves W alone.
+            gradients.append(pull if w.grad is None or not share else pull + w.grad)
+        update(self.comm, self.rule, self.weights, gradients)
+
+    def global_update(self, local: list[list[torch.Tensor]], **fields: Any) -> None:
+        """Equation 2, over the models in `local`."""
+        seconds = update_seconds(self.comm, self.weights)
+        with self.comm.compute("update", seconds=seconds, **fields), torch.no_grad():
+            for place, c in enumerate(self.weights):
+                # α Σ_i (W^i - W̄), all with W̄ from before it moves.
+                c += self.alpha * sum(weights[place] - c for weights in local)

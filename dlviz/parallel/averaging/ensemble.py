@@ -1,0 +1,78 @@
+"""An ensemble: ranks train apart, and average what they predict. Nothing is sent while they train.
+
+    p(y | x) = 1/n Σ_r softmax(f(x; w_r))
+
+This is the far end of the spectrum: as many models as ranks, none of which learns from the others.
+Rank r of n trains on batches r, r + n, ... of the list, whole ones. A cell may give each rank a
+model of other initial weights, in which members commonly differ.
+
+Source: Ben-Nun and Hoefler, "Demystifying Parallel and Distributed Deep Learning", ACM Computing
+Surveys 52(4), 2019, section 6.1; Hansen and Salamon, "Neural Network Ensembles", IEEE TPAMI 12(10),
+1990.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.step.layers import LayerSpans
+from dlviz.parallel.step.replicas import check_same_model
+from dlviz.parallel.step.sharded_step import (
+    Batches,
+    Loss,
+    Losses,
+    Result,
+    Weight,
+    check_batches,
+    learn_whole,
+    result,
+    rows,
+    trained,
+    update,
+)
+from dlviz.parallel.update_rules import Rule, as_rule
+
+
+@torch.no_grad()
+def probabilities(
+    model: nn.Module, states: Sequence[Mapping[str, torch.Tensor]], inputs: torch.Tensor
+) -> torch.Tensor:
+    """What the members predict together: the mean over `states` of the softmax of `model`'s logits,
+    classes last."""
+    member, total = copy.deepcopy(model).eval(), torch.zeros(())
+    for state in states:
+        member.load_state_dict(state)
+        total = total + member(inputs).softmax(-1)
+    return total / len(states)
+
+
+def train(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+) -> Result:
+    """Train one model on each rank, from the weights that it has there: as `data.train`, but each
+    rank's `state` is its own member, and `losses` are each batch's on the member that took it.
+
+    Cost: nothing is sent.
+    """
+    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
+    check_same_model(comm, model)
+    check_batches(batches)
+    LayerSpans(comm, model)
+    losses = Losses(comm, len(batches))
+    for number in comm.progress(range(comm.rank, len(batches), comm.size), "training"):
+        with comm.span("phase", f"step {number}", step=number):
+            losses.add(number, 1, learn_whole(comm, model, batches[number], loss, weight))
+            update(comm, moves, parameters)
+    return result(losses.means(), model)

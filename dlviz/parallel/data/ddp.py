@@ -1,0 +1,220 @@
+"""DistributedDataParallel: buckets of gradients are all-reduced while backward goes on.
+
+A bucket leaves on a lane of its own as soon as backward has filled it, all ranks in the same order,
+so that communication and computation overlap. `DDP._gradient_ready` decides when one leaves:
+
+    compute |forward|--------backward--------|wait|update|
+    comm               |bucket 0|bucket 1|bucket 2|
+
+Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
+2020. PyTorch's name for the real thing: torch.nn.parallel.DistributedDataParallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.models.mean_of import in_step
+from dlviz.parallel.data.accumulation import Accumulation
+from dlviz.parallel.data.buckets import Bucket, cut
+from dlviz.parallel.step.batch_norm import weigh_norms
+from dlviz.parallel.step.hooks import at_end_of_backward, no_graph, tensors_in, writes_gradients
+from dlviz.parallel.step.layers import LayerSpans
+from dlviz.parallel.step.replicas import differing, start_alike, take
+from dlviz.parallel.step.sharded_step import (
+    Batches,
+    Loss,
+    Result,
+    Weight,
+    all_reduce_called,
+    each_step,
+    no_mean,
+    result,
+    rows,
+    trained,
+    update,
+    weigh,
+)
+from dlviz.parallel.step.trained_parameters import TrainedParameters
+from dlviz.parallel.update_rules import Rule, as_rule
+
+BUCKET_BYTES = 25 * 2**20  # as torch's
+
+
+class DDP(nn.Module):
+    """`model`, called as before; its gradients are averaged over all ranks when `backward()`
+    returns. docs/ddp.md says what holds here of what torch's does.
+
+    All ranks hold the same model (ValueError names two that do not); they start from rank 0's
+    parameters and buffers, and each training forward from rank 0's buffers: one that differs is
+    replaced, not written, since an earlier forward's graph may hold it. `weight`, called with
+    the inputs of a forward, says what this rank's loss is the mean of: examples by default (dim 0
+    of the first tensor), target tokens, say. `all_reduce` is one of `collectives.ALGORITHMS` (ours)
+    or "backend" (gloo's or NCCL's own). Every rank must call backward once for each training
+    forward; a parameter may get no gradient on some ranks or on all, and be frozen, unfrozen, added
+    or replaced between steps, on all ranks alike.
+
+    Cost: the bytes of one all-reduce of all gradients, in ceil(bytes / bucket_bytes) pieces or
+    more, hidden behind the backward pass but for the last bucket.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        comm: Comm,
+        all_reduce: str = "ring",
+        bucket_bytes: int = BUCKET_BYTES,
+        weight: Weight = rows,
+    ):
+        super().__init__()
+        if not bucket_bytes > 0:
+            raise ValueError(
+                f"bucket_bytes={bucket_bytes!r} holds no gradient: use 1 or more bytes."
+            )
+        self._reduce = all_reduce_called(all_reduce)
+        start_alike(comm, model)  # else equal mean gradients would move unequal weights
+        self.module = model
+        self.comm = comm
+        self.weight = weight
+        self._lane = comm.lane("comm")  # of its own: backward goes on while a bucket is summed
+        self._spans = LayerSpans(comm, model)
+        self._trained = TrainedParameters(
+            model, lambda gradient: self._begin_backward(), self._gradient_ready
+        )
+        self._local = Accumulation()  # this rank's gradients, until they are averaged
+        self._cut = partial(cut, bucket_bytes=bucket_bytes, notes=1)
+        self._fill()
+        self._syncs = self._averages = True  # from now on; in the pass under way
+        self._share = 1.0
+        self._launched = 0
+        self._in_backward = False
+
+    def _fill(self) -> None:
+        self.buckets = self._cut(self._trained.parameters)
+        self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """A forward inside the `with` and its backward leave their gradients on this rank. The
+        first backward of a forward outside averages them with its own, by one all-reduce.
+
+        k backward passes add up to k times the mean over all examples of all passes and ranks, as
+        without `no_sync`: divide each loss by k, as with torch's, for the mean. Until then `.grad`
+        is this rank's own mean gradient, which may be clipped, cleared or stepped with.
+        """
+        before, self._syncs = self._syncs, False
+        try:
+            yield
+        finally:
+            self._syncs = before
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        if not (self.training and torch.is_grad_enabled()):
+            return self.module(*inputs, **keywords)
+        self._trained.look()
+        self._averages = self._syncs
+        if self._averages:  # a BatchNorm's differ by shard
+            take(self.module, differing(self.comm, list(self.module.buffers())))
+        self._share = weigh(self.comm, self.weight, *inputs, **keywords)  # n_r of Σ n_r g_r / Σ n_r
+        weigh_norms(self.module, self._share)
+        output = self.module(*inputs, **keywords)
+        for tensor in tensors_in(output):
+            if tensor.requires_grad:
+                tensor.register_hook(lambda gradient: self._begin_backward())  # comes first
+        return output
+
+    def _begin_backward(self) -> None:
+        """Hook: before the first gradient of a pass."""
+        if self._in_backward or not writes_gradients(self._trained.hooked):
+            return
+        if torch.is_grad_enabled():
+            no_graph()
+        self._in_backward = True
+        at_end_of_backward(self._finish_backward)  # an unused parameter never calls its hook
+        self._local.begin(self._share, self._trained.hooked, self._averages)
+        if self._averages:
+            self._open(self.buckets)
+
+    def _open(self, buckets: list[Bucket]) -> None:
+        self._launched = 0
+        for bucket in buckets:
+            bucket.open(self._local.weight)
+            bucket.notes.fill_(self._trained.changed)
+
+    def _gradient_ready(self, parameter: nn.Parameter) -> None:
+        """Hook: `parameter` has its gradient. Launch the buckets that are full, always in order:
+        all ranks must all-reduce the same bucket at the same time."""
+        self._local.add(parameter)
+        if self._averages and parameter in self._bucket_of:
+            self._local.put(parameter, self._bucket_of[parameter])
+            while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
+                self._spans.end_backward()  # what the bucket holds was computed before it leaves
+                self._launch(self.buckets[self._launched])
+
+    def _launch(self, bucket: Bucket) -> None:
+        # Returns at once; `_collect` waits for it.
+        bucket.handle = self._lane.submit(_reduce_bucket, self._reduce, bucket, self._launched)
+        self._launched += 1
+
+    def _finish_backward(self) -> None:
+        """Hook: the pass is over. Average what has not been."""
+        self._in_backward = False
+        self._local.end()
+        if not self._averages:
+            self._local.pause(self._trained.hooked)
+            return
+        self._collect(self.buckets)
+        if any(bucket.notes.real.any() for bucket in self.buckets):  # of some rank: all come here
+            late = self._cut(self._trained.agree(self.comm))
+            self._open(late)
+            self._collect(late)
+            self._fill()
+        self._local.forget()
+
+    def _collect(self, buckets: list[Bucket]) -> None:
+        """Launch the buckets that backward did not fill, wait for all of them and unpack them."""
+        for bucket in buckets[self._launched :]:
+            for parameter in list(bucket.missing):  # it may have a gradient of a pass before
+                self._local.put(parameter, bucket)
+            bucket.close()  # else a slot still holds the sum of the step before
+            self._launch(bucket)
+        for number, bucket in enumerate(buckets):
+            bucket.handle.wait(bucket=number)  # the last one has no backward left to hide behind
+            if not bucket.weight:
+                no_mean()
+            bucket.unpack(self._local.before)
+
+
+def _reduce_bucket(comm: Comm, reduce: Callable[..., None], bucket: Bucket, number: int) -> None:
+    with comm.span("collective", f"bucket {number}", bucket=number, nbytes=bucket.flat.nbytes):
+        reduce(comm, bucket.flat)  # Σ n_r g_r and Σ n_r: `unpack` divides
+
+
+def train(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+    all_reduce: str = "ring",
+    bucket_bytes: int = BUCKET_BYTES,
+) -> Result:
+    """Train with `DDP`: as `data.train`."""
+    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
+    of_batches, of_forwards = (rows, rows) if weight is rows else in_step(weight)
+    net = DDP(model, comm, all_reduce, bucket_bytes, of_forwards)
+
+    def finish(share: float) -> None:
+        update(comm, moves, parameters)
+
+    return result(each_step(comm, net, batches, loss, of_batches, finish), model)

@@ -1,0 +1,90 @@
+"""One step late: the gradients of step t are averaged during step t+1 and applied at its end.
+
+    compute  |F   B  |update 0|F   B  |update 1|F   B  |update 2|
+    comm             |  mean of 1   |   |  mean of 2  |
+              step 1            step 2           step 3
+
+The all-reduce has a whole step to hide behind, so a rank never waits for it while it is shorter
+than a step. Each gradient was taken at weights that lack the update before it:
+
+    w_(t+1) = w_t - lr * g_(t-1)
+
+All ranks are late by the same step and so hold the same weights: a decentralised stale-synchronous
+form, with staleness 1. The last mean is applied when the batches are over; none is lost.
+
+Source: Ben-Nun and Hoefler, "Demystifying Parallel and Distributed Deep Learning", ACM Computing
+Surveys 52(4), 2019, section 6.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.data.buckets import Bucket, fill_buckets
+from dlviz.parallel.step.sharded_step import (
+    Batches,
+    Loss,
+    Result,
+    Weight,
+    all_reduce_called,
+    begin,
+    each_step,
+    no_mean,
+    result,
+    rows,
+    update,
+)
+from dlviz.parallel.update_rules import Rule
+
+
+def train(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+    all_reduce: str = "ring",
+) -> Result:
+    """Train with means that are one step late: as `data.train`.
+
+    Cost: the bytes of one all-reduce of all gradients, hidden behind the next step.
+    """
+    reduce, lane = all_reduce_called(all_reduce), comm.lane("comm")  # beside the next step
+    moves, parameters = begin(comm, model, rule, lr)
+    whole = fill_buckets(model, float("inf"))  # one for each dtype
+    bucket_of = {p: bucket for bucket in whole for p in bucket.parameters}
+    under_way: list[Any] = []  # the all-reduces of the step before
+
+    def apply_the_mean() -> None:
+        """Wait for the mean of the step before, and update with it."""
+        for handle in under_way:
+            handle.wait()
+        if not all(bucket.weight for bucket in whole):
+            no_mean()
+        # w_(t+1) = w_t - lr * g_(t-1)
+        update(comm, moves, parameters, [bucket_of[p].mean(p) for p in parameters])
+
+    def finish(share: float) -> None:
+        if under_way:
+            apply_the_mean()
+        for bucket in whole:
+            bucket.pack(share)  # a copy: the next backward may overwrite .grad
+        # g_t leaves now and is not waited for before the end of step t+1.
+        under_way[:] = [lane.submit(_average, reduce, bucket) for bucket in whole]
+
+    losses = each_step(comm, model, batches, loss, weight, finish)
+    if under_way:
+        apply_the_mean()
+    return result(losses, model)
+
+
+def _average(comm: Comm, reduce: Callable[..., None], bucket: Bucket) -> None:
+    with comm.span("collective", "gradients", nbytes=bucket.flat.nbytes):
+        reduce(comm, bucket.flat)

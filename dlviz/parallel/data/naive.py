@@ -1,0 +1,84 @@
+"""Data parallelism the naive way: after backward, one all-reduce for each gradient.
+
+    compute |forward|--------backward--------|ar|ar|ar|ar|ar|ar|update|
+
+Every gradient pays the latency of an all-reduce of its own, and nothing hides any of them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.counts import check_amounts
+from dlviz.parallel.step.hooks import dense
+from dlviz.parallel.step.sharded_step import (
+    Batches,
+    Loss,
+    Result,
+    Weight,
+    all_reduce_called,
+    begin,
+    each_step,
+    no_mean,
+    result,
+    rows,
+    update,
+)
+from dlviz.parallel.update_rules import Rule
+
+
+def average_gradients(
+    comm: Comm, model: nn.Module, examples: float | None = None, all_reduce: str = "ring"
+) -> None:
+    """Replace each gradient of `model` by its mean over all ranks, one all-reduce per parameter.
+
+    `examples` is how many examples (or target tokens) this rank's loss is the mean of (None: all
+    ranks weigh the same). A parameter that got no gradient on any rank keeps None. Call it after
+    `backward()`.
+    Cost: for each parameter of n bytes what the all-reduce of n bytes costs, one after the other.
+    """
+    check_amounts(examples=examples)
+    reduce = all_reduce_called(all_reduce)
+    parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    weight = 1 if examples is None else examples
+    # A rank may not have used a parameter that another has used, and an all-reduce needs all ranks:
+    # they first agree on the list.
+    counts = torch.tensor([weight, *(p.grad is not None for _, p in parameters)]).double()
+    with comm.span("collective", "counts", nbytes=counts.nbytes):  # of examples and gradients
+        reduce(comm, counts)
+    total, *used = counts.tolist()
+    if not total:
+        no_mean()
+    for (name, p), users in zip(parameters, used, strict=True):
+        if not users:
+            continue  # used by no rank: all skip it alike
+        if p.grad is None or not weight:
+            p.grad = torch.zeros_like(p)  # adds nothing, but the others wait for its message
+        p.grad = dense(p.grad)  # of all ranks: an embedding's may be sparse
+        p.grad.mul_(weight / total)  # n_r g_r / Σ n_r: the sum is the mean
+        with comm.span("collective", name, nbytes=p.grad.nbytes):
+            reduce(comm, p.grad)  # backward is over: nothing is left to hide it
+
+
+def train(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+    all_reduce: str = "ring",
+) -> Result:
+    """Train with `average_gradients`: as `data.train`."""
+    all_reduce_called(all_reduce)
+    moves, parameters = begin(comm, model, rule, lr)
+
+    def finish(share: float) -> None:
+        average_gradients(comm, model, share, all_reduce)
+        update(comm, moves, parameters)
+
+    return result(each_step(comm, model, batches, loss, weight, finish), model)

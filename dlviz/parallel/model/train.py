@@ -1,0 +1,222 @@
+"""Model distribution, and sub-networks side by side: a network's parts live on several ranks.
+
+    in sequence    rank 0   forward 1 |                               | backward 1 | update
+                   rank 1             | forward 2   loss   backward 2 | update
+    side by side   rank 0   forward a | join   loss   their backward  | backward a | update
+                   rank 1   forward b |                               | backward b | update
+
+Model distribution computes net(X) = net_m(... net_2(net_1(X)) ...) with a part on each rank. A part
+waits for the part before it, so no step is faster, but a rank holds one part alone: its weights,
+their gradients, its activations. This is GPipe (pipeline/gpipe_by_hand.py) with one microbatch.
+Sub-networks that do not need each other's outputs (`SideBySide`) are computed at the same time:
+less memory and less time.
+
+Parameters that one part alone has are updated at once, and their gradients stay where they are. Of
+a parameter that parts on several ranks share, each of these ranks has a copy: the gradients go to
+the first of the ranks, which adds them and updates; then the new values go back.
+
+Source: Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012, section 3. In PyTorch:
+layers on several devices and `x.to(device)` between them, the "naive" model parallelism.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.model.layer_split import keep_only, parts_of, state_of
+from dlviz.parallel.model.part_messages import Exchange
+from dlviz.parallel.model.tied_parameters import Ties
+from dlviz.parallel.pipeline.checks import check_output
+from dlviz.parallel.pipeline.saved_activations import SavedActivations
+from dlviz.parallel.pipeline.stage_backward import Forward, differentiable
+from dlviz.parallel.step.layers import LayerSpans
+from dlviz.parallel.step.replicas import check_same_model
+from dlviz.parallel.step.sharded_step import (
+    Batches,
+    Loss,
+    Losses,
+    Result,
+    check_batches,
+    trained,
+    update,
+)
+from dlviz.parallel.update_rules import Rule, as_rule
+
+
+class SideBySide(nn.Module):
+    """Sub-networks that take the same input (B, ...). `join` makes one output of the list of their
+    outputs; it may be a module with weights. The built-in `sum` adds them."""
+
+    def __init__(
+        self,
+        branches: Sequence[nn.Module],
+        join: Callable[[list[torch.Tensor]], torch.Tensor] = sum,  # pyright: ignore
+    ):
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+        self.join = join
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.join([branch(x) for branch in self.branches])
+
+
+def in_sequence(
+    exchange: Exchange, part: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, loss: Loss
+) -> float | None:
+    """Forward and backward of one batch through the parts, one rank after the other; leaves the
+    gradients in this rank's `part`. Returns the loss, on the last rank.
+
+    Cost: the activations cross each border between two ranks, and as many bytes of gradients.
+    """
+    comm, before, after = exchange.comm, exchange.comm.rank - 1, exchange.comm.rank + 1
+    is_first, is_last = comm.rank == 0, after == comm.size
+    x = inputs if is_first else exchange.receive("activations", before)
+    saved = SavedActivations(part)
+    with saved:
+        forward = Forward(part, x, wanted=not is_first)
+        check_output(comm.rank, forward.output)
+        if is_last:
+            forward.root = loss(forward.output, labels)
+    hold(comm, saved, [x, forward.output])
+    gradient = torch.ones_like(forward.root)  # of the loss by itself; of others it is a message
+    if not is_last:
+        exchange.send("activations", forward.output.detach(), after)
+        if differentiable(forward.output.dtype):
+            gradient = exchange.receive("gradients", after)
+    gradient = forward.backward(gradient)
+    comm.memory("activations", 0)
+    if gradient is not None:
+        exchange.send("gradients", gradient, before)
+    return forward.root.item() if is_last else None
+
+
+def side_by_side(
+    exchange: Exchange,
+    model: SideBySide,
+    rank_of: Sequence[int],
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
+    loss: Loss,
+) -> float | None:
+    """Forward and backward of one batch through the branches, of which branch i lives on rank
+    `rank_of[i]` (ascending), and through what joins them, which lives on rank 0. Returns the loss,
+    on rank 0.
+
+    Cost: a branch on another rank than 0 sends its output there, and receives as many bytes back.
+    """
+    comm, saved, value = exchange.comm, SavedActivations(model), None
+    with saved:
+        forwards = [
+            Forward(branch, inputs, wanted=False)
+            for branch, rank in zip(model.branches, rank_of, strict=True)
+            if rank == comm.rank
+        ]
+    outputs = [forward.output.detach() for forward in forwards]
+    hold(comm, saved, outputs)
+    if comm.rank == 0:
+        others = rank_of[len(forwards) :]
+        outputs += [exchange.receive("activations", rank) for rank in others]
+        value, gradients = join(comm, saved, model.join, outputs, labels, loss)
+        for rank, gradient in zip(others, gradients[len(forwards) :], strict=True):
+            exchange.send("gradients", gradient, rank)  # first of all: the others wait for it
+    else:
+        for output in outputs:
+            exchange.send("activations", output, 0)
+        gradients = [exchange.receive("gradients", 0) for _ in outputs]
+    for forward, gradient in zip(forwards, gradients, strict=False):  # rank 0 has all gradients
+        forward.backward(gradient)
+    comm.memory("activations", 0)
+    return value
+
+
+def join(
+    comm: Comm,
+    saved: SavedActivations,
+    joined: Callable[[list[torch.Tensor]], torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    labels: torch.Tensor,
+    loss: Loss,
+) -> tuple[float, list[torch.Tensor]]:
+    """What rank 0 does between the forward of the branches and their backward; returns the loss,
+    and the gradient of each branch's output."""
+    leaves = [output.requires_grad_() for output in outputs]
+    with saved:
+        root = loss(joined([leaf.clone() for leaf in leaves]), labels)  # it may work in place
+    hold(comm, saved, leaves)
+    root.backward()
+    gradients = [
+        torch.zeros_like(leaf) if leaf.grad is None else leaf.grad  # not what `joined` leaves out
+        for leaf in leaves
+    ]
+    return root.item(), gradients
+
+
+def hold(comm: Comm, saved: SavedActivations, tensors: Sequence[torch.Tensor]) -> None:
+    """Record what this rank holds of activations: what autograd has saved, and these `tensors`."""
+    for tensor in tensors:
+        saved.see(tensor)
+    comm.memory("activations", saved.nbytes)
+
+
+def train(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    lr: float = 0.5,
+    cuts: Sequence[int] | None = None,
+) -> Result:
+    """Train `model`, its parts on the ranks, one step for each whole (inputs, labels) of `batches`.
+    A worker for `launch`.
+
+    `model` is layers one after the other (an nn.Sequential, say) or a SideBySide, whose layers or
+    branches are cut by `cuts` as `parts_of` (layer_split.py) says. A rank lets go of what is not
+    its part. A part starts from its own rank's values, a shared parameter from those of its first
+    rank. Returns, on every rank, `losses` (before each step's update), `state` (the trained
+    parameters and buffers of its part, on the CPU, by their names in `model`), and the bytes that
+    all ranks have sent, by what they are: `bytes_of_activations` and so on.
+
+    Raises ValueError, before training, as `parts_of` does, where two ranks hold different models,
+    and for batches whose inputs and labels do not go together.
+    """
+    check_batches(batches)
+    check_same_model(comm, model)
+    net = model if isinstance(model, SideBySide) else None
+    parts = parts_of(model, comm.size, cuts, None if net is None else [*net.branches])
+    rank_of = [rank for rank, part in enumerate(parts) for _ in part]
+    if net is not None and isinstance(net.join, nn.Module):
+        parts[0].append(net.join)
+    stages = [nn.Sequential(*part) for part in parts]
+    moves, exchange, own = as_rule(rule, lr), Exchange(comm), stages[comm.rank].to(comm.device)
+    ties = Ties(exchange, copy.deepcopy(moves), stages, range(comm.size))
+    keep_only(model, own)
+    LayerSpans(comm, model)
+    comm.memory("weights", sum(t.nbytes for t in [*own.parameters(), *own.buffers()]))
+    alone = [p for p in trained(own) if p not in ties.parameters]
+    losses = Losses(comm, len(batches))
+    ties.copy()
+    exchange.finish()
+    for step, batch in enumerate(comm.progress(batches, "training")):
+        with comm.span("phase", f"step {step}", step=step):
+            inputs, labels = (half.to(comm.device) for half in batch)
+            own.zero_grad()
+            comm.memory("gradients", 0)
+            if net is None:
+                value = in_sequence(exchange, own, inputs, labels, loss)
+            else:
+                value = side_by_side(exchange, net, rank_of, inputs, labels, loss)
+            comm.memory("gradients", sum(p.grad.nbytes for p in trained(own) if p.grad is not None))
+            if alone:
+                update(comm, moves, alone)  # at once: nobody else has them
+            ties.update()
+            exchange.finish()
+            if value is not None:
+                losses.add(step, 1, value)
+    return {"losses": losses.means(), "state": state_of(model), **exchange.totals()}

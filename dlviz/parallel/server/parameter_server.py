@@ -1,0 +1,170 @@
+"""The synchronous parameter server: it holds the weights, and workers compute gradients.
+
+    worker   forward backward | push |           | pull | forward backward | push |
+    server                    | + g1 | + g2 | update | w to 1 | w to 2 |
+
+    w ← rule(w, Σ n_r g_r / Σ n_r)
+
+The sum goes over the workers' shards of a batch, n_r examples each. With `backups=b` it goes over
+the first pushes of a step alone: the b slowest workers of each step are not waited for. A push that
+comes after its step is dropped and counted, and its worker goes on at the server's step. A worker
+that the run has lost (`launch`, `may_lose`) is waited for no longer and is one of those b: its
+shards are not learnt from, and counted.
+
+With `servers=k` the ranks 0 to k-1 serve a slice of the weights each (server_slices.py), as one
+server would serve the whole:
+
+    worker 2   forward backward | slice 0 to 0 | slice 1 to 1 |        | slice 0 | slice 1 |
+    worker 3   forward backward | slice 1 to 1 | slice 0 to 0 |                  | slice 0 | slice 1
+
+The consistency of the other servers is in stale_synchronous.py. Source: Li et al., "Scaling
+Distributed Machine Learning with the Parameter Server", OSDI 2014; backup workers: Chen et al.,
+"Revisiting Distributed Synchronous SGD", 2016, section 3. PyTorch has none: its tutorial builds one
+on torch.distributed.rpc.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.server.push_pull import Parcel, check_workers, end_alike
+from dlviz.parallel.server.server_slices import cut
+from dlviz.parallel.step.sharded_step import (
+    Batches,
+    Loss,
+    Losses,
+    Result,
+    Weight,
+    begin,
+    check_batches,
+    learn,
+    no_mean,
+    rows,
+    shard,
+    update,
+)
+from dlviz.parallel.update_rules import Rule
+
+
+def serve(
+    comm: Comm,
+    parcel: Parcel,
+    rule: Rule,
+    parameters: list[nn.Parameter],
+    steps: int,
+    workers: range,
+    backups: int,
+) -> tuple[int, int]:
+    """A server's part; returns how many pushes it dropped, and how many are missing."""
+    at = dict.fromkeys(workers, 0)  # worker that is left: the step at which it is
+    sums = [torch.zeros_like(bucket.flat) for bucket in parcel.buckets]  # Σ n_r g_r and Σ n_r
+    dropped = missing = 0
+
+    def drop(worker: int, step: int) -> int:
+        at[worker] = step
+        parcel.reply(worker, step)
+        return 1
+
+    for step in comm.progress(range(steps), "training"):
+        if not at:
+            break  # all workers are lost
+        with comm.span("phase", f"step {step}", step=step):
+            on_time: list[int] = []
+            while len(on_time) < min(len(workers) - backups, len(at)):  # not for the b slowest
+                worker, came = parcel.receive([each for each in at if each not in on_time])
+                if not came:
+                    missing += steps - at.pop(worker)
+                elif at[worker] < step:  # a gradient of the weights of a step that is over
+                    dropped += drop(worker, step)
+                else:
+                    for total, bucket in zip(sums, parcel.buckets, strict=True):
+                        total += bucket.flat  # in the order of arrival
+                    on_time.append(worker)
+            for total, bucket in zip(sums, parcel.buckets, strict=True):
+                bucket.flat.copy_(total)
+                total.zero_()
+            if all(bucket.weight for bucket in parcel.buckets):
+                update(comm, rule, parameters, parcel.means(parameters))
+            elif not missing:
+                no_mean()
+            for worker in on_time:
+                at[worker] = step + 1
+                parcel.reply(worker, step + 1)  # matches `pull`; all start at the same weights
+    while late := [each for each in at if at[each] < steps]:  # pushes that are still on their way
+        worker, came = parcel.receive(late)
+        if came:
+            dropped += drop(worker, steps)
+        else:
+            missing += steps - at.pop(worker)
+    return dropped, missing
+
+
+def sync_server(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+    backups: int = 0,
+    servers: int = 1,
+) -> Result:
+    """Train by servers, the first ranks, and workers that share the rows of each batch: as
+    `data.train`. Besides, returns how many pushes were `dropped`, and how many are `missing`: each
+    lost worker's, for the steps since; the losses are those of the workers that are left.
+
+    Raises ValueError without a worker, where not one is waited for, and for more servers than the
+    model has parameters.
+    Cost per step: each of k servers takes in and sends |w|/k bytes for each worker, one after the
+    other.
+    """
+    check_workers(comm, "sync_server")
+    check_servers(comm, servers, backups)
+    check_batches(batches)
+    moves, _ = begin(comm, model, rule, lr)
+    slices, workers, counts = cut(model, servers), range(servers, comm.size), (0, 0)
+    parcels = [Parcel(comm, part, server) for server, part in enumerate(slices)]
+    losses = Losses(comm, len(batches))
+    if comm.rank < servers:
+        kept = parcels[comm.rank], moves, [*slices[comm.rank]]
+        counts = serve(comm, *kept, len(batches), workers, backups)
+    else:
+        place, step = comm.rank - servers, 0
+        first = place % servers  # so that not all workers come to one server at a time
+        while step < len(batches):
+            with comm.span("phase", f"step {step}", step=step):
+                own = shard(batches[step], place, len(workers))  # (B/workers, ...)
+                share, mean = learn(comm, model, own, loss, weight)
+                losses.add(step, share, mean)
+                for part in slices:
+                    part.take_gradients()  # before the push: each server gets its part
+                for parcel in parcels[first:] + parcels[:first]:
+                    parcel.push(share)
+                step = max(parcel.pull() for parcel in parcels)  # all at the same one
+    dropped, missing = counts
+    served = [[*part] for part in slices]
+    return end_alike(comm, model, losses, served, dropped=dropped, missing=missing)
+
+
+def check_servers(comm: Comm, servers: int, backups: int) -> None:
+    """Raise ValueError where no worker is left, or none is waited for."""
+    if not (isinstance(servers, int) and 1 <= servers < comm.size):
+        raise ValueError(
+            f"servers={servers!r} of {comm.size} ranks leave no worker, or no server: use 1 to "
+            f"{comm.size - 1}."
+        )
+    workers = comm.size - servers
+    if not (isinstance(backups, int) and 0 <= backups < workers):
+        raise ValueError(
+            f"backups={backups!r} of {workers} workers cannot be left out of a step, which needs a "
+            f"gradient: use 0 to {workers - 1}."
+        )
+    if backups and servers > 1:
+        raise ValueError(
+            f"backups={backups} with servers={servers}: a worker would be on time at one server "
+            "and late at another. Use backups=0 or servers=1."
+        )

@@ -1,0 +1,133 @@
+"""Push and pull: what travels between a worker and the server, rank 0.
+
+    push   worker -> server   the gradients of a model, and what they are the mean of
+    pull   server -> worker   its weights, and the server's clock
+
+Either is one message for each dtype: the values of all parameters one after the other, a flag for
+each (has it a gradient?) and one number more.
+
+Workers meet the server alone while they train, so that a lost one concerns nobody else: the server
+learns of it where it would have received the next push, and goes on with the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm, RankLost
+from dlviz.parallel.data.buckets import fill_buckets
+from dlviz.parallel.step.replicas import copy_from, take
+from dlviz.parallel.step.sharded_step import Losses, Result, result
+
+
+class Parcel:
+    """What was pushed or pulled last, on its way out of `model` or into it; `server` is the rank
+    that holds the weights."""
+
+    def __init__(self, comm: Comm, model: nn.Module, server: int = 0):
+        self.comm = comm
+        self.server = server
+        self.buckets = fill_buckets(model, float("inf"))  # one for each dtype
+        self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
+
+    def push(self, share: float) -> None:
+        """Worker: send the gradients, the mean of `share` examples or tokens."""
+        for bucket in self.buckets:
+            bucket.pack(share)
+            self.comm.send(bucket.flat, self.server)  # matches the server's `receive`
+
+    def pull(self) -> int:
+        """Worker: take the server's weights; returns its clock."""
+        clock = 0
+        for bucket in self.buckets:
+            self.comm.recv(bucket.flat, self.server)  # matches the server's `reply`
+            for p, (values, _) in bucket.slots.items():
+                p.detach().copy_(values.view_as(p))
+            clock = int(bucket.weight)
+        return clock
+
+    def receive(self, workers: Collection[int]) -> tuple[int, bool]:
+        """Server: take the earliest push, as `receive` does."""
+        return receive(self.comm, [bucket.flat for bucket in self.buckets], workers)
+
+    def means(self, parameters: Iterable[nn.Parameter]) -> list[torch.Tensor | None]:
+        """Server: the gradients that were pushed."""
+        return [self._bucket_of[p].mean(p) for p in parameters]
+
+    def reply(self, worker: int, clock: int) -> None:
+        """Server: send the weights, and its clock."""
+        for bucket in self.buckets:
+            bucket.open(clock)  # in the cell where a push has its share
+            for p, (values, _) in bucket.slots.items():
+                values.copy_(p.detach().flatten())
+        reply(self.comm, [bucket.flat for bucket in self.buckets], worker)
+
+
+def receive(comm: Comm, tensors: list[torch.Tensor], workers: Collection[int]) -> tuple[int, bool]:
+    """Server: wait for the earliest of what `workers` send, a message into each of the `tensors`.
+    Returns the worker, and whether it has sent all of it: False as soon as one is lost."""
+    source: int | Collection[int] = workers
+    try:
+        for tensor in tensors:
+            source = comm.recv(tensor, source)  # the first from any of them, the rest from that one
+    except RankLost as error:
+        return comm.members.index(error.rank), False  # the error names a rank of the run
+    assert isinstance(source, int)
+    return source, True
+
+
+def reply(comm: Comm, tensors: list[torch.Tensor], worker: int) -> None:
+    """Server: send the `tensors`, a message each, if the worker is not lost."""
+    with suppress(RankLost):  # the server is told where it receives from it next
+        for tensor in tensors:
+            comm.send(tensor, worker)
+
+
+def check_workers(comm: Comm, name: str) -> None:
+    """Raise ValueError where rank 0 serves nobody."""
+    if comm.size < 2:
+        raise ValueError(
+            f"{name} on 1 rank has a server and no worker: rank 0 does not compute; use 2 ranks "
+            "or more."
+        )
+
+
+def dealt(comm: Comm, worker: int, batches: int) -> range:
+    """The batches of a worker that shares none: those of rank 1 are 0, n-1, 2(n-1), ... of n."""
+    return range(worker - 1, batches, comm.size - 1)
+
+
+def end_alike(
+    comm: Comm,
+    model: nn.Module,
+    losses: Losses,
+    served: list[list[nn.Parameter]] | None = None,
+    **counts: int,
+) -> Result:
+    """What every rank that is left returns: the losses that the workers among them have seen, nan
+    for a step that none has; the parameters of each server (`served`, by default rank 0's), and the
+    buffers of the first worker: a server has none that an example went through; of the `counts` of
+    several servers the highest, as a push that one of them lacks has not come.
+    """
+    served = served or [[*model.parameters()]]
+    buffers = list(model.buffers())
+    told = torch.tensor([*counts.values()])
+
+    def end(left: Comm) -> list[float]:
+        found = losses.means(left)
+        for server, parameters in enumerate(served):
+            copy_from(left, parameters, server)
+        for mine, values in zip(buffers, theirs, strict=True):
+            values.copy_(mine)  # if another's was there, it was lost since
+            left.broadcast(values, min(len(served), left.size - 1))
+        left.all_reduce(told, "max")
+        return found
+
+    theirs = [torch.empty(b.shape, dtype=b.dtype, device=b.device) for b in buffers]
+    found = comm.together(end, needed=range(len(served)))
+    take(model, zip(buffers, theirs, strict=True))
+    return {**result(found, model), **dict(zip(counts, told.tolist(), strict=True))}

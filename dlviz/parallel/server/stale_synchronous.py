@@ -1,0 +1,145 @@
+"""The asynchronous server, and the stale-synchronous one that bounds how far a worker runs ahead.
+
+    server      |recv 2|update|w to 2|recv 1|update|w to 1|   |recv 2|update|w to 2|
+    worker 1    forward backward | push | ........ | pull | forward backward | push
+    worker 2    forward backward | push | pull | forward backward | push | pull | forward
+
+Each push is applied as it comes, one at a time in the order of arrival:
+
+    w ← rule(w, g_i(w'))        w' the weights that worker i pulled last, which others moved since
+
+Worker i of p takes batches i, i + p, ...; its clock c is how many gradients it has pushed. Its pull
+is answered, and its next iteration begins, when the slowest worker's clock is c - s or more:
+
+    s = ∞   asynchronous: at once
+    s = 0   synchronous: everyone waits for the slowest of each clock, whose weights all pull. The
+            clock is a step of `sync_server`, on whose batch the workers share the rows
+
+A worker that has pushed its last gradient holds up nobody, nor does one that the run has lost
+(`launch`, `may_lose`). The batches that the latter had yet to push are not learnt from, and
+counted: the others go on with their own, as in Dean et al.
+
+Source: the lecture's "asynchronous SGD", whose master locks the weights (here it serves one worker
+at a time); Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012; Ho et al., "More
+Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.server.parameter_server import sync_server
+from dlviz.parallel.server.push_pull import Parcel, check_workers, dealt, end_alike
+from dlviz.parallel.step.sharded_step import (
+    Batches,
+    Loss,
+    Losses,
+    Result,
+    Weight,
+    begin,
+    check_batches,
+    learn_whole,
+    rows,
+    update,
+)
+from dlviz.parallel.update_rules import Rule
+
+
+def serve(
+    comm: Comm,
+    parcel: Parcel,
+    rule: Rule,
+    parameters: list[nn.Parameter],
+    batches: int,
+    bound: float,
+) -> int:
+    """The server's part; returns how many gradients lost workers did not push."""
+    workers = range(1, comm.size)
+    left = {each: len(dealt(comm, each, batches)) for each in workers}
+    clock = dict.fromkeys(workers, 0)  # c: how many of its pushes were applied
+    held: list[int] = []  # workers whose push was applied and whose pull is not answered
+    missing = 0
+    for number in comm.progress(range(batches), "training"):
+        # Only these can push: a worker that is held waits in its `pull`.
+        computing = [each for each in left if left[each] and each not in held]
+        if not computing:
+            break  # the other batches were lost workers'
+        with comm.span("phase", f"update {number}", step=number):
+            worker, came = parcel.receive(computing)  # whichever comes first: no fixed order
+            if came:
+                gradients = parcel.means(parameters)
+                # w ← rule(w, g_i(w')): w may have moved since worker i pulled w'.
+                update(comm, rule, parameters, gradients, peer=comm.members[worker])
+                clock[worker] += 1
+                left[worker] -= 1
+                held.append(worker)
+            else:
+                missing += left.pop(worker)  # out of the minimum below, or it holds up all
+            slowest = min((clock[each] for each in left if left[each]), default=math.inf)
+            # c - s ≤ slowest: these may begin their next iteration.
+            free = [each for each in held if clock[each] - bound <= slowest or not left[each]]
+            for each in free:
+                held.remove(each)
+                parcel.reply(each, clock[each])  # matches the worker's `pull`
+    return missing
+
+
+def async_server(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+) -> Result:
+    """Train by a server, rank 0, that applies each worker's gradient as it comes: as `data.train`,
+    but for `losses`, which are each batch's at the weights that its worker had, nan where that is
+    lost. Besides, returns how many batches were `missing`: nobody has learnt from them, since their
+    worker was lost.
+
+    Cost per batch: |w| bytes to the server and as many back.
+    """
+    options = {"loss": loss, "weight": weight, "lr": lr, "bound": math.inf}
+    return stale_synchronous(comm, model, batches, rule, **options)
+
+
+def stale_synchronous(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+    bound: float = 1,
+) -> Result:
+    """Train with no worker more than `bound` iterations ahead of the slowest: as `async_server`.
+
+    Raises ValueError for a bound that is not 0, 1, 2, ... or infinite, and without a worker.
+    """
+    if not (isinstance(bound, int | float) and bound >= 0 and bound in (bound // 1, math.inf)):
+        raise ValueError(
+            f"bound={bound!r} is no number of iterations by which a worker may be ahead: use 0, 1, "
+            "2, ... or math.inf."
+        )
+    check_workers(comm, "a parameter server")
+    if bound == 0:
+        return sync_server(comm, model, batches, rule, loss=loss, weight=weight, lr=lr)
+    check_batches(batches)
+    moves, parameters = begin(comm, model, rule, lr)
+    parcel, losses, missing = Parcel(comm, model), Losses(comm, len(batches)), 0
+    if comm.rank == 0:
+        missing = serve(comm, parcel, moves, parameters, len(batches), bound)
+    else:
+        for number in dealt(comm, comm.rank, len(batches)):
+            with comm.span("phase", f"step {number}", step=number):
+                losses.add(number, 1, learn_whole(comm, model, batches[number], loss, weight))
+                parcel.push(1.0)  # a batch of its own: every push counts the same
+                parcel.pull()  # blocks until `serve` finds this worker free
+    return end_alike(comm, model, losses, missing=missing)

@@ -1,0 +1,57 @@
+"""What the ranks of a tensor-parallel axis must have alike, checked before it is used."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+
+from dlviz.cluster import Comm, dtype_name
+from dlviz.parallel.step.replicas import check_same
+
+
+def check_divides(name: str, value: int, ranks: int, whole: str) -> None:
+    """Raise ValueError unless every one of `ranks` gets as many of the `value`."""
+    if value % ranks:
+        *others, last = (str(n) for n in range(1, 17) if value % n == 0)
+        fits = f"{', '.join(others)} or {last}" if others else last
+        raise ValueError(
+            f"{name}={value} cannot be split over {ranks} ranks: each rank needs a whole number of "
+            f"{whole}. Use {fits} ranks."
+        )
+
+
+def check_names(layer: str, state: Collection[str], names: Collection[str]) -> None:
+    """Raise ValueError unless the state given for a layer has its parameters' `names`."""
+    if set(state) != set(names):
+        raise ValueError(
+            f"the state of {layer} holds {', '.join(state) or 'nothing'}: give "
+            f"{' and '.join(names)}."
+        )
+
+
+def check_shape(name: str, value: torch.Tensor, shape: Sequence[int]) -> None:
+    """Raise ValueError unless the value given for a whole parameter has its `shape`."""
+    if value.shape != tuple(shape):
+        raise ValueError(f"{name} is {tuple(value.shape)}: give the whole one, {tuple(shape)}.")
+
+
+def check_replicas(
+    comm: Comm, what: str, tensors: Mapping[str, torch.Tensor], advice: str, about: str = ""
+) -> None:
+    """Raise ValueError on every rank, which names two ranks, unless all hold the same values in
+    each of `tensors`, and say the same `about` what holds them.
+
+    Cost: one all-gather of 32 bytes, by the backend."""
+    if comm.size == 1:
+        return
+    lines = [f"{name} = {_stated(tensor)}" for name, tensor in tensors.items()]
+    check_same(comm, [about, *lines] if about else lines, what, advice)
+
+
+def _stated(tensor: torch.Tensor) -> str:
+    values = tensor.detach().cpu().contiguous().view(-1)
+    digest = hashlib.sha256(values.view(torch.uint8).numpy().tobytes()).hexdigest()
+    shown = ", ".join(f"{value:.4g}" for value in values[:3].tolist())
+    return f"{dtype_name(tensor.dtype)}{tuple(tensor.shape)} [{shown}, ...] (sha256 {digest[:12]})"

@@ -1,0 +1,50 @@
+"""The gap between a run and its prediction in words: `analysis.gap` has the numbers."""
+
+from __future__ import annotations
+
+import textwrap
+
+from dlviz.analysis.gap import Gap, Side
+from dlviz.schedules.action import LETTERS
+from dlviz.trace import Table
+from dlviz.trace.trace import TOLERANCE
+from dlviz.viz.words import text
+
+BESIDE = 106  # characters of a subtitle's line, which begins right of the rows' names
+
+
+def sentence(found: Gap, sides: tuple[Side, Side]) -> list[str]:
+    """The Gap in a sentence, in lines."""
+
+    def longer(seconds: float) -> str:
+        if abs(seconds) < TOLERANCE:
+            return "as long"
+        return f"{text.seconds(abs(seconds))} {'longer' if seconds > 0 else 'less'}"
+
+    whole = sides[0].makespan
+    share = f" ({abs(found.seconds) / whole:.1%})" if whole else ""
+    takes = (
+        f"{longer(found.seconds)}{share} than" if abs(found.seconds) >= TOLERANCE else "as long as"
+    )
+    words = (
+        f"The measured step takes {takes} the predicted one: on its critical path the actions take "
+        f"{longer(found.lasted)} and the waits take {longer(found.waited)}"
+    )
+    if abs(found.most) >= TOLERANCE:
+        words += f"; {action(sides[1].spans, found.worst)} differs most ({longer(found.most)})"
+    return textwrap.wrap(words + ".", BESIDE, break_on_hyphens=False)
+
+
+def action(spans: Table, row: int) -> str:
+    """An action in words: 2B3 on rank 2."""
+    kind = spans.kind[row]
+    stage, microbatch = int(spans.stage[row]), int(spans.microbatch[row])
+    short = f"{stage if stage >= 0 else ''}{LETTERS[kind]}{microbatch if microbatch >= 0 else ''}"
+    return f"{short} on rank {spans.rank[row]}"
+
+
+def named(step: int | None, asked: int | None) -> str:
+    """The words that say which of several steps is drawn."""
+    if step is None:
+        return ""
+    return f", step {step}" + (" (of median length)" if asked is None else "")

@@ -1,0 +1,230 @@
+"""The labs as they are committed: what their runs measured is what their text says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from dlviz.grading.questions import by_lab
+
+LABS = Path(__file__).parents[2] / "labs"
+NOTEBOOKS = sorted(path.stem for path in LABS.glob("*.ipynb"))
+
+
+def shown(lab: str, words: str) -> str:
+    """What the cell whose code holds `words` printed or gave."""
+    cells = nbformat.read(LABS / f"{lab}.ipynb", as_version=4).cells
+    (cell,) = [c for c in cells if c.cell_type == "code" and words in c.source]
+    return "".join(o.get("text", "") or o["data"].get("text/plain", "") for o in cell.outputs)
+
+
+def table(lab: str, words: str) -> dict[str, list[float]]:
+    """The rows of the DataFrame that a cell gave, by what stands before the first number."""
+    number = r"-?[\d.]+|NaN"
+    rows = [re.split(r"\s{2,}", line) for line in shown(lab, words).splitlines()]
+    return {
+        row[0]: [float(value) for value in row[1:]]
+        for row in rows
+        if len(row) > 2 and all(re.fullmatch(number, value) for value in row[1:])
+    }
+
+
+@pytest.mark.parametrize("lab", NOTEBOOKS)
+def test_the_committed_runs_measured_what_the_questions_answer(lab):
+    cells = nbformat.read(LABS / f"{lab}.ipynb", as_version=4).cells
+    outputs = [o.get("data", {}) for c in cells for o in c.get("outputs", [])]
+    told = [data.get("text/plain", "") for data in outputs]
+    lines = [re.match(r"(.*): measured ([\d.,]+)", " ".join(words.split())) for words in told]
+    measured = {line[1]: float(line[2].replace(",", "")) for line in lines if line}
+    for question in by_lab()[lab.partition("_")[0]]:
+        value, answer = measured[question.asks], question.answer
+        if question.range and not question.within:
+            assert question.range[0] <= value <= question.range[1], question.id
+        else:
+            assert value == pytest.approx(answer, rel=question.within or 1e-3), question.id
+
+
+def test_the_committed_steps_lie_within_3_percent_of_what_was_calculated():
+    rows = table("00_start_here", 'times["gap (%)"]')
+    assert [*rows] == ["one rank", "naive", "DDP"]
+    assert all(abs(gap) < 3 for _, _, gap in rows.values())
+
+
+def test_the_committed_bubbles_of_gpipe_lie_within_2_percent_of_the_formula():
+    rows = table("09_pipelines", 'table["gap (%)"]')
+    assert [*rows] == ["1", "2", "4", "8", "16", "32", "64"]
+    for microbatches, (formula, simulated, measured, gap) in rows.items():
+        assert formula == simulated == round(7 / int(microbatches), 3)
+        assert abs(gap) < 2 if microbatches in ("8", "16", "32") else measured != measured
+
+
+def test_the_committed_table_of_six_schedules_is_what_the_text_draws_from_it():
+    rows = table("09b_zero_bubble", '"held": peak_in_flight')
+    for name, (formula, simulated, measured, _, _, _) in rows.items():
+        assert formula == simulated == pytest.approx(measured, abs=0.01), name
+    formulas, *_, gaps, held, messages = (
+        dict(zip(rows, column, strict=True)) for column in zip(*rows.values(), strict=True)
+    )
+    assert formulas["ZB-H1"] == formulas["1F1B"] / 3 and held["ZB-H1"] == held["1F1B"] == 4
+    assert gaps["ZB-H2"] == gaps["ZB-V"] == 0 and gaps["ZB-H1"] > 0
+    assert held["ZB-H2"] > held["ZB-H1"] and messages["ZB-V"] == 2 * messages["ZB-H2"]
+
+
+def test_larger_steps_take_pipedream_further_from_one_process():
+    apart = [line.split() for line in shown("09b_zero_bubble", "def one_process").splitlines()]
+    (slow, *_, near), (fast, *_, far) = [words for words in apart if len(words) == 3][-2:]
+    assert (slow, fast) == ("0.1", "0.5") and float(far) > 5 * float(near)
+
+
+def test_the_committed_halves_hold_half_the_bytes_in_both_cuts():
+    rows = table("06_tensor_parallel", '"bytes a rank holds"')
+    for cut in ("in sequence", "side by side"):
+        (_, whole, _), (_, half, _) = rows[f"{cut}, 1"], rows[f"{cut}, 2"]
+        assert half == whole / 2, cut
+
+
+def test_the_committed_words_are_those_of_the_formula():
+    told = shown("06_tensor_parallel", "pd.concat(tables)").splitlines()
+    rows = [line.split()[-4:] for line in told if re.search(r"\(\d, \d, \d\)", line)]
+    assert len(rows) == 15
+    for words, over, received, bound in rows:
+        assert words == received and float(over) == pytest.approx(int(words) / int(bound), abs=0.06)
+
+
+def test_the_committed_steps_of_an_mlp_on_a_slow_link_lie_within_3_percent_of_the_formula():
+    rows = table("06_tensor_parallel", 'steps["times as fast"]')
+    assert [*rows] == ["1", "2", "4", "8"]
+    for measured, formula, _ in rows.values():
+        assert measured == pytest.approx(formula, rel=0.03)
+    assert rows["8"][2] < rows["4"][2]
+
+
+def test_the_committed_counts_of_kept_activations_are_the_published_ones_and_their_gap():
+    for published, wider, beside, counted in table("06_tensor_parallel", "kept).T.round").values():
+        assert published + wider + beside == pytest.approx(counted, abs=0.02) and 0 < beside < 0.5
+
+
+def steps_by_batch(words: str) -> dict[int, list[float]]:
+    """The steps of five seeds, sorted, by batch: infinite where a run never got there."""
+    rows = [
+        line.replace("<NA>", "inf").split()
+        for line in shown("01_training_step", words).splitlines()
+    ]
+    return {int(batch): sorted(map(float, steps)) for batch, *steps in rows if len(steps) == 5}
+
+
+def test_the_committed_batches_save_steps_with_the_rate_scaled_and_then_meet_a_wall():
+    fixed = steps_by_batch('pd.DataFrame(runs["rate fixed"], [')
+    scaled = steps_by_batch('pd.DataFrame(runs["rate scaled"], [')
+    assert [*fixed] == [*scaled] == [8 * 2**i for i in range(8)]
+    median = {batch: steps[2] for batch, steps in fixed.items()}
+    assert median[32] == pytest.approx(340, rel=0.03), "told before the first prediction"
+    assert max(median.values()) < 1.3 * min(median.values()) and median[1024] == max(
+        median.values()
+    )
+    median = {batch: steps[2] for batch, steps in scaled.items()}
+    for batch in (8, 16, 32, 64, 128):
+        assert 1.75 < median[batch] / median[2 * batch] < 2.2, "perfect scaling"
+    assert median[256] == pytest.approx(51, rel=0.05) and min(median.values()) == median[256]
+    assert 6 < median[32] / median[256] < 7, "almost seven times"
+    assert median[512] > median[256] and scaled[512][-1] > 2 * scaled[512][0], "the seeds scatter"
+    assert scaled[1024] == 5 * [float("inf")]
+
+
+def test_the_committed_curvatures_forbid_the_rate_of_1024_images_at_once_and_512_later():
+    rows = table("01_training_step", "largest_curvature(model, train)")
+    first, later = (rate for _, rate in rows.values())
+    assert first < 0.1 * 1024 / 32 and later < 0.1 * 512 / 32 < first
+    assert 0.1 * 512 / 32 / later == pytest.approx(3, rel=0.1), "three times"
+
+
+def test_the_committed_noise_equals_the_gradient_at_64_images_and_later_at_512():
+    rows = table("01_training_step", "for name, each in noises.items()")
+    for column, batch in enumerate((64, 512)):
+        noise = {int(size): noises[column] for size, noises in rows.items()}
+        assert noise[batch] == pytest.approx(1, rel=0.1)
+        assert noise[8] / noise[1024] == pytest.approx(128**0.5, rel=0.05)
+
+
+def test_the_committed_ways_to_take_a_step_lie_within_2_percent_of_what_was_calculated():
+    rows = table("03_data_parallel", 'table["gap (%)"]')
+    assert [*rows] == ["naive", "first form", "one bucket", "three buckets"]
+    assert all(abs(gap) < 2 for _, _, gap, *_ in rows.values())
+
+
+def test_the_committed_strong_scaling_gives_1_89_and_3_00_and_3_18_times():
+    rows = table("03_data_parallel", "runs |=")
+    times = {ranks: row[-1] for ranks, row in rows.items()}
+    formula = {"1": 1, "2": 1.890, "4": 3.000, "8": 3.178}
+    assert times == pytest.approx(formula, rel=0.02)
+
+
+def test_of_the_committed_shards_the_weighted_ones_have_the_loss_and_gradient_of_one_process():
+    rows = table("03_data_parallel", "def gap(result)")
+    (whole, _), (sentences, far), (tokens, near) = rows.values()
+    assert tokens == whole and sentences < 0.95 * whole
+    assert near < 1e-6 and far > 1e-2
+
+
+def test_a_committed_run_loses_the_digits_of_the_dropped_worker_and_47_6_gradients_count():
+    (rate,) = re.findall(r"60 steps: ([\d.]+)", shown("04_consistency", "whole = 3 * 60"))
+    assert float(rate) == pytest.approx(47.6, rel=0.02)
+    assert "dropped: 21 gradients" in shown("04_consistency", "['dropped']")
+
+
+def test_the_committed_bounds_save_time_by_chance_alone():
+    rows = table("04_consistency", '"always slow (ms)"')
+    assert [*rows] == ["0.0", "1.0", "3.0", "inf"]
+    for always, chance, long_run in rows.values():
+        assert always != always or always == pytest.approx(180, rel=0.02)
+        assert chance == pytest.approx(long_run, rel=0.05)
+    chances = [chance for _, chance, _ in rows.values()]
+    assert chances == sorted(chances, reverse=True)
+
+
+def test_without_a_lock_the_committed_training_loses_fewer_updates_than_the_counter():
+    told = shown("04_consistency", "def increments")
+    (lost,) = re.findall(r"measured ([\d,]+)", " ".join(told.split()))
+    told = shown("04_consistency", "no_lock['updates']")
+    (share,) = re.findall(r"^(\d+) % of [\d,]+ updates", told)
+    assert int(share) / 100 < int(lost.replace(",", "")) / 40_000
+    assert "lock: 0 of" in shown("04_consistency", "lock=True")
+
+
+def test_on_the_committed_spectrum_lies_what_the_text_reads_from_it():
+    rows = table("04_consistency", 'drop(columns="late")')
+    rate, examples, seconds = (
+        dict(zip(rows, each, strict=True)) for each in zip(*rows.values(), strict=True)
+    )
+    waiting = ["synchronous", "local SGD, H = 4", "gossip, ring", "late all-reduce"]
+    bounded = ["stale-synchronous, s = 1", "stale-synchronous, s = 3"]
+    free = ["asynchronous", "Hogwild", "ensemble"]
+    assert {*rows} == {*waiting, *bounded, *free, "synchronous, 1 backup", "EASGD, round robin"}
+    for name in waiting + bounded:
+        assert 345 < rate[name] < 415, name
+        assert examples[name] >= examples["synchronous"], name
+    for name in free:
+        assert rate[name] == pytest.approx(2.5 * rate["synchronous"], rel=0.05), name
+        assert 1.6 < examples[name] / examples["synchronous"] < 2.6, name
+    assert seconds["asynchronous"] < 0.8 * seconds["synchronous"]
+    assert min(free, key=examples.get) == "asynchronous"
+    assert min(rows, key=seconds.get) == "synchronous, 1 backup"
+    assert max(rows, key=seconds.get) == "EASGD, round robin"
+    for name in rows:  # the oracle of the chart: it is read off the run
+        assert seconds[name] == pytest.approx(examples[name] / rate[name], rel=0.15), name
+
+
+@pytest.mark.parametrize("lab", NOTEBOOKS)
+def test_a_figure_fits_on_a_screen(lab):
+    found = re.findall(r'"height":([\d.]+)', (LABS / f"{lab}.ipynb").read_text())
+    assert [height for height in map(float, found) if height > 640] == []
+
+
+def test_the_bus_bandwidth_is_seen_beside_the_speed_of_the_link():
+    cells = nbformat.read(LABS / "02_collectives.ipynb", as_version=4).cells
+    (cell,) = [c for c in cells if 'show="bus"' in c.source]
+    (line,) = cell.outputs[-1].data["application/vnd.plotly.v1+json"]["layout"]["shapes"]
+    assert line["y0"] == line["y1"] == 10e6
