@@ -185,9 +185,9 @@ def of_a_schedule() -> list[Row]:
         )
         sizes = {"widget": page.stat().st_size / 1e6, "figure": len(pages["figure"]) / 1e6}
     found = []
-    for which, told in (("widget", "Timeline"), ("figure", "figure")):
+    for which, summary in (("widget", "Timeline"), ("figure", "figure")):
         found += [
-            limited(f"{told} of 16,384 operations, made and saved", median(took[which]), 0.5),
+            limited(f"{summary} of 16,384 operations, made and saved", median(took[which]), 0.5),
             Row(
                 "its size",
                 sizes[which],

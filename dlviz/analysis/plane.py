@@ -16,10 +16,10 @@ def projected(updates: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], float]
     found = {name: np.asarray(own, dtype=np.float64) for name, own in updates.items()}
     shapes = {own.shape[1:] for own in found.values()}
     if len(shapes) != 1 or not all(own.ndim == 2 and own.size for own in found.values()):
-        told = ", ".join(str(own.shape) for own in found.values()) or "of none"
+        summary = ", ".join(str(own.shape) for own in found.values()) or "of none"
         raise ValueError(
-            f"updates of the shapes {told} cannot be drawn: give each name (clients, parameters), "
-            "as many parameters for all."
+            f"updates of the shapes {summary} cannot be drawn: give each name "
+            "(clients, parameters), as many parameters for all."
         )
     every = np.concatenate([*found.values()])
     _, lengths, directions = np.linalg.svd(every, full_matrices=False)

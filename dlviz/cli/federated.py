@@ -24,7 +24,7 @@ from dlviz.cli.run import (
     launched,
     read_own,
     taken_by,
-    told_below,
+    with_table,
 )
 from dlviz.cli.words import ENDINGS, Unusable, check_target, plural
 
@@ -139,7 +139,7 @@ def summary(
     model.load_state_dict(run.results[0]["state"])
     first, last, weights = rounds[0], rounds[-1], sum(p.nbytes for p in model.parameters())
     nbytes = sum(each.nbytes for each in rounds)
-    told = {
+    summary = {
         "round": f"{1e3 * metrics.seconds_per_step(run.trace):.1f} ms in the median",
         "loss": f"{first.loss:.3f} in the first round, {last.loss:.3f} in the last",
         "accuracy": f"{models.accuracy(model, *test):.1%} of the test images",
@@ -155,23 +155,27 @@ def summary(
         f"{sum(each.computed for each in rounds):,} examples that were trained on",
     }
     if "secure" in options.own:
-        told["loss"] = told["unused work"] = "the server is told nothing of it"
+        summary["loss"] = summary["unused work"] = "the server is told nothing of it"
         plain = weights * sum(len(each.selected) + len(each.answered) for each in rounds)
-        told["secure sums"] = f"{nbytes - plain:,} bytes more than updates in the open: {plain:,}"
+        summary["secure sums"] = (
+            f"{nbytes - plain:,} bytes more than updates in the open: {plain:,}"
+        )
     if "private" in options.own:
-        told["epsilon"] = f"{last.epsilon:.3g} for a delta of {options.own.get('delta', DELTA):g}"
+        summary["epsilon"] = (
+            f"{last.epsilon:.3g} for a delta of {options.own.get('delta', DELTA):g}"
+        )
     for each in rounds:
         faults = [f"client {k} {why}" for k, why in each.rejected.items()]
         if each.unchanged:
             faults.append(f"the weights stayed as they were: {each.unchanged}")
         if faults:
-            told[f"round {each.number}"] = "; ".join(faults)
+            summary[f"round {each.number}"] = "; ".join(faults)
     head = (
         f"federated on {plural(options.ranks, 'rank')}, digits, {plural(len(rounds), 'round')}, "
         f"{plural(clients, 'client')}: {run.seconds:.2f} s (below, the rounds by the "
         f"{clock_of(run.trace)})"
     )
-    return told_below(head, by_rank(run.trace), told)
+    return with_table(head, by_rank(run.trace), summary)
 
 
 def counted(lists: Iterable[list[int]]) -> str:

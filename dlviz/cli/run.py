@@ -378,10 +378,10 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
     state: dict[str, Any] = {}
     for each in reversed(run.results):  # a rank may have a part of the model alone
         state |= each["state"]
-    told = {
+    summary = {
         "rule": options.rule + ("" if rate is None else f" at a rate of {rate:g}"),
         "step": f"{1e3 * metrics.seconds_per_step(run.trace):.1f} ms in the median",
-        **task.told(result["losses"], state),
+        **task.summary(result["losses"], state),
         **{name: value for name, value in result.items() if name not in ("losses", "state")},
     }
     head = (
@@ -389,13 +389,13 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
         f"{plural(options.steps, 'step')} of {BATCH} {task.examples}: {run.seconds:.2f} s (below, "
         f"the steps by the {clock_of(run.trace)})"
     )
-    return told_below(head, columns, told)
+    return with_table(head, columns, summary)
 
 
-def told_below(head: str, columns: dict[str, list[str]], told: dict[str, Any]) -> str:
+def with_table(head: str, columns: dict[str, list[str]], summary: dict[str, Any]) -> str:
     """A line on the run, a table, and lines with a name each."""
-    width = max(map(len, told))
-    lines = (f"{name.replace('_', ' '):{width}}  {value}" for name, value in told.items())
+    width = max(map(len, summary))
+    lines = (f"{name.replace('_', ' '):{width}}  {value}" for name, value in summary.items())
     return "\n".join([head, "", *_table(columns), "", *lines])
 
 

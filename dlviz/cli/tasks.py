@@ -24,7 +24,7 @@ class Task:
     loss: Loss
     weight: Weight
     rates: dict[str, float]
-    told: Callable[[list[float], dict[str, Any]], dict[str, str]]
+    summary: Callable[[list[float], dict[str, Any]], dict[str, str]]
 
 
 class Passes(Sequence[tuple[torch.Tensor, torch.Tensor]]):

@@ -67,8 +67,8 @@ class Open:
 
     def closed(self, unchanged: str, seconds: float, modelled: bool) -> Round:
         """The round's record."""
-        told = [(answer.loss, answer.weight) for _, (answer, _) in sorted(self.answers.items())]
-        losses, weights = torch.tensor(told, dtype=torch.float64).view(-1, 2).unbind(1)
+        summary = [(answer.loss, answer.weight) for _, (answer, _) in sorted(self.answers.items())]
+        losses, weights = torch.tensor(summary, dtype=torch.float64).view(-1, 2).unbind(1)
         return Round(
             number=self.number,
             selected=self.selected,
@@ -79,7 +79,7 @@ class Open:
             taken=sorted(self.taken),
             dropped=sorted(self.dropped),
             nbytes=self.nbytes,
-            loss=weighted_mean(losses, weights).item() if told else float("nan"),
+            loss=weighted_mean(losses, weights).item() if summary else float("nan"),
             unchanged=unchanged,
             seconds=seconds,
             modelled=modelled,

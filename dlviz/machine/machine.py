@@ -116,13 +116,13 @@ def slow_ranks(factors: Factors | None) -> list[str]:
     ranks: dict[str, list[int]] = {}
     for rank, factor in enumerate(factors or ()):
         if factor != 1:
-            told = str(factor) if isinstance(factor, Chance) else f"{factor:g}x as long"
-            ranks.setdefault(told, []).append(rank)
+            summary = str(factor) if isinstance(factor, Chance) else f"{factor:g}x as long"
+            ranks.setdefault(summary, []).append(rank)
     return [
-        f"rank {of[0]} takes {told}"
+        f"rank {of[0]} takes {summary}"
         if len(of) == 1
-        else f"ranks {', '.join(map(str, of))} take {told}"
-        for told, of in ranks.items()
+        else f"ranks {', '.join(map(str, of))} take {summary}"
+        for summary, of in ranks.items()
     ]
 
 

@@ -169,7 +169,7 @@ def _communicating(
 ) -> dict[str, Any]:
     """The spans of the buckets on lane comm, of the waits for them, and of the update."""
     ranks, buckets = done.shape
-    told = {
+    summary = {
         "rank": np.repeat(np.arange(ranks), buckets),
         "bucket": np.tile(np.arange(buckets), ranks),
     }
@@ -177,17 +177,17 @@ def _communicating(
     parts = [
         _columns(
             ranks * buckets,
-            **told,
+            **summary,
             lane="comm",
             kind="collective",
-            name=np.array([f"bucket {number}" for number in range(buckets)])[told["bucket"]],
+            name=np.array([f"bucket {number}" for number in range(buckets)])[summary["bucket"]],
             nbytes=np.tile(sizes, ranks),
             start=begun.ravel(),
             end=done.ravel(),
         ),
         _columns(
             ranks * buckets,
-            **told,
+            **summary,
             kind="wait",
             name="for lane comm",
             start=over[:, :-1].ravel(),

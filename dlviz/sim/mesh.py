@@ -121,7 +121,9 @@ def _messages(
         flags = TENSORS * blocks + (first or last) + first + 2 * last  # one a parameter
         gradients[here] = load.parameters(runs[place]) + flags + 1  # and a weight
     embedding = shape.vocabulary * shape.hidden // len(groups["tp"][0])
-    told = [(end, start, 2) for g in groups["pp"] for end in g[-1:] for start in g[:-1]]  # the loss
+    summary = [
+        (end, start, 2) for g in groups["pp"] for end in g[-1:] for start in g[:-1]
+    ]  # the loss
     block = tokens * shape.hidden
     return {
         "dp": [(_rings(machine, groups["dp"], gradients), every)],
@@ -129,7 +131,7 @@ def _messages(
             (_neighbours(groups["pp"], block), calls * every),
             (_neighbours(groups["pp"], block, -1), calls * every),
             (_ends(groups["pp"], embedding), every),
-            (_table(told), every),
+            (_table(summary), every),
         ],
         "tp": [
             (_rings(machine, groups["tp"], block * every), reduces),

@@ -119,7 +119,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "columns": columns,
         "chunks": chunks,
         "values": list(snapshots.values),
-        "holds": snapshots.told,
+        "holds": snapshots.summary,
         "snapshots": snapshots.all,
         "frames": frames,
         "messages": _columned(messages),
@@ -180,7 +180,7 @@ class _Snapshots:
         self.all: list[dict[str, Any]] = []
         self.values: dict[str, int] = {}
         self.holds: dict[tuple[int, ...], int] = {}
-        self.told: list[dict[str, Any]] = []
+        self.summary: list[dict[str, Any]] = []
         self._places: dict[tuple[int, bytes], int] = {}
         self._last: dict[int, tuple[int, np.ndarray]] = {}
 
@@ -223,8 +223,8 @@ class _Snapshots:
             self.holds[key] = len(self.holds)
             held = [[rank, count] for rank, count in enumerate(own) if count > 0]
             known = not mixed and UNKNOWN not in own
-            told = {"counts": held if known else None, "says": self._says(origin, own)}
-            self.told.append(told | ({"from": origin} if origin >= 0 else {}))
+            summary = {"counts": held if known else None, "says": self._says(origin, own)}
+            self.summary.append(summary | ({"from": origin} if origin >= 0 else {}))
         return self.holds[key]
 
     def _says(self, origin: int, counts: list[int]) -> str:
@@ -285,9 +285,9 @@ def _message(
 
 def _columned(messages: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """The messages as columns, each text listed once."""
-    rows = [{"row": row, **told} for row, told in messages.items()]
+    rows = [{"row": row, **summary} for row, summary in messages.items()]
     columns: dict[str, Any] = {
-        name: [told[name] for told in rows] for name in (rows[0] if rows else {})
+        name: [summary[name] for summary in rows] for name in (rows[0] if rows else {})
     }
     for name, values in columns.items():
         if isinstance(values[0], str):
@@ -318,21 +318,21 @@ def _formula(scene: Scene, row: int, op: str) -> list[str]:
     nothing = [None] * LISTED
     parts = (sent, before, after)
     held = [nothing if part is None else part[:LISTED].tolist() for part in parts]
-    told = [
+    summary = [
         nothing if part is None else [*map(number, scene.shown(part[:LISTED]).tolist())]
         for part in parts
     ]
     kind = next(part.dtype for part in (after, sent) if part is not None)
     eps = 8 * float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
-    cells = zip(zip(*held, strict=False), zip(*told, strict=False), strict=False)
+    cells = zip(zip(*held, strict=False), zip(*summary, strict=False), strict=False)
     lines = [_became(*cell, op, eps) for cell in cells]
     return [*lines, "…"] if scene.trace.messages.count[row] > LISTED else lines
 
 
-def _became(held: tuple[Any, ...], told: tuple[Any, ...], op: str, eps: float) -> str:
+def _became(held: tuple[Any, ...], summary: tuple[Any, ...], op: str, eps: float) -> str:
     """One cell of a message in numbers: what was sent, what was there before and what afterwards.
     `told` is how these are written, `eps` the relative error of a sum."""
-    (sent, before, after), (s, b, a) = held, told
+    (sent, before, after), (s, b, a) = held, summary
     if sent is None or before is None or after is None:
         return f"{s} was sent" if sent is not None else f"{a} now"
     if op == "max" and _equal(after, max(before, sent), eps):
@@ -369,8 +369,8 @@ def _phases(scene: Scene, messages: dict[int, dict[str, Any]]) -> dict[int, str]
     rows = np.flatnonzero(spans.kind == "phase")
     rank, lane, start, end = spans.rank[rows], spans.lane[rows], begun[rows], done[rows]
     phases = {}
-    for message, told in messages.items():
-        span = told["sender"]
+    for message, summary in messages.items():
+        span = summary["sender"]
         around = np.flatnonzero(
             (rank == spans.rank[span])
             & (lane == spans.lane[span])

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlviz.trace import Trace
 from dlviz.widgets.explorer import Explorer
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Progress
 
 MOST = 8  # runs
 
@@ -46,12 +46,12 @@ class Recording(Explorer):
         return {"controls": values, "run": found}
 
     def recording(
-        self, values: dict[str, Any], run: Callable[[Tell], Found]
-    ) -> Callable[[Tell], Found]:
+        self, values: dict[str, Any], run: Callable[[Progress], Found]
+    ) -> Callable[[Progress], Found]:
         """`run`, which is of these controls, and afterwards a record of it among the last ones."""
 
-        def recorded(tell: Tell) -> Found:
-            found, trace = run(tell)
+        def recorded(progress: Progress) -> Found:
+            found, trace = run(progress)
             others = [one for one in self._runs if not self._alike(one["controls"], values)]
             self._runs = [*others, self.record(values, found, trace)][-MOST:]
             return found, trace

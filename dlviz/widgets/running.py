@@ -23,7 +23,7 @@ from dlviz.viz.words import text
 from dlviz.widgets.requests import Answer, answer_requests, sentence
 from dlviz.widgets.view import View, compact
 
-Tell = Callable[[str | None, int, int], None]  # what a run does, how far it is, of how much
+Progress = Callable[[str | None, int, int], None]  # what a run does, how far it is, of how much
 Found = tuple[dict[str, Any], Trace]  # what the front end shows of a run, and its Trace
 
 WAIT = "wait"  # told by a run that waits for its turn
@@ -40,21 +40,21 @@ class Stopped(Exception):
 class Attempt:
     """One run of a widget, from its start to its end."""
 
-    def __init__(self, widget: Runner, work: Callable[[Tell], Found]):
+    def __init__(self, widget: Runner, work: Callable[[Progress], Found]):
         self.widget, self.work = widget, work
         self.cold = "dlviz.cluster" not in sys.modules  # PyTorch is to be loaded first
         self.stopped = False
 
-    def tell(self, what: str | None, done: int, total: int) -> None:
+    def progress(self, what: str | None, done: int, total: int) -> None:
         """What the run calls many times a second. Raises Stopped in a run that is to end."""
         if self.stopped:
             raise Stopped
-        self.widget.tell(self, what, done, total)
+        self.widget.progress(self, what, done, total)
 
     def wait(self) -> None:
         """Wait for the turn."""
         while not _turn.acquire(timeout=TURN):
-            self.tell(WAIT, 0, 0)
+            self.progress(WAIT, 0, 0)
 
 
 class Runner(View):
@@ -82,7 +82,7 @@ class Runner(View):
         """What front ends may ask for, and what answers it."""
         return {"run": self._start, "stop": self.stop}
 
-    def work(self) -> Callable[[Tell], Found]:
+    def work(self) -> Callable[[Progress], Found]:
         """What is to be run by the controls as they are now. ValueError where nothing can be."""
         raise NotImplementedError
 
@@ -106,15 +106,15 @@ class Runner(View):
             if self._attempt:
                 self._end(self._attempt, {"stopped": "The run was interrupted."})
 
-    def tell(self, attempt: Attempt, what: str | None, done: int, total: int) -> None:
+    def progress(self, attempt: Attempt, what: str | None, done: int, total: int) -> None:
         """Tell the front end how far a run is."""
         doing: dict[str, Any] = {"says": doing_words(what, done, total, attempt.cold, self.clock)}
         if what and total:
             doing["share"] = done / total
-        told = compact(doing)
+        summary = compact(doing)
         with self._lock:
-            if attempt is self._attempt and told != self.doing:
-                self.doing = told
+            if attempt is self._attempt and summary != self.doing:
+                self.doing = summary
 
     def forget(self) -> None:
         """Drop what the last run found: the controls are others. A run that is under way ends."""
@@ -154,7 +154,7 @@ class Runner(View):
                 self.show()
                 return None
             self._attempt = attempt
-            self.tell(attempt, None, 0, 0)
+            self.progress(attempt, None, 0, 0)
             self.show()
             return attempt
 
@@ -166,8 +166,8 @@ class Runner(View):
         try:
             attempt.wait()
             try:
-                attempt.tell(None, 0, 0)
-                found, trace = attempt.work(attempt.tell)
+                attempt.progress(None, 0, 0)
+                found, trace = attempt.work(attempt.progress)
             finally:
                 _turn.release()
         except Stopped:
@@ -197,8 +197,8 @@ def doing_words(what: str | None, done: int, total: int, cold: bool, clock: str 
     if what:
         return f"Running on real ranks, {clock}: {what} {min(done + 1, total)} of {total} …"
     loading = "Loading PyTorch for this kernel's first run, then starting the ranks"
-    told = loading if cold else "Starting the ranks"
-    return f"{told}: {done} of {total} have started …" if done else f"{told} …"
+    summary = loading if cold else "Starting the ranks"
+    return f"{summary}: {done} of {total} have started …" if done else f"{summary} …"
 
 
 def late_words(late: float, bound: float, ranks: int, factor: float = 1.0) -> str:

@@ -176,7 +176,7 @@ def _state(
             },
         },
         "cycle": [
-            {"tail": own.tail, "head": own.head, "told": own.sentence}
+            {"tail": own.tail, "head": own.head, "summary": own.sentence}
             for own in stuck_waits(trace, plan)
         ],
         "clocks": [_clock(trace, one, step, order, seen, arrows, place) for one in plans],
@@ -281,7 +281,7 @@ def _clock(
             "start": column(whole(path.start - plan.low)),
             "end": column(whole(path.end - plan.low)),
         },
-        "told": path.sentences,
+        "summary": path.sentences,
         "waits": {
             "span": list(waiting),
             "whom": indexed([wait.whom for wait in waiting.values()]),
@@ -290,7 +290,7 @@ def _clock(
         },
         "waited": _waited(trace, plan, place, whole),
         "lost": [
-            {"rank": one.rank, "at": one.at, "told": one.sentence}
+            {"rank": one.rank, "at": one.at, "summary": one.sentence}
             for one in losses(trace, plan, step)
         ],
         "idle": {

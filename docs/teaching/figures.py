@@ -84,7 +84,7 @@ def trained(way: str, paced: bool) -> dlviz.cluster.Run:
         4,
         machine=classroom(4, step=0.01, link=Link(1e-3, 1e9)) if paced else None,
         args=(model, batches[: 6 if paced else 60]),
-        kwargs={"lr": 0.3, "bucket_bytes": 40_000, "way": way},
+        kwargs={"lr": 0.3, "bucket_bytes": 40_000, "method": way},
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from dlviz import DeadlockError, RankError, RankLost, RunError, RunTimeout, launch
 from dlviz.cluster.control.board import WAITING
 from dlviz.cluster.control.matching import Channel
-from dlviz.cluster.control.pipes import HEAD, LONGEST, Envelope, Inbox, loss
+from dlviz.cluster.control.pipes import HEAD, LONGEST, Header, Inbox, loss
 from dlviz.cluster.groups.survivors import Votes
 from dlviz.cluster.messages.requests import ReceiveRequest
 from dlviz.cluster.pacing.ledger import ENTRIES, Ledger, size
@@ -624,18 +624,18 @@ def test_a_rank_whose_pipe_is_full_is_told_when_it_has_room():
 
 def test_a_loss_in_a_pipe_is_read_in_its_order_and_in_pieces():
     record, inbox = loss(3, "was killed by signal 9"), Inbox()
-    assert not [*inbox.envelopes(record[: HEAD.size + 3])] and not inbox.lost
-    assert not [*inbox.envelopes(record[HEAD.size + 3 :] + loss(1, "é" * 9000))]
+    assert not [*inbox.headers(record[: HEAD.size + 3])] and not inbox.lost
+    assert not [*inbox.headers(record[HEAD.size + 3 :] + loss(1, "é" * 9000))]
     assert inbox.lost[3] == "was killed by signal 9" and inbox.lost[1].startswith("ééé")
 
 
 def test_a_receive_that_another_thread_is_taking_is_not_given_up():
     request = ReceiveRequest.__new__(ReceiveRequest)
-    request.channel, request.envelope = Channel(1, 0, 1), None
+    request.channel, request.header = Channel(1, 0, 1), None
     with pytest.raises(RankLost, match="rank 1 is lost: it exited"):
         request.give_up({1: "exited"})
     request.give_up({2: "exited"})
-    request.envelope = Envelope(0, 0, 0, 0, 0, -1, 0.0, b"")
+    request.header = Header(0, 0, 0, 0, 0, -1, 0.0, b"")
     request.give_up({1: "exited"})
 
 

@@ -199,7 +199,7 @@ def test_records_that_are_read_in_two_parts_are_put_together():
     data = head + bytes(range(40)) + refusal(9, form) + bell(5) + head + bytes(range(40, 80))
     for cut in range(len(data)):
         inbox = Inbox()
-        came = [*inbox.envelopes(data[:cut]), *inbox.envelopes(data[cut:])]
+        came = [*inbox.headers(data[:cut]), *inbox.headers(data[cut:])]
         assert [each.data for each in came] == [bytes(range(40)), bytes(range(40, 80))]
         assert {(each.src, each.key, each.tick) for each in came} == {(3, 7, 12)}
         assert inbox.refused == {9: form} and inbox.heard == {3: 2, 5: 1}

@@ -253,4 +253,4 @@ def test_a_long_name_keeps_its_beginning_and_its_end():
     name = "gpu-node-of-the-cluster-in-the-cellar-07"
     assert len(name) == 40 and short(name) == "gpu-node-of-the-…e-cellar-07"
     (own,) = names_of(plan_of(on_hosts(ring(2), {name: [0], "b": [1]})).groups[:1])
-    assert own == {"label": short(name), "where": f"on {short(name)}", "told": [name, "rank 0"]}
+    assert own == {"label": short(name), "where": f"on {short(name)}", "summary": [name, "rank 0"]}

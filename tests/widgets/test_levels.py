@@ -95,11 +95,11 @@ def test_the_known_schedule_stands_beside_the_drawing_until_another_level_is_cho
 def test_what_was_measured_on_a_level_is_not_shown_on_another_of_the_same_size(monkeypatch):
     monkeypatch.setattr(
         "dlviz.widgets.schedules.explorer.run",
-        lambda made, trace, costs, tell: ({"told": []}, trace),
+        lambda made, trace, costs, progress: ({"summary": []}, trace),
     )
     levels = ScheduleLevels([3, 5], drawings={3: ANSWERS[3], 5: ANSWERS[5]})
     levels.run()
-    assert state(levels)["run"] == {"told": []} and levels.measured is not None
+    assert state(levels)["run"] == {"summary": []} and levels.measured is not None
     levels.level = 5
     assert state(levels)["run"] is None and levels.measured is None
 

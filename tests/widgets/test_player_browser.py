@@ -34,7 +34,7 @@ STATE = """(root) => {
         chosen: rows('.dlv-steps [aria-pressed=true]'),
         lines: [...root.querySelectorAll('.dlv-source [aria-current]')]
             .map((line) => line.dataset.where),
-        told: text('.dlv-told'),
+        told: text('.dlv-summary'),
         speed: text('output'),
         playing: text('[aria-label=pause], [aria-label=play]').includes('pause'),
         predicting: !root.querySelector('.dlv-guess').hidden,

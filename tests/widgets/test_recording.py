@@ -29,7 +29,7 @@ class Halves(Recording):
     def work(self):
         values = dict(self._now)
 
-        def run(tell):
+        def run(progress):
             if values["number"] == 13:
                 raise RuntimeError("13 cannot be run")
             return {"half": values["number"] / 2}, TRACE

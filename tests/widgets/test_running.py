@@ -43,15 +43,15 @@ class Work:
         self.may_end, self.deaf = threading.Event(), threading.Event()
         self.running = self.most = self.ended = 0
 
-    def __call__(self, tell, **controls):
+    def __call__(self, progress, **controls):
         self.running += 1
         self.most = max(self.most, self.running)
         try:
-            tell(None, 2, 4)
+            progress(None, 2, 4)
             while self.deaf.is_set():
                 time.sleep(0.005)
             while not self.may_end.wait(0.005):
-                tell("turn", 1, 3)
+                progress("turn", 1, 3)
         finally:
             self.running -= 1
             self.ended += 1
@@ -131,7 +131,7 @@ def test_a_run_ends_at_a_change_of_what_it_depends_on_and_of_that_alone(
 ):
     work = Work()
     explorer = Explorer()
-    monkeypatch.setattr(explorer, "work", lambda: lambda tell: work(tell, algorithm=""))
+    monkeypatch.setattr(explorer, "work", lambda: lambda progress: work(progress, algorithm=""))
     ask(explorer, "run")
     until(lambda: work.running)
     ask(explorer, "change", values=same)
@@ -159,7 +159,7 @@ def test_runs_of_two_widgets_take_turns_and_one_that_waits_can_be_stopped(work):
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_in_a_cell_is_told_and_goes_on(monkeypatch, interrupt):
-    def run(tell, **controls):
+    def run(progress, **controls):
         raise interrupt
 
     monkeypatch.setattr(collectives, "run", run)
@@ -167,7 +167,7 @@ def test_an_interrupt_in_a_cell_is_told_and_goes_on(monkeypatch, interrupt):
     with pytest.raises(interrupt):
         explorer.run()
     assert ran(explorer) == {"stopped": "The run was interrupted."} and explorer.doing == ""
-    monkeypatch.setattr(collectives, "run", lambda tell, **controls: (FOUND, None))
+    monkeypatch.setattr(collectives, "run", lambda progress, **controls: (FOUND, None))
     explorer.run()
     assert ran(explorer) == FOUND
 

@@ -428,7 +428,7 @@ def test_run_it_measures_trains_and_says_how_far_it_is_from_predicted(name):
     )
     headline = node.run("schedules/words.js", "return m.runWords(v[0], v[1], 0);", ran, side)
     assert "Measured" in headline and "predicted" in headline
-    words = " ".join(ran["told"])
+    words = " ".join(ran["summary"])
     expected = {
         "1f1b": "gradients equal one process's",
         "zbv": "gradients equal one process's",

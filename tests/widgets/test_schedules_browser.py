@@ -204,13 +204,14 @@ def test_the_csv_of_what_is_shown_can_be_copied(saved):
     assert text == schedules.make("zb_h1", 2, 3).to_csv()
 
 
-def as_if_run(made, trace, costs, tell):
+def as_if_run(made, trace, costs, progress):
     """What a run gives that took what is predicted."""
     spans = trace.spans
     words = ["Measured 33.1 s, predicted 33 s; bubble ratio 0.366, predicted 0.375."] * 5
     return {
         "start": spans.start.tolist(), "length": (spans.end - spans.start).tolist(),
-        "told": words, "seconds": 33.1, "ratio": 0.366, "fraction": 0.268, "inside": 8.7, "peak": 4,
+        "summary": words, "seconds": 33.1, "ratio": 0.366, "fraction": 0.268, "inside": 8.7,
+        "peak": 4,
     }, trace  # fmt: skip
 
 

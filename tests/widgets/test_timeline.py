@@ -466,7 +466,7 @@ def test_the_path_of_a_step_and_of_the_spans_that_are_shown_is_their_own():
         made = state(trace, step=step)
         rows = scene(trace, "return clock.critical.map(i => scene.span.row[i]);", step=step)
         assert rows == critical_of(trace, step, "device").rows.tolist()
-        assert made["clocks"][0]["told"].startswith("Critical path (bold): ")
+        assert made["clocks"][0]["summary"].startswith("Critical path (bold): ")
     trace = simulate(make("1f1b", 2, 4))
     cut = scene(trace, "return clock.critical.map(i => scene.span.row[i]);", max_spans=5)
     assert 0 < len(cut) <= 5 and {*cut} < {*metrics.critical_path(trace).span.tolist()}
@@ -815,7 +815,7 @@ def test_a_span_that_never_ended_says_so_and_is_open_at_its_end():
     lines, under = node.run("timeline/words.js", code, made, view, point, also=also)
     assert lines[1] == "rank 0: never ended, from 0 s"
     assert not any("took" in line or "waited 3 s" in line for line in lines)
-    assert under["told"].startswith("rank 0 waits for rank 2 in recv")
+    assert under["summary"].startswith("rank 0 waits for rank 2 in recv")
 
 
 @pytest.mark.parametrize(
@@ -890,7 +890,7 @@ def test_a_lost_rank_is_crossed_out_at_its_moment_over_its_rows_as_in_the_figure
         {"x": 150, "top": killed[0], "bottom": killed[1], "place": 1},
     ]
     (figure,) = [one for one in viz.timeline(lossy()).data if one.name == "rank lost"]
-    told = [one["told"] for one in state(lossy())["clocks"][0]["lost"]]
+    told = [one["summary"] for one in state(lossy())["clocks"][0]["lost"]]
     assert told == [figure.customdata[0], figure.customdata[4]]
     (note,) = made["notes"]
     assert note["text"] == "rank 2 is lost, with all that it had recorded"

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from dlviz.cluster.control.pipes import SOURCE, Envelope
+from dlviz.cluster.control.pipes import SOURCE, Header
 
 
 class Posted(Protocol):
@@ -23,7 +23,7 @@ class Posted(Protocol):
 
     awaited: bool  # its thread waits for it: the message may be put into its tensor
 
-    def matched(self, envelope: Envelope) -> None: ...
+    def matched(self, header: Header) -> None: ...
     def take(self) -> None: ...
 
 
@@ -31,7 +31,7 @@ class Channel:
     """Messages from one rank to another with one key, as one of the two sees them; `count` so far:
     sent, or posted to be received. `write` gives the peer a record, where this is its sender's."""
 
-    __slots__ = ("count", "envelopes", "key", "number", "peer", "posted", "write")
+    __slots__ = ("count", "headers", "key", "number", "peer", "posted", "write")
 
     def __init__(self, peer: int, key: int, src: int, write: Any = None):
         self.peer = peer
@@ -39,7 +39,7 @@ class Channel:
         self.number = src * SOURCE + key
         self.write = write
         self.count = 0
-        self.envelopes: deque[Envelope] = deque()
+        self.headers: deque[Header] = deque()
         self.posted: deque[Any] = deque()
 
 
@@ -72,24 +72,24 @@ class Matching:
         """Post a receive."""
         with self._lock:
             channel.count += 1
-            if channel.envelopes:
-                receive.matched(channel.envelopes.popleft())
+            if channel.headers:
+                receive.matched(channel.headers.popleft())
                 self.late.add(receive)
             else:
                 channel.posted.append(receive)
 
-    def deliver(self, envelopes: Iterable[Envelope]) -> None:
+    def deliver(self, headers: Iterable[Header]) -> None:
         """Envelopes have come. What is awaited is taken at once; the rest is left with its sender
         until its thread waits for it, or a thread of this rank has nothing else to do."""
-        for envelope in envelopes:
-            self.expect(envelope)
-            channel = self.source(envelope.src, envelope.key)
+        for header in headers:
+            self.expect(header)
+            channel = self.source(header.src, header.key)
             with self._lock:
                 if not channel.posted:
-                    channel.envelopes.append(envelope)
+                    channel.headers.append(header)
                     continue
                 receive = channel.posted.popleft()
-                receive.matched(envelope)
+                receive.matched(header)
                 if not receive.awaited:
                     self.late.add(receive)
                     continue

@@ -39,7 +39,7 @@ REFUSAL = -2  # in place of a channel: the message with that tick does not fit w
 BELL = -1  # in place of a channel: look again, says the rank in place of a tick
 
 
-class Envelope(Departure):
+class Header(Departure):
     """`key` is group and tag in one (see stuck/waits.py), `wall` when the message was sent
     (perf_counter_ns), `tick` where its receiver ticks it off, `address` where its bytes are (what
     that means is the transport's), or `data` those of a short one; `form` its dtype and shape. As a
@@ -123,7 +123,7 @@ class Inbox:
         self.heard: Counter[int] = Counter()
         self._rest = b""  # what was read of the last record, where the end was not
 
-    def envelopes(self, data: bytes) -> Iterator[Envelope]:
+    def headers(self, data: bytes) -> Iterator[Header]:
         """Those that `data`, read next, brings; what else is in it is kept or left out."""
         data = self._rest + data if self._rest else data
         at, end = 0, len(data)
@@ -131,14 +131,14 @@ class Inbox:
             fields = HEAD.unpack_from(data, at)
             after = at + HEAD.size
             if fields[0] >= 0:
-                envelope = Envelope(*fields)
-                if envelope.flags & INLINE:
-                    head, after = after, after + size_of(envelope.form)
+                header = Header(*fields)
+                if header.flags & INLINE:
+                    head, after = after, after + size_of(header.form)
                     if after > end:
                         break
-                    envelope.data = data[head:after]
-                self.heard[envelope.src] += 1
-                yield envelope
+                    header.data = data[head:after]
+                self.heard[header.src] += 1
+                yield header
             elif fields[0] == BELL:
                 self.heard[fields[3]] += 1
             elif fields[0] == REFUSAL:

@@ -281,7 +281,7 @@ class Waiting:
         with self._handling:
             data = self._pipes.read()
             if data:
-                self._matching.deliver(self._inbox.envelopes(data))
+                self._matching.deliver(self._inbox.headers(data))
                 if self._horizon is not None:
                     self._horizon.hear(self._inbox.heard)
                     self._heard = self._inbox.heard.total()

@@ -107,12 +107,12 @@ class Bridge:
             raise
 
     def _loop(self) -> None:
-        pulse = told = 0.0
+        pulse = summary = 0.0
         while not self._over:
             self._turn()
             now = perf_counter()
-            if now - told >= BEAT:  # not with every message
-                told = now
+            if now - summary >= BEAT:  # not with every message
+                summary = now
                 self.send_states()
             if now - pulse >= PULSE:
                 pulse = now

@@ -26,7 +26,7 @@ from dlviz.cluster.hosts.bridge import (
 )
 from dlviz.cluster.hosts.clocks import ClockLine, Reading
 from dlviz.cluster.hosts.supervise import HostSupervisor
-from dlviz.cluster.hosts.torchrun_ranks import told
+from dlviz.cluster.hosts.torchrun_ranks import summary
 from dlviz.cluster.hosts.wire import Wire
 from dlviz.cluster.parent.remote import Remote
 from dlviz.cluster.rank import Place
@@ -66,7 +66,7 @@ class Judge(HostSupervisor):
             super()._start(place, environ)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        over = ("", "", {}) if kind is None else told(error)
+        over = ("", "", {}) if kind is None else summary(error)
         for wire in self.wires.values():
             wire.send(OVER, 0, json.dumps(over).encode())
         super().__exit__(kind, error, trace)

@@ -50,7 +50,7 @@ def seats(folder: str, own: Seat, ranks: int, timeout: float) -> Iterator[list[S
         yield sorted(found)
     except BaseException as error:
         for seat in found:
-            seat.answer("failed", *told(error))
+            seat.answer("failed", *summary(error))
         raise
     finally:
         for seat in found:
@@ -121,7 +121,7 @@ def _connect(path: str, timeout: float) -> socket.socket:
             sleep(0.01)
 
 
-def told(error: BaseException) -> tuple[str, str, dict[str, Any]]:
+def summary(error: BaseException) -> tuple[str, str, dict[str, Any]]:
     """What other processes are told of an error: its name, its first line, and what it says of
     ranks."""
     about = {name: getattr(error, name, None) for name in ("rank", "exitcode", "cycle")}

@@ -45,7 +45,7 @@ class Next:
 
     @property
     def done(self) -> bool:
-        return bool(self._channel.envelopes)
+        return bool(self._channel.headers)
 
     def give_up(self, lost: dict[int, str]) -> None:
         mourn((self._channel.peer,), lost)
@@ -105,12 +105,12 @@ class AnySource:
 
     def _come(self) -> list[Any]:
         """The first message that nobody has claimed of each channel that has one."""
-        return [each.envelopes[0] for each in self._channels if each.envelopes]
+        return [each.headers[0] for each in self._channels if each.headers]
 
     def give_up(self, lost: dict[int, str]) -> None:
         """Raise RankLost where all sources, or one that was listed, are lost and have left no
         message."""
-        gone = {each.peer for each in self._channels if each.peer in lost and not each.envelopes}
+        gone = {each.peer for each in self._channels if each.peer in lost and not each.headers}
         if self._listed or len(gone) == len(self._channels):
             mourn((rank for rank in reversed(lost) if rank in gone), lost)
 

@@ -181,7 +181,7 @@ class Comm(Collectives):
         shape and dtype to receive it into. With a `deadline`, as `recv` has, None where none has
         come by then."""
         channel = self._from(src, tag)
-        if not channel.envelopes or deadline is not None:
+        if not channel.headers or deadline is not None:
             lane = self.recorder.lane
             with self.recorder.open("wait", None, {"peer": channel.peer, "group": self.name}):
                 lane.pace.begin()
@@ -192,7 +192,7 @@ class Comm(Collectives):
                     until = max(_check_deadline(deadline, "probe"), self.now())
                     if self._first(None, [src], tag, None, until) is None:
                         return None
-        return empty(channel.envelopes[0].form, self.device)
+        return empty(channel.headers[0].form, self.device)
 
     def sendrecv(
         self,

@@ -17,7 +17,7 @@ import torch
 from dlviz.cluster.control.board import WHEN
 from dlviz.cluster.control.form import describe, dtype_name, dtype_of, fits, shape_of, size_of
 from dlviz.cluster.control.matching import Channel
-from dlviz.cluster.control.pipes import ON_DEVICE, REFUSED, SYNC, TAKEN, Envelope, refusal
+from dlviz.cluster.control.pipes import ON_DEVICE, REFUSED, SYNC, TAKEN, Header, refusal
 from dlviz.cluster.control.waiting import mourn
 from dlviz.cluster.messages.endpoint import Endpoint
 from dlviz.cluster.recording.log import Received
@@ -142,7 +142,7 @@ class ReceiveRequest(Request):
     """`posted_at` is the device time at which it was posted, where its rank does not wait in it at
     once, else NaN."""
 
-    __slots__ = ("_error", "_landed", "posted_at", "done", "envelope", "op")
+    __slots__ = ("_error", "_landed", "posted_at", "done", "header", "op")
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class ReceiveRequest(Request):
         self.op = op
         self.posted_at = posted_at
         self.done = False
-        self.envelope: Envelope | None = None
+        self.header: Header | None = None
         self._error: Exception | None = None
         self._landed: torch.Tensor | None = None
 
@@ -171,16 +171,16 @@ class ReceiveRequest(Request):
         endpoint, pace = self._endpoint, lane.pace
         self.awaited = self.over = True
         pace.begin()
-        if self.envelope is None:
+        if self.header is None:
             pace.settle()  # messages come in meanwhile
-        if self.envelope is not None:
+        if self.header is not None:
             endpoint.matching.take(self)
         endpoint.waiting.wait(self, op, lane, times)
         if self._error is not None:
             if isinstance(self._error, PeerLost):
                 endpoint.waiting.ask_why((self.peer,), self.details, op, lane)
             raise self._error
-        arrived, received = pace.arrived(self.envelope)
+        arrived, received = pace.arrived(self.header)
         if received is not None and self._ticks_late():
             self._tick(received)
         wall = perf_counter_ns()
@@ -200,19 +200,19 @@ class ReceiveRequest(Request):
 
     def give_up(self, lost: dict[int, str]) -> None:
         """Raise RankLost where the peer is lost and has not sent the message."""
-        if self.envelope is None:
+        if self.header is None:
             super().give_up(lost)
 
     # -- taking the message: by whichever thread of the rank has a moment ------------------------
-    def matched(self, envelope: Envelope) -> None:
+    def matched(self, header: Header) -> None:
         """The message that goes into it has been sent."""
-        self.envelope = envelope
+        self.header = header
 
     def misfit(self) -> ValueError | None:
         """What is wrong with the message, where it does not fit."""
-        if self.envelope is None or fits(self.envelope.form, self.form):
+        if self.header is None or fits(self.header.form, self.form):
             return None
-        return misfit(self.message, self.envelope.form, self.form)
+        return misfit(self.message, self.header.form, self.form)
 
     def take(self) -> None:
         """Fetch the message: into the tensor where a thread waits for it, else aside."""
@@ -220,7 +220,7 @@ class ReceiveRequest(Request):
         if self._error is not None:
             self._refuse()
             self.done = True
-        elif self.envelope is not None and self.envelope.flags & ON_DEVICE:
+        elif self.header is not None and self.header.flags & ON_DEVICE:
             self._endpoint.transport.receive(self)  # it lands later
         else:
             try:
@@ -249,8 +249,8 @@ class ReceiveRequest(Request):
     def _ticks_late(self) -> bool:
         """Whether the message is ticked off when it has arrived by the device's clock, rather than
         when its bytes have."""
-        assert self.envelope is not None
-        waits = bool(self.envelope.flags & SYNC) and self.posted_at != self.posted_at
+        assert self.header is not None
+        waits = bool(self.header.flags & SYNC) and self.posted_at != self.posted_at
         return waits and self._endpoint.pacing.defers
 
     def _fetch(self) -> None:
@@ -272,13 +272,13 @@ class ReceiveRequest(Request):
                 self._put(landed)
 
     def _pull(self, target: torch.Tensor, offset: int = 0) -> None:
-        envelope = self.envelope
-        assert envelope is not None
-        if envelope.data is not None:
-            memmove(target.data_ptr(), envelope.data, target.nbytes)
+        header = self.header
+        assert header is not None
+        if header.data is not None:
+            memmove(target.data_ptr(), header.data, target.nbytes)
             return
-        address = envelope.address + offset
-        self._endpoint.transport.pull(envelope.src, envelope.tick, address, target)
+        address = header.address + offset
+        self._endpoint.transport.pull(header.src, header.tick, address, target)
 
     def _reduce_in_pieces(self) -> None:
         """Take a piece, which stays in the cache, and reduce it."""
@@ -303,17 +303,17 @@ class ReceiveRequest(Request):
 
     def _tick(self, when: float) -> None:
         """Tell the sender that its message was taken, at that device time (NaN: on the wall)."""
-        envelope, endpoint = self.envelope, self._endpoint
-        assert envelope is not None
-        endpoint.board.times[envelope.tick + WHEN] = when
-        endpoint.waiting.tick(envelope.src, envelope.tick, TAKEN, bool(envelope.flags & SYNC))
+        header, endpoint = self.header, self._endpoint
+        assert header is not None
+        endpoint.board.times[header.tick + WHEN] = when
+        endpoint.waiting.tick(header.src, header.tick, TAKEN, bool(header.flags & SYNC))
 
     def _refuse(self) -> None:
         """Tell the sender that its message does not fit."""
-        envelope, endpoint = self.envelope, self._endpoint
-        assert envelope is not None
-        endpoint.pipes.send(envelope.src, refusal(envelope.tick, self.form))
-        endpoint.waiting.tick(envelope.src, envelope.tick, REFUSED, True)
+        header, endpoint = self.header, self._endpoint
+        assert header is not None
+        endpoint.pipes.send(header.src, refusal(header.tick, self.form))
+        endpoint.waiting.tick(header.src, header.tick, REFUSED, True)
 
 
 def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes | None) -> ValueError:

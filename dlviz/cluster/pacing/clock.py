@@ -34,7 +34,7 @@ from typing import Any
 from dlviz import sim
 from dlviz.cluster.control.board import Board
 from dlviz.cluster.control.form import size_of
-from dlviz.cluster.control.pipes import Envelope
+from dlviz.cluster.control.pipes import Header
 from dlviz.cluster.control.waiting import Waiting
 from dlviz.cluster.pacing.horizon import Horizon
 from dlviz.cluster.pacing.ledger import ENTRIES, Departure, Ledger
@@ -78,7 +78,7 @@ class DeviceClock:
         self._newest: dict[int, float] = {}  # stamp of the newest message, by destination
         self._order = itertools.count()
         # What the port has yet to take, by stamp and source.
-        self._inbound: list[tuple[int, int, int, Envelope]] = []
+        self._inbound: list[tuple[int, int, int, Header]] = []
 
     def serve_with(self, waiting: Waiting) -> None:
         """Sleep as `waiting` does: a rank that sleeps serves the others meanwhile."""
@@ -164,19 +164,19 @@ class DeviceClock:
         if self._ledger is not None and message.entry >= 0:
             self._ledger.look(message, now, self.rank)
 
-    def expect(self, envelope: Envelope) -> None:
+    def expect(self, header: Header) -> None:
         """An envelope has come: its message will want this rank's port."""
         with self._lock:
-            self._queue(envelope)
+            self._queue(header)
 
-    def _queue(self, envelope: Envelope) -> None:
-        place = moment(envelope.stamp), envelope.src, next(self._order), envelope
+    def _queue(self, header: Header) -> None:
+        place = moment(header.stamp), header.src, next(self._order), header
         heapq.heappush(self._inbound, place)
 
-    def arrival(self, envelope: Envelope) -> float:
+    def arrival(self, header: Header) -> float:
         """When this rank's port has taken a message that has come."""
         with self._lock:
-            last = moment(envelope.stamp), envelope.src
+            last = moment(header.stamp), header.src
             while self._inbound and self._inbound[0][:2] <= last:
                 place, _, _, first = heapq.heappop(self._inbound)
                 self._look(first, self.now())
@@ -185,13 +185,13 @@ class DeviceClock:
                     continue
                 seconds = self.path(first.src, self.rank).taking(size_of(first.form))
                 first.arrived = self._in = max(first.stamp, self._in + seconds)
-        return envelope.arrived
+        return header.arrived
 
     def take_stock(self) -> None:
         """Read what the ledger has booked of the messages to this rank, which makes room in it."""
         with self._lock:
-            for *_, envelope in self._inbound:
-                self._look(envelope, -math.inf)
+            for *_, header in self._inbound:
+                self._look(header, -math.inf)
 
     def now(self) -> float:
         """The wall clock in seconds from the run's start."""

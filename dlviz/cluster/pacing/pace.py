@@ -41,7 +41,7 @@ class NoDevice:
     def serve_with(self, waiting: Any) -> None:
         """Be told how the rank sleeps."""
 
-    def expect(self, envelope: Any) -> None:
+    def expect(self, header: Any) -> None:
         """An envelope has come."""
 
     def full(self) -> bool:
@@ -116,7 +116,7 @@ class NoPace(WallPace):
     def taken(self, departure: Departure, when: float) -> None:
         """A synchronous send was waited for; its message was taken at device time `when`."""
 
-    def arrived(self, envelope: Any) -> tuple[float | None, float | None]:
+    def arrived(self, header: Any) -> tuple[float | None, float | None]:
         """A message was waited for: when this rank's port had it, and when the lane goes on."""
         return None, None
 
@@ -126,7 +126,7 @@ class NoPace(WallPace):
     def earliest(self, come: Callable[[], Sequence[Any]], deadline: float | None) -> Earliest:
         """The first to be delivered of those that have `come()` from several ranks, before the
         deadline if there is one."""
-        first = min(come(), key=lambda envelope: envelope.wall, default=None)
+        first = min(come(), key=lambda header: header.wall, default=None)
         if first is not None or deadline is None:
             return Earliest(first)
         left = deadline - self.now()

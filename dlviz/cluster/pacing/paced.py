@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
-from dlviz.cluster.control.pipes import Envelope
+from dlviz.cluster.control.pipes import Header
 from dlviz.cluster.pacing.ledger import Departure
 from dlviz.cluster.pacing.pace import Earliest
 from dlviz.machine.machine import slowdown
@@ -183,14 +183,14 @@ class Pace:
         self.wait_until(max(departure.stamp, when))
         self.settle(slept)
 
-    def arrived(self, envelope: Envelope) -> tuple[float, float]:
+    def arrived(self, header: Header) -> tuple[float, float]:
         """A message was waited for: when this rank's port had it, and when the lane goes on."""
         device = self.device
         device.collect()
-        self.wait_until(envelope.stamp)  # at least
-        slept = device.wait_for(envelope)
+        self.wait_until(header.stamp)  # at least
+        slept = device.wait_for(header)
         device.collect()
-        arrived = device.arrival(envelope)
+        arrived = device.arrival(header)
         self.wait_until(arrived)
         self.settle(slept)
         return arrived, self.free
@@ -199,7 +199,7 @@ class Pace:
         """A message was added to what was there."""
         self._move(self.free + self.device.gamma * nbytes)
 
-    def earliest(self, come: Callable[[], Sequence[Envelope]], deadline: float | None) -> Earliest:
+    def earliest(self, come: Callable[[], Sequence[Header]], deadline: float | None) -> Earliest:
         """The first to be delivered of those that have `come()` from several ranks, once the wall
         clock has reached it, since an earlier one may come meanwhile. With a deadline, once it is
         certain that none will."""
@@ -232,8 +232,8 @@ class Pace:
             self.wait_until(start + self.device.price(op, members, nbytes))
 
 
-def _first(envelopes: Sequence[Envelope]) -> Envelope | None:
-    return min(envelopes, key=lambda each: (moment(each.stamp), each.src), default=None)
+def _first(headers: Sequence[Header]) -> Header | None:
+    return min(headers, key=lambda each: (moment(each.stamp), each.src), default=None)
 
 
 class Compute(PacedSpan):

@@ -130,7 +130,7 @@ class DeviceTransport:
         kept.append(self._group.send(*kept))  # its end may be seen meanwhile: by then it is let go
 
     def _receive(self, request: Any) -> None:
-        src, tick = request.peer, request.envelope.tick
+        src, tick = request.peer, request.header.tick
         self._waiting.want(1)  # its sender is to look, should it compute
         try:
             while not self._pipes.send(src, go(tick)):

@@ -71,10 +71,10 @@ class Report:
                 [*wrapped(f"Right, {worth}: {self.what}, {listed(self.sizes)}."), *notes]
             )
         part = f": right {listed([*self.passed])}" if self.points else ""
-        told = [f"Not yet, {worth}{part}.", str(self.failure)]
+        summary = [f"Not yet, {worth}{part}.", str(self.failure)]
         if self.failure is not None and self.failure.hint == NOT_WRITTEN:  # nothing was tried
-            told = [f"Not yet, {worth}{part}: {self.failure.seen}; {NOT_WRITTEN}"]
-        return "\n".join([line for text in told for line in wrapped(text)] + notes)
+            summary = [f"Not yet, {worth}{part}: {self.failure.seen}; {NOT_WRITTEN}"]
+        return "\n".join([line for text in summary for line in wrapped(text)] + notes)
 
 
 class Check:
@@ -124,8 +124,8 @@ class Check:
                 if isinstance(left, CheckFailed):
                     raise left
                 passed[size] = self.judge(left) or ""
-            except CheckFailed as told:
-                failed[size] = told
+            except CheckFailed as summary:
+                failed[size] = summary
         return Report(self.what, self.points, tried, passed, failed)
 
     def _tried(self, sizes: Sequence[Any]) -> list[Any]:

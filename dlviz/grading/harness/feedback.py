@@ -51,11 +51,11 @@ class Rehearsal:
     to, and whether that is what it should be."""
 
     trace: Trace
-    told: str
+    summary: str
     right: bool = False
 
     def __repr__(self) -> str:
-        return "\n".join(wrapped(self.told))
+        return "\n".join(wrapped(self.summary))
 
     @staticmethod
     def stopped(failed: CheckFailed, ranks: int) -> Rehearsal:

@@ -148,8 +148,8 @@ class Guard(Watch):
     def faults(self) -> list[str]:
         """What the program did with its requests that it may not do, a phrase each. Ask when it is
         done."""
-        told = [request.fault() for request in self.requests]
-        return [fault for fault in dict.fromkeys(told) if fault]
+        summary = [request.fault() for request in self.requests]
+        return [fault for fault in dict.fromkeys(summary) if fault]
 
     def _note(self, tensor: Any) -> Any:
         if not isinstance(tensor, torch.Tensor):

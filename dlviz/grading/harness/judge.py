@@ -98,10 +98,10 @@ def ask(
         answer = _receive(judge)
     if answer[:NONCE] != nonce:
         raise RuntimeError("the answer is not the judge's: run this cell again.")
-    told = json.loads(answer[NONCE:])
-    if "failed" in told:
-        raise RuntimeError(f"the check itself failed; please report this:\n{told['failed']}")
-    return told["points"], told["text"], told["printed"]
+    summary = json.loads(answer[NONCE:])
+    if "failed" in summary:
+        raise RuntimeError(f"the check itself failed; please report this:\n{summary['failed']}")
+    return summary["points"], summary["text"], summary["printed"]
 
 
 def _pickled(programs: Sequence[Any]) -> bytes:
@@ -218,11 +218,11 @@ def _answer(client: socket.socket) -> None:
     watch = threading.Thread(target=_watch, args=(client, done), daemon=True)
     watch.start()
     try:
-        told: dict[str, Any] = judged(json.loads(request), data)
+        summary: dict[str, Any] = judged(json.loads(request), data)
     except Exception:
-        told = {"failed": traceback.format_exc()}
+        summary = {"failed": traceback.format_exc()}
     done.set()
-    _send(client, nonce + json.dumps(told).encode())
+    _send(client, nonce + json.dumps(summary).encode())
     watch.join()
 
 

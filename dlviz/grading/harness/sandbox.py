@@ -58,9 +58,9 @@ class TimeUp(RunError):
     """A run whose ranks were still at work when the time was up. `places` says where each was."""
 
     def __init__(self, seconds: float, places: list[str], error: RunError):
-        told = [f"rank {rank} is {place}" for rank, place in enumerate(places)]
+        summary = [f"rank {rank} is {place}" for rank, place in enumerate(places)]
         super().__init__(
-            "\n  ".join([f"the run had not ended after {seconds:g} s", *told]),
+            "\n  ".join([f"the run had not ended after {seconds:g} s", *summary]),
             output=error.output,
             trace=error.trace,
         )

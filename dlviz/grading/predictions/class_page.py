@@ -222,8 +222,8 @@ def page(students: list[HandedIn], skipped: list[tuple[str, str]]) -> str:
     parts.append(_checks(students))
     parts.append(_list("Who handed in", (_who(each) for each in students)))
     if skipped:
-        told = (f"<b>{escape(file)}</b>: {escape(why)}" for file, why in skipped)
-        parts.append(_list(f"{_several(len(skipped), 'file')} skipped", told, opened=True))
+        summary = (f"<b>{escape(file)}</b>: {escape(why)}" for file, why in skipped)
+        parts.append(_list(f"{_several(len(skipped), 'file')} skipped", summary, opened=True))
     return PAGE.format(style=_style(), font=FONT, body="\n".join(parts))
 
 
@@ -239,12 +239,12 @@ def _question(question: str, answers: list[Prediction]) -> str:
         unit = counted[0].unit
         right = sum(each.factor <= RIGHT for each in counted)
         factors = [each.factor for each in counted if math.isfinite(each.factor)]
-        told = (
+        summary = (
             f"{_several(len(counted), 'guess', 'es')}; {_measured(measured, unit)}; {right} right"
         )
         if factors:
-            told += f"; typically off by a factor of {median(factors):.2f} (the median)"
-        parts.append(f"<p>{escape(told)}.</p>{drawn(figure(guesses, measured), unit, told)}")
+            summary += f"; typically off by a factor of {median(factors):.2f} (the median)"
+        parts.append(f"<p>{escape(summary)}.</p>{drawn(figure(guesses, measured), unit, summary)}")
         why = Counter(each.misconception for each in counted if each.misconception)
         lines = (f"<b>{n} ×</b> {escape(sentence)}" for sentence, n in why.most_common())
         parts.append(f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>" if why else "")
@@ -285,9 +285,9 @@ def _checks(students: list[HandedIn]) -> str:
 def _who(student: HandedIn) -> str:
     counted = sum(each.counts for each in student.predictions)
     points = sum(points for _, points, _ in student.checks)
-    told = f"{_several(counted, 'prediction')}, {student.written:%d %B %Y, %H:%M}"
+    summary = f"{_several(counted, 'prediction')}, {student.written:%d %B %Y, %H:%M}"
     graded = f", checks: {points:g}" if student.checks else ""
-    return f"{escape(student.name)}: {told}{graded}"
+    return f"{escape(student.name)}: {summary}{graded}"
 
 
 def _list(summary: str, lines: Iterable[str], opened: bool = False) -> str:

@@ -16,6 +16,8 @@ the whole batch.
 
 from __future__ import annotations
 
+import warnings
+
 from torch import nn
 
 from dlviz.cluster import Comm
@@ -35,26 +37,31 @@ def train(
     rule: str | Rule = "sgd",
     *,
     lr: float = 0.5,
-    way: str = "ddp",
+    method: str = "ddp",
     all_reduce: str = "ring",
     bucket_bytes: int = BUCKET_BYTES,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
+    way: str | None = None,
 ) -> Result:
     """Train `model`, one step for each (inputs, labels) of `batches`, whose rows the ranks share as
     evenly as they go; with more ranks than rows the rest have empty shards. A worker for `launch`.
 
     `rule` is one of `update_rules.NAMES`, made with `lr`, or a rule. `loss(outputs, labels)` is the
-    mean over a shard, `weight(inputs)` of how many it is the mean: examples by default. `way` is
-    "ddp" or "naive". Returns, on every rank, `losses` (the mean over the whole batch before each
-    step's update) and `state` (the trained parameters and buffers, on the CPU).
+    mean over a shard, `weight(inputs)` of how many it is the mean: examples by default. `method` is
+    "ddp" or "naive" (`way`, its former name, warns). Returns, on every rank, `losses` (the mean
+    over the whole batch before each step's update) and `state` (the trained parameters and buffers,
+    on the CPU).
 
     Raises ValueError, before training, for batches whose inputs and labels do not go together and
     where two ranks hold different models; and for a batch that weighs nothing.
     """
-    if way not in ("ddp", "naive"):
-        raise ValueError(f"way={way!r} is no way to train: use 'ddp' or 'naive'.")
+    if way is not None:
+        warnings.warn("way= is called method= now.", DeprecationWarning, stacklevel=2)
+        method = way
+    if method not in ("ddp", "naive"):
+        raise ValueError(f"method={method!r} is unknown: use 'ddp' or 'naive'.")
     options = {"loss": loss, "weight": weight, "lr": lr, "all_reduce": all_reduce}
-    if way == "naive":
+    if method == "naive":
         return naive.train(comm, model, batches, rule, **options)
     return ddp.train(comm, model, batches, rule, bucket_bytes=bucket_bytes, **options)

@@ -115,7 +115,7 @@ def end_alike(
     """
     served = served or [[*model.parameters()]]
     buffers = list(model.buffers())
-    told = torch.tensor([*counts.values()])
+    summary = torch.tensor([*counts.values()])
 
     def end(left: Comm) -> list[float]:
         found = losses.means(left)
@@ -124,10 +124,10 @@ def end_alike(
         for mine, values in zip(buffers, theirs, strict=True):
             values.copy_(mine)  # if another's was there, it was lost since
             left.broadcast(values, min(len(served), left.size - 1))
-        left.all_reduce(told, "max")
+        left.all_reduce(summary, "max")
         return found
 
     theirs = [torch.empty(b.shape, dtype=b.dtype, device=b.device) for b in buffers]
     found = comm.together(end, needed=range(len(served)))
     take(model, zip(buffers, theirs, strict=True))
-    return {**result(found, model), **dict(zip(counts, told.tolist(), strict=True))}
+    return {**result(found, model), **dict(zip(counts, summary.tolist(), strict=True))}

@@ -94,7 +94,7 @@ def named(given: Sequence[str] | None, count: int, which: str) -> list[str]:
 
 
 def _cells(numbers: np.ndarray, rows: list[str], columns: list[str]) -> go.Heatmap:
-    told = [
+    summary = [
         [f"{row}, {column}: {n:,.5g}" for column, n in zip(columns, own, strict=True)]
         for row, own in zip(rows, numbers.tolist(), strict=True)
     ]
@@ -107,6 +107,6 @@ def _cells(numbers: np.ndarray, rows: list[str], columns: list[str]) -> go.Heatm
         xgap=2,
         ygap=2,
         hoverongaps=False,
-        customdata=told,
+        customdata=summary,
         hovertemplate="%{customdata}<extra></extra>",
     )

@@ -88,7 +88,7 @@ def cost_map(
     figure.add_traces([_edge(found, name) for name in EDGES])
     for form, own in measured(runs, weights).items():
         figure.add_trace(_points(form, own))
-    lines = text.wrap(told(weights), text.LINE) if runs is not None else ""
+    lines = text.wrap(summary(weights), text.LINE) if runs is not None else ""
     low, high = (float(np.log10(found.ratios[i])) for i in (0, -1))
     lay_out(
         figure,
@@ -156,7 +156,7 @@ def measured(runs: pandas.DataFrame | None, weights: int) -> dict[str, list[dict
     return {form: found[form] for form in FORMS if form in found}
 
 
-def told(weights: int) -> str:
+def summary(weights: int) -> str:
     """What the marks are, in a sentence."""
     return (
         f"Layers of {weights:,} weights. A mark is a layer that ran in every form, with the bytes "

@@ -59,7 +59,7 @@ def disagreement(
                 hovertemplate="%{meta}<br>after %{x:.3~f} s: %{customdata:.3~g}<extra></extra>",
             )
         )
-    heading = text.heading(title, text.wrap(told(traces, clock), text.LINE))
+    heading = text.heading(title, text.wrap(summary(traces, clock), text.LINE))
     places, names = marks(plan)
     lay_out(
         figure,
@@ -97,7 +97,7 @@ def laid_out(traces: Mapping[str, Trace], clock: str) -> ReplicasApart:
     return ReplicasApart(lines, low, high)
 
 
-def told(traces: Mapping[str, Trace], clock: str) -> str:
+def summary(traces: Mapping[str, Trace], clock: str) -> str:
     words = "Root mean square distance of the models from their mean, over the length of the mean."
     return " ".join([words, *clocks([*traces.values()], clock)])
 

@@ -59,7 +59,7 @@ def losses(
     for panel, at in (("", "batches"), ("2", "seconds")):
         for line in lines:
             figure.add_trace(_series(line, getattr(line, at), panel))
-    words = text.wrap(" ".join(told(lines, curves, over, clock)), text.LINE)
+    words = text.wrap(" ".join(summary(lines, curves, over, clock)), text.LINE)
     heading = text.heading(title, words)
     below = 64 + ROW * legend_rows([line.name for line in lines])
     low, high = stretch(lines)
@@ -103,7 +103,7 @@ def stretch(lines: list[FallingLoss]) -> tuple[float, float]:
     return (float(seen.min()) - 0.08, float(seen.max()) + 0.08) if len(seen) else (-1.0, 0.0)
 
 
-def told(lines: list[FallingLoss], curves: Curves, over: int, clock: str) -> list[str]:
+def summary(lines: list[FallingLoss], curves: Curves, over: int, clock: str) -> list[str]:
     """What the lines are, what they lack, and what of their clocks."""
     words = ["Each loss is that of a batch at the weights its worker had."]
     if over > 1:

@@ -196,11 +196,11 @@ class _Slides(Blocks):
         return go.Bar(
             **self._across(cells),
             marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 0}},
-            **hover([self._told(moment, *cell[1:]) for cell in cells]),
+            **hover([self._summary(moment, *cell[1:]) for cell in cells]),
             hoverlabel={"bgcolor": palette.colors(self.theme)["cell"]},
         )
 
-    def _told(self, moment: Moment, rank: int, place: int, block: MatrixBlock) -> str:
+    def _summary(self, moment: Moment, rank: int, place: int, block: MatrixBlock) -> str:
         names = [("d" if moment.backward else "") + name for name in self.columns[place].names]
         who = "all ranks" if self.shared(moment.held[place], rank) else f"rank {rank}"
         lines = [f"<b>{text.clean(', '.join(names))}</b>", f"{who}: {block.shape}", block.words]

@@ -81,7 +81,7 @@ def order(
                 xshift=(12, -12)[anchor == "right"],
                 font={"size": 12},
             )
-    heading = text.heading(title, text.wrap(told(predicted, measured, ties), text.LINE))
+    heading = text.heading(title, text.wrap(summary(predicted, measured, ties), text.LINE))
     lay_out(
         figure,
         heading,
@@ -117,7 +117,7 @@ def entries_of(
     ]
 
 
-def told(predicted: Mapping[str, float], measured: Mapping[str, float], ties: float) -> str:
+def summary(predicted: Mapping[str, float], measured: Mapping[str, float], ties: float) -> str:
     """How far the orders agree, in a sentence."""
     found = ordered(predicted, measured, ties)
     number = len(found.agree) + len(found.swapped)

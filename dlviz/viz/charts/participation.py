@@ -53,7 +53,7 @@ def participation(
                 showlegend=True,
             )
         )
-    below = told(fates) + (" Times are modelled." if modelled(rounds) else "")
+    below = summary(fates) + (" Times are modelled." if modelled(rounds) else "")
     heading = text.heading(title, below)
     first, last = rounds[0].number, rounds[-1].number
     lay_out(
@@ -102,7 +102,7 @@ def modelled(rounds: Sequence[Any]) -> bool:
     return True in found
 
 
-def told(fates: np.ndarray) -> str:
+def summary(fates: np.ndarray) -> str:
     """Who was never heard."""
     heard = ((fates == "answered") | (fates == "taken")).any(axis=1)
     silent = [str(k) for k in (~heard).nonzero()[0].tolist()]

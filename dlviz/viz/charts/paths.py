@@ -69,8 +69,8 @@ def paths(
         )
         for stop in stops
     ]
-    told = [_left(name, points, x, y) for name, points in found.items()]
-    heading = text.heading(title, "<br>".join(text.clean(line) for line in told if line))
+    summary = [_left(name, points, x, y) for name, points in found.items()]
+    heading = text.heading(title, "<br>".join(text.clean(line) for line in summary if line))
     lay_out(
         figure,
         heading,

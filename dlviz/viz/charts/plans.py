@@ -89,9 +89,10 @@ def plans(rows: Sequence[Row], *, theme: str = "auto", title: str = TITLE) -> Fi
     if len(found.tp) <= NUMBERED:
         for cell in found.cells:
             figure.add_annotation(_label(cell, found, colors))
+    lines = [text.wrap(line, text.LINE) for line in summary(found, rows)]
     lay_out(
         figure,
-        text.heading(title, "<br>".join(text.wrap(line, text.LINE) for line in told(found, rows))),
+        text.heading(title, "<br>".join(lines)),
         [],
         theme,
         inner=min(max(CELL * len(found.pp), 120), HIGHEST),
@@ -127,7 +128,7 @@ def map_of(rows: Sequence[Row]) -> PlanMap:
     return PlanMap(cells, tp, pp, best)
 
 
-def told(found: PlanMap, rows: Sequence[Row]) -> list[str]:
+def summary(found: PlanMap, rows: Sequence[Row]) -> list[str]:
     """The subtitle: how many plans fit, and the best of them."""
     fit = sum(bool(row["fits"]) for row in rows)
     counted = f"{fit:,} of {len(rows):,} plans fit."

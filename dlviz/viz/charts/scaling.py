@@ -62,8 +62,8 @@ def scaling(
     for name, own in found.items():
         figure.add_traces(_marks(name, own, curves, theme))
     figure.add_traces(_key(curves, found, theme))
-    told = " ".join(["Lines: closed form.", *_told(dict(named(traces, curves)))])
-    heading = text.heading(title or "Scaling of data parallelism", text.wrap(told, text.LINE))
+    summary = " ".join(["Lines: closed form.", *_summary(dict(named(traces, curves)))])
+    heading = text.heading(title or "Scaling of data parallelism", text.wrap(summary, text.LINE))
     ranks = sorted({n for curve in curves.values() for n in curve.ranks})
     ticks = {"type": "log", "tickvals": ranks, "ticktext": [f"{n:,}" for n in ranks]}
     own = [point for of in found.values() for point in of]
@@ -144,22 +144,22 @@ def _last(runs: Runs) -> Trace:
     return runs[max(runs)]
 
 
-def _told(runs: Mapping[str, Runs]) -> list[str]:
+def _summary(runs: Mapping[str, Runs]) -> list[str]:
     """What the points are: of which clock, on how many ranks, and how late they were."""
-    told = []
+    summary = []
     for name, own in runs.items():
         clock = text.BORN[_last(own).meta["clock"]]
         late = [
             trace.meta["lateness"]["worst"] for trace in own.values() if "lateness" in trace.meta
         ]
         ranks = ", ".join(map(str, own))
-        told.append(f"Points of {name}: {clock} on {ranks} ranks")
+        summary.append(f"Points of {name}: {clock} on {ranks} ranks")
         if _clock(_last(own)) == "wall":
-            told[-1] += ", by the wall clock"
+            summary[-1] += ", by the wall clock"
         if late:
-            told[-1] += f", up to {text.seconds(max(late))} late"
-        told[-1] += "."
-    return told
+            summary[-1] += f", up to {text.seconds(max(late))} late"
+        summary[-1] += "."
+    return summary
 
 
 def _lines(curves: Mapping[str, Any], theme: str) -> list[go.Scatter]:

@@ -84,7 +84,7 @@ def spectrum(
         line = {"color": colors["faint"], "width": 1.2, "dash": "dot"}
         figure.add_shape(type="line", x0=10**plan.border, x1=10**plan.border, y0=0, y1=1,
                          yref="paper", line=line)  # fmt: skip
-    heading = text.heading(title, text.wrap(told(table, target, over), text.LINE))
+    heading = text.heading(title, text.wrap(summary(table, target, over), text.LINE))
     lay_out(
         figure,
         heading,
@@ -116,7 +116,7 @@ def named(table: pandas.DataFrame) -> list[str]:
     return [text.named(name) for name in table.method]
 
 
-def told(table: pandas.DataFrame, target: float, over: int) -> str:
+def summary(table: pandas.DataFrame, target: float, over: int) -> str:
     """What the target is, what the lines are, and how late the runs were."""
     words = f"Target: a mean loss of {target:g} or less over the last {over} batches, by the wall "
     words += "clock. Lines: equal time to target; upper left is less."

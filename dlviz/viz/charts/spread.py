@@ -35,18 +35,18 @@ def spread(
     `missing` says of such runs what became of them. Units belong in `xlabel` and `ylabel`. Raises
     ValueError where an x has no run, or where x or a value is not above 0.
     """
-    figure, told = Figure(), []
+    figure, summary = Figure(), []
     for i, (name, runs) in enumerate(values.items()):
         at = np.array(sorted(runs), dtype=np.float64)
         found = [np.array(runs[x], dtype=np.float64) for x in at.tolist()]
         _check(name, at, found)
         figure.add_traces(_series(name, i, at, found, (xlabel, ylabel)))
-        told += [
+        summary += [
             f"{name}, {x:,g}: {np.isnan(y).sum()} of {len(y)} runs {missing}."
             for x, y in zip(at, found, strict=True)
             if np.isnan(y).any()
         ]
-    heading = text.heading(title, "<br>".join(text.wrap(line, text.LINE) for line in told))
+    heading = text.heading(title, "<br>".join(text.wrap(line, text.LINE) for line in summary))
     places = sorted({x for runs in values.values() for x in runs})
     lay_out(
         figure,

@@ -44,10 +44,10 @@ def cost_map(
         marks += [
             (*place, mapped.label_of(layer)) for *place, layer in zip(x, y, layers, strict=True)
         ]
-    told = [mapped.told(weights)] if entries else []
+    summary = [mapped.summary(weights)] if entries else []
     names = mapped.shapes(found)
     sides = (paper.beside([*names.values()]) + 0.2, 0.3)
-    figure, axes = paper.chart(title, told, entries, HEIGHT, sides, width, theme)
+    figure, axes = paper.chart(title, summary, entries, HEIGHT, sides, width, theme)
     axes.grid(visible=False)
     axes.set(xscale="log", yscale="log", xlim=batch, ylim=(found.ratios[0], found.ratios[-1]))
     axes.minorticks_off()

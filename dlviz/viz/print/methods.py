@@ -49,7 +49,7 @@ def spectrum(
     names, colors = spread_out.named(table), palette.colors(theme)
     size = np.array([width - sum(SIDES), TALL])
     plan = spread_out.laid_out(table, (float(size[0]), TALL), (LETTER, LINE, GAP))
-    lines = [spread_out.told(table, target, over)]
+    lines = [spread_out.summary(table, target, over)]
     figure, axes = paper.chart(title, lines, [], TALL + 0.16, SIDES, width, theme)
     left, low, wide, high = axes.get_position().bounds
     axes.set_position((left, low, wide, high - 0.16 / figure.get_figheight()))
@@ -97,7 +97,7 @@ def losses(
     errors are those of `viz.losses`."""
     lines = falling.lines_of(curves, over, clock)
     entries = [(line.name, Line2D([], [], **_dashed(line.look))) for line in lines]
-    words = [" ".join(falling.told(lines, curves, over, clock))]
+    words = [" ".join(falling.summary(lines, curves, over, clock))]
     figure, foot = paper.sheet(title, words, entries, HEIGHT + paper.AXIS, width, theme)
     wide = (width - sum(SIDES) - BETWEEN) / 2
     low, high = falling.stretch(lines)
@@ -136,7 +136,7 @@ def disagreement(
         (name, Line2D(*plan.lines[name].T, **_dashed(look)))
         for name, look in palette.methods(plan.lines).items()
     ]
-    lines = [apart.told(traces, clock)]
+    lines = [apart.summary(traces, clock)]
     figure, axes = paper.chart(title, lines, drawn, HEIGHT, SIDES, width, theme)
     for _, line in drawn:
         axes.add_line(line)

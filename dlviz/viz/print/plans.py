@@ -31,7 +31,7 @@ def plans(
     names = [str(stages) for stages in found.pp]
     body = min(ROW * max(len(names), 3), ROWS)
     sides = paper.beside(names) + 0.3, paper.MARGIN + 0.1
-    lines = mapped.told(found, rows)
+    lines = mapped.summary(found, rows)
     figure, axes = paper.chart(title, lines, [], body, sides, width, theme)
     axes.grid(visible=False)
     edges = [np.arange(len(ticks) + 1) - 0.5 for ticks in (found.tp, found.pp)]

@@ -34,7 +34,7 @@ def names_of(groups: list[RankGroup]) -> list[dict[str, Any]]:
         {
             "label": short(own.name),
             "where": _where(own),
-            "told": [own.name, text.ranks(own.ranks)],
+            "summary": [own.name, text.ranks(own.ranks)],
         }
         for own in groups
     ]

@@ -99,8 +99,8 @@ def brief_moment(value: float, name: str, size: float, across: float) -> str:
     """A time in the unit of an axis `across` seconds long, without digits that say nothing: 12.4
     ms. The Timeline's front end tells moments the same way (momentOf in its words.js)."""
     digits = min(max(math.ceil(-math.log10(across * FINEST / size)), 0), 9)
-    told = f"{value / size:,.{digits}f}"
-    return f"{told.rstrip('0').rstrip('.') if digits else told} {name}"
+    summary = f"{value / size:,.{digits}f}"
+    return f"{summary.rstrip('0').rstrip('.') if digits else summary} {name}"
 
 
 def seconds(value: float) -> str:

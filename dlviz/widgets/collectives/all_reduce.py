@@ -23,7 +23,7 @@ from dlviz.trace import Trace
 from dlviz.viz import encode
 from dlviz.viz.words import text
 from dlviz.widgets.control import whole
-from dlviz.widgets.running import Found, Tell, late_words
+from dlviz.widgets.running import Found, Progress, late_words
 
 ALGORITHMS = (
     "ring", "parameter_server", "tree", "butterfly", "halving_doubling", "direct", "hierarchical",
@@ -88,10 +88,10 @@ def all_ranks(
     return found
 
 
-def told_ahead(lines: dict[str, np.ndarray]) -> dict[str, Any]:
+def ahead(lines: dict[str, np.ndarray]) -> dict[str, Any]:
     """Lines to six digits, which can be drawn before the kernel has answered."""
-    told = {name: [float(f"{took:.6g}") for took in line] for name, line in lines.items()}
-    return {"curves": told, "cheapest": turns(lines)}
+    summary = {name: [float(f"{took:.6g}") for took in line] for name, line in lines.items()}
+    return {"curves": summary, "cheapest": turns(lines)}
 
 
 def winners(found: dict[int, dict[str, np.ndarray]]) -> list[list[int]]:
@@ -280,7 +280,7 @@ def contents(trace: Trace, ranks: int, cells: int) -> list[dict[str, Any]]:
     return shots
 
 
-def run(tell: Tell, **controls: Any) -> Found:
+def run(progress: Progress, **controls: Any) -> Found:
     """Run it on real ranks, paced: what was measured and predicted, in seconds of the controls, and
     the Trace.
 
@@ -312,27 +312,29 @@ def run(tell: Tell, **controls: Any) -> Found:
             with comm.span("collective", f"turn {turn}"):
                 all_reduce(comm, tensor, algorithm)
 
-    trace = launch(worker, ranks, on, progress=tell).trace
+    trace = launch(worker, ranks, on, progress=progress).trace
     took = [makespan_of(trace, f"turn {turn}") for turn in range(TURNS)]
     measured = float(np.median(took)) / factor
-    told = [f"The median of {TURNS} turns."]
+    summary = [f"The median of {TURNS} turns."]
     bound = prediction(**controls)
     if bound > predicted * (1 + 1e-9):
         bounded = text.seconds(bound)
-        told.append(f"The closed form, {bounded}, is an upper bound: the messages take less.")
+        summary.append(f"The closed form, {bounded}, is an upper bound: the messages take less.")
     if factor > 1:
-        told.append(f"The run was slowed down {factor:.3g} times, so that this machine keeps up.")
+        summary.append(
+            f"The run was slowed down {factor:.3g} times, so that this machine keeps up."
+        )
     elif factor < 1:
-        told.append(f"The run was sped up {1 / factor:.3g} times, so that it ends soon.")
+        summary.append(f"The run was sped up {1 / factor:.3g} times, so that it ends soon.")
     if controls["topology"] != "switch":
-        told.append("Messages that meet on a link may go in any order, so runs differ.")
+        summary.append("Messages that meet on a link may go in any order, so runs differ.")
     return {
         "algorithm": algorithm,
         "nbytes": controls["nbytes"],
         "measured": measured,
         "predicted": predicted,
         "late": late_words(trace.meta["lateness"]["worst"], shortest * factor, ranks),
-        "notes": told,
+        "notes": summary,
     }, trace
 
 

@@ -33,6 +33,7 @@ from dlviz.widgets.collectives.all_reduce import (
     RUNNABLE,
     SIZES,
     TOPOLOGIES,
+    ahead,
     all_ranks,
     check,
     lines_of,
@@ -40,14 +41,13 @@ from dlviz.widgets.collectives.all_reduce import (
     prediction,
     rates,
     run,
-    told_ahead,
     winners,
 )
 from dlviz.widgets.control import Choice, Field, Slider
 from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.player import player_state
 from dlviz.widgets.requests import Answer
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Progress
 from dlviz.widgets.view import compact, dressed
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class CollectiveExplorer(Explorer):
     def requests(self) -> dict[str, Callable[..., Answer]]:
         return {**super().requests(), "ahead": lambda: self._ahead}
 
-    def work(self) -> Callable[[Tell], Found]:
+    def work(self) -> Callable[[Progress], Found]:
         return partial(run, **self._now)
 
     def check(self, values: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ class CollectiveExplorer(Explorer):
                 continue
             found = yield from all_ranks(**link, topology=topology)
             if topology == chosen:
-                ranks = {ranks: told_ahead(lines) for ranks, lines in found.items()}
+                ranks = {ranks: ahead(lines) for ranks, lines in found.items()}
                 self._ahead.set_result({"ahead": {"link": self._link, "ranks": ranks}})
             self._maps = {**self._maps, topology: winners(found)}
             self.maps = compact({"link": link, "of": self._maps})

@@ -31,7 +31,7 @@ from dlviz.widgets.consistency.strategies import (
 )
 from dlviz.widgets.control import Choice, Slider
 from dlviz.widgets.recording import Recording
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,7 +85,7 @@ class ConsistencyExplorer(Recording):
     def choice(self, values: dict[str, Any]) -> dict[str, Any]:
         return chosen(values)
 
-    def work(self) -> Callable[[Tell], Found]:
+    def work(self) -> Callable[[Progress], Found]:
         values = dict(self._now)
         return self.recording(values, partial(run, values))
 

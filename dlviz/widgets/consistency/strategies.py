@@ -22,7 +22,7 @@ from dlviz.sim.data_parallel import Layer
 from dlviz.sim.strategies import SERVED, strategy
 from dlviz.trace import Trace
 from dlviz.widgets.control import Choice, Slider, one_of, whole
-from dlviz.widgets.running import Found, Tell, late_words
+from dlviz.widgets.running import Found, Progress, late_words
 from dlviz.widgets.view import column
 
 WORKERS = (1, 8)
@@ -194,22 +194,22 @@ def figures(trace: Trace, first: int, clock: str) -> dict[str, Any]:
     return {**work._asdict(), "workers": [worker._asdict() for worker in work.workers]}
 
 
-def run(values: dict[str, Any], tell: Tell) -> Found:
+def run(values: dict[str, Any], progress: Progress) -> Found:
     """Train on real ranks, paced: what the front end shows, its figures by the wall clock, and the
     Trace."""
     from dlviz.cluster import launch
 
     machine = machine_of(values)
-    done = launch(train, machine.ranks, machine, args=(values,), progress=tell)
+    done = launch(train, machine.ranks, machine, args=(values,), progress=progress)
     losses = done.results[0]
-    told = [f"Loss {losses[0]:.3g}, at the end {losses[-1]:.3g}."]
+    summary = [f"Loss {losses[0]:.3g}, at the end {losses[-1]:.3g}."]
     if values["method"] == "easgd":
         from dlviz.parallel.averaging.easgd import stable_alpha
 
         bound = stable_alpha(values["workers"], LR, values["form"])
-        told.append(f"Stable for α < {bound:.3g}.")
+        summary.append(f"Stable for α < {bound:.3g}.")
     late = late_words(done.trace.meta["lateness"]["worst"], GRADIENT / 10, machine.ranks)
-    return {"side": side(done.trace, values, "wall"), "late": late, "told": told}, done.trace
+    return {"side": side(done.trace, values, "wall"), "late": late, "summary": summary}, done.trace
 
 
 def train(comm: Any, values: dict[str, Any]) -> list[float]:

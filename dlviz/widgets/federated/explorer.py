@@ -39,7 +39,7 @@ from dlviz.widgets.federated.prediction import (
 from dlviz.widgets.federated.recorded import recorded
 from dlviz.widgets.federated.run import FATES, LR, PARTS, run
 from dlviz.widgets.recording import Recording
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,7 +122,7 @@ class FederatedExplorer(Recording):
     def choice(self, values: Values) -> Values:
         return chosen(values)
 
-    def work(self) -> Callable[[Tell], Found]:
+    def work(self) -> Callable[[Progress], Found]:
         values = dict(self._now)
         return self.recording(values, partial(run, values))
 
@@ -152,8 +152,8 @@ class FederatedExplorer(Recording):
     def named(self) -> list[dict[str, Any]]:
         """The runs that are drawn, each with its name."""
         shown = self.shown
-        told = names([one["controls"] for one in shown])
-        return [{**one, "name": name} for one, name in zip(shown, told, strict=True)]
+        summary = names([one["controls"] for one in shown])
+        return [{**one, "name": name} for one, name in zip(shown, summary, strict=True)]
 
     def payload(self) -> dict[str, Any]:
         now = chosen(self._now)

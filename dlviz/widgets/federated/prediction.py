@@ -309,29 +309,29 @@ def on_data(values: Values) -> str:
 
 
 def on_trust(values: Values) -> str:
-    told = []
+    summary = []
     if values["sigma"]:
         spent = epsilons(values)
         length = form.noise_length(
             values["sigma"], PARAMETERS, values["fraction"] * values["clients"]
         )
-        told.append(
+        summary.append(
             f"ε = {number(spent[0])} after 1 round, {number(spent[-1])} after {len(spent)} (δ = "
             f"{delta(values):g}, Poisson); the noise on the mean is {number(length)} S long."
         )
     else:
-        told.append("σ = 0: no noise, so no ε.")
+        summary.append("σ = 0: no noise, so no ε.")
     if values["secure"]:
         each = client_bytes(values, asked(values))
-        told.append(
+        summary.append(
             f"Secure: the server sees a sum of {asked(values)}, 4 exchanges, "
             f"{text.nbytes(each.beside)} more a client."
         )
     if attackers(values):
-        told.append(
+        summary.append(
             f"{attackers(values)} of {values['clients']} clients {ATTACKS[values['attack']]}."
         )
-    return " ".join(told)
+    return " ".join(summary)
 
 
 def clients_words(numbers: Sequence[int]) -> str:

@@ -27,7 +27,7 @@ from dlviz.widgets.federated.prediction import (
     liars,
     sum_clip,
 )
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Progress
 
 if TYPE_CHECKING:
     import torch
@@ -44,11 +44,11 @@ SPREAD = 4.0  # a histogram of values reaches so many standard deviations to eit
 FATES = ("answered", "late", "busy", "rejected", "lost")
 
 
-def run(values: Values, tell: Tell) -> Found:
+def run(values: Values, progress: Progress) -> Found:
     """Train on two ranks: what the front end shows, and the Trace."""
     from dlviz.cluster import launch
 
-    done = launch(play, 2, args=(values,), timeout=600.0, progress=tell)
+    done = launch(play, 2, args=(values,), timeout=600.0, progress=progress)
     rounds, seen = done.results[0]
     return found(values, rounds, seen, done.trace), done.trace
 
@@ -58,11 +58,11 @@ def found(
 ) -> dict[str, Any]:
     """What a run comes to."""
     scores = [each.score for each in rounds]
-    told = [f"{100 * scores[-1]:.1f} % of the test digits are read after {len(rounds)} rounds."]
+    summary = [f"{100 * scores[-1]:.1f} % of the test digits are read after {len(rounds)} rounds."]
     still = {each.number: each.unchanged for each in rounds if each.unchanged}
     if still:
         number, why = next(iter(still.items()))
-        told.append(
+        summary.append(
             f"{len(still)} of {len(rounds)} rounds left the weights as they were: {why} (round "
             f"{number})"
         )
@@ -70,7 +70,7 @@ def found(
     if values["secure"] and seen:
         last = max(each.number for each in rounds if not each.unchanged)
         summed = secure_figures(trace, last, len(seen))
-        told.append(sum_words(summed))
+        summary.append(sum_words(summed))
     return {
         "accuracy": [round(score, 4) for score in scores],
         "nbytes": [*accumulate(each.nbytes for each in rounds)],
@@ -80,7 +80,7 @@ def found(
         "unchanged": sorted(still),
         "saw": seen,
         "summed": summed,
-        "notes": told,
+        "notes": summary,
     }
 
 

@@ -38,7 +38,7 @@ from dlviz.widgets.mesh.run import (
     run,
 )
 from dlviz.widgets.recording import Recording
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Progress
 from dlviz.widgets.view import styled
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class MeshExplorer(Recording):
             self._settled = True
             self.show()
 
-    def work(self) -> Callable[[Tell], Found]:
+    def work(self) -> Callable[[Progress], Found]:
         values = dict(self._now)
         return self.recording(values, partial(run, values))
 

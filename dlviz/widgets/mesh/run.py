@@ -19,7 +19,7 @@ from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim.mesh import MeshStep, mesh_step
 from dlviz.trace import Trace
 from dlviz.widgets.control import one_of
-from dlviz.widgets.running import Found, Tell, late_words
+from dlviz.widgets.running import Found, Progress, late_words
 
 if TYPE_CHECKING:
     import torch
@@ -104,7 +104,7 @@ def placements(
     return found
 
 
-def run(values: dict[str, Any], tell: Tell) -> Found:
+def run(values: dict[str, Any], progress: Progress) -> Found:
     """Train on real ranks, paced: what the front end shows, its step by the device clock, and the
     Trace."""
     from dlviz.cluster import launch
@@ -118,7 +118,7 @@ def run(values: dict[str, Any], tell: Tell) -> Found:
         machine,
         args=(model(), batches()),
         kwargs={**lengths, "order": values["order"].split(","), "microbatches": MICROBATCHES},
-        progress=tell,
+        progress=progress,
     )
     return found(done.trace, done.results[0]["losses"]), done.trace
 
@@ -147,11 +147,11 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
     """What a run comes to: bytes that each rank sent in a step, and seconds."""
     last = axes(trace, step=STEPS - 1)
     none = [0] * trace.meta["ranks"]
-    told = [f"The median of {STEPS} steps; last loss {losses[-1]:.4g}."]
+    summary = [f"The median of {STEPS} steps; last loss {losses[-1]:.4g}."]
     return {
         "sent": {axis: last[axis].sent.tolist() if axis in last else none for axis in AXES},
         "between": {axis: last[axis].between.tolist() if axis in last else none for axis in AXES},
         "total": seconds_between_ends(trace),
         "late": late_words(trace.meta["lateness"]["worst"], LATE, trace.meta["ranks"]),
-        "notes": told,
+        "notes": summary,
     }

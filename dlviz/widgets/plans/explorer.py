@@ -27,7 +27,7 @@ from dlviz.viz import palette
 from dlviz.widgets.control import Choice, Field, Setting, Slider, one_of, whole
 from dlviz.widgets.plans.run import run
 from dlviz.widgets.recording import Recording
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,7 +146,7 @@ class PlanExplorer(Recording):
             plan = name_of(row)  # without a plan's name the best one within the memory is run
         return on, plan and [*plan]
 
-    def work(self) -> Callable[[Tell], Found]:
+    def work(self) -> Callable[[Progress], Found]:
         row = self._chosen(self._now)
         if row is None:
             raise ValueError(why_none_fits([]))

@@ -11,7 +11,7 @@ from dlviz.analysis.memory import peak_memory
 from dlviz.analysis.steps import seconds_between_ends
 from dlviz.machine import Machine
 from dlviz.trace import Trace
-from dlviz.widgets.running import Found, Tell, late_words
+from dlviz.widgets.running import Found, Progress, late_words
 
 if TYPE_CHECKING:
     from dlviz.cluster import Comm
@@ -23,14 +23,14 @@ SLOW = 0.1  # of a step: so late a run may be
 
 
 def run(
-    shape: TransformerShape, machine: Machine, batch: int, plan: dict[str, Any], tell: Tell
+    shape: TransformerShape, machine: Machine, batch: int, plan: dict[str, Any], progress: Progress
 ) -> Found:
     """Train on real ranks, paced: what the front end shows, its seconds by the wall clock, and the
     Trace."""
     from dlviz.cluster import launch
 
     args = (shape, batch, plan)
-    done = launch(train, machine.ranks, machine, args=args, progress=tell)
+    done = launch(train, machine.ranks, machine, args=args, progress=progress)
     return found(done.trace, done.results[0]), done.trace
 
 
@@ -38,7 +38,7 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
     """What a run comes to, as its plan says it, and what there is to say of it."""
     took = seconds_between_ends(trace, "wall")
     exposed = {name: axis.exposed_in_a_step(STEPS) for name, axis in axes(trace).items()}
-    told = [f"The median of {STEPS} steps; losses {losses[0]:.3g} to {losses[-1]:.3g}."]
+    summary = [f"The median of {STEPS} steps; losses {losses[0]:.3g} to {losses[-1]:.3g}."]
     late = trace.meta["lateness"]["worst"]
     return {
         "seconds": took,
@@ -46,7 +46,7 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
         "bubble": float(bubble_ratio(trace, whole_actions=True)),
         "exposed": {name: exposed.get(name, 0.0) for name in AXES},
         "late": late_words(late, SLOW * took, trace.meta["ranks"]),
-        "notes": told,
+        "notes": summary,
     }
 
 

@@ -26,7 +26,7 @@ from dlviz.viz import palette
 from dlviz.widgets.control import Setting
 from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.requests import Answer, sentence
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Progress
 from dlviz.widgets.schedules.drawing import ShadedBoard
 from dlviz.widgets.schedules.pipelines import (
     DRAWN,
@@ -88,7 +88,7 @@ class ScheduleExplorer(Explorer):
 
     def begin(self) -> None:
         self._unready = ""
-        self._of_csv = self._telling = False
+        self._of_csv = self._progress = False
         self._charted: dict[str, Any] = {}
         self._board: ShadedBoard | None = None
         now = self._now
@@ -125,7 +125,7 @@ class ScheduleExplorer(Explorer):
         own = {"draw": self._drawn_on, "ahead": self._neighbours}
         return {**super().requests(), **own}
 
-    def work(self) -> Callable[[Tell], Found]:
+    def work(self) -> Callable[[Progress], Found]:
         if self._unready:
             raise ValueError(self._unready)
         costs = costs_of(self._made.stage_rank, self._now)
@@ -163,7 +163,7 @@ class ScheduleExplorer(Explorer):
         return timeline(self._trace, critical=True, theme=self.paper, title=self._title())
 
     def _changed(self, change: Any) -> None:
-        if self._telling:
+        if self._progress:
             return
         self._of_csv = bool(self.csv)
         super()._changed(change)
@@ -262,13 +262,13 @@ class ScheduleExplorer(Explorer):
 
     def _tell(self, **values: Any) -> None:
         """Have the traits say what is shown."""
-        self._telling = True
+        self._progress = True
         try:
             with self.hold_trait_notifications():
                 for name, value in values.items():
                     setattr(self, name, value)
         finally:
-            self._telling = False
+            self._progress = False
 
     def _title(self) -> str:
         made = self._made

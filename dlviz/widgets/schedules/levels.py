@@ -153,5 +153,5 @@ class ScheduleLevels(ScheduleExplorer):
             {"number": number, "title": LEVELS[number - 1].title, "solved": self._solved(number)}
             for number in self._offered
         ]
-        told = {"title": "Find the schedule yourself", "level": self._level, "levels": levels}
-        return {**super().payload(), **told}
+        summary = {"title": "Find the schedule yourself", "level": self._level, "levels": levels}
+        return {**super().payload(), **summary}

@@ -17,7 +17,7 @@ from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz.words import text
 from dlviz.viz.words.prediction_error import sentence
-from dlviz.widgets.running import Found, Tell, late_words
+from dlviz.widgets.running import Found, Progress, late_words
 
 RUNNABLE = 8  # ranks
 SHORTEST = 5e-3  # s: what the shortest action takes
@@ -30,7 +30,7 @@ READY = 50e-3  # s before a step, in which ranks that are late catch up
 ALIKE = 1e-5  # gradients apart by less, relative to the largest, are equal
 
 
-def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
+def run(made: Schedule, trace: Trace, costs: Costs, progress: Progress) -> Found:
     """Train on real ranks by `made`, whose Trace by `costs` is `trace`.
 
     Returns what the front end shows, in seconds of `costs` by the wall clock, and the run's Trace.
@@ -49,7 +49,7 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
     device = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)
     link = Link(paced.latency, float("inf"))
     on = Machine(device, Topology.switch(made.ranks, link), step=shortest * factor)
-    done = launch(train, made.ranks, on, args=(made, paced), progress=tell)
+    done = launch(train, made.ranks, on, args=(made, paced), progress=progress)
     step = done.trace.only(step=STEPS - 1, kind=metrics.COMPUTE)
     before, after = matched(simulate(made, paced), step, None, "wall")
     before, after = (
@@ -63,7 +63,7 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
         "start": [float(after.start[row]) if row >= 0 else None for row in ran],
         "length": [float(took[row]) if row >= 0 else None for row in ran],
         "late": late_words(late, shortest * factor / 2, made.ranks, factor),
-        "told": [
+        "summary": [
             *learned(made, done.results),
             *pace(factor, shortest * factor),
             " ".join(sentence(found, (before, after))),
@@ -145,17 +145,17 @@ def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:
         same = "equals" if apart < ALIKE else f"differs by {apart:.1g} of the largest from"
         return [f"Its inference {same} one process's."]
     stages = len(made.stage_rank)
-    told = f"The run trained a network of {stages} stages: loss {first:.4g}, then {last:.4g}"
+    summary = f"The run trained a network of {stages} stages: loss {first:.4g}, then {last:.4g}"
     if not made.flushes:
-        return [f"{told}; it updates after each backward, so its gradients are no step's."]
+        return [f"{summary}; it updates after each backward, so its gradients are no step's."]
     if apart < ALIKE:
-        return [f"{told}; its gradients equal one process's."]
-    return [f"{told}; its gradients differ from one process's by {apart:.1g} of the largest."]
+        return [f"{summary}; its gradients equal one process's."]
+    return [f"{summary}; its gradients differ from one process's by {apart:.1g} of the largest."]
 
 
 def pace(factor: float, shortest: float) -> list[str]:
     """How much faster it was run, and whether that is too fast for the wall clock."""
-    told = [f"1 s of the picture took {text.seconds(factor)} of real time."]
+    summary = [f"1 s of the picture took {text.seconds(factor)} of real time."]
     if shortest < FLOOR:
-        told.append(f"Its shortest action took {text.seconds(shortest)}: too short to be exact.")
-    return told
+        summary.append(f"Its shortest action took {text.seconds(shortest)}: too short to be exact.")
+    return summary

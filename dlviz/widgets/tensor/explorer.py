@@ -40,7 +40,7 @@ from dlviz.widgets.control import Choice, Slider, whole
 from dlviz.widgets.player import player_state
 from dlviz.widgets.recording import Recording
 from dlviz.widgets.requests import Answer, sentence
-from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.running import Found, Progress
 from dlviz.widgets.tensor.picture import picture
 from dlviz.widgets.tensor.run import STEPS, run
 from dlviz.widgets.view import compact, dressed, styled
@@ -95,7 +95,7 @@ class TensorExplorer(Recording):
             check(**values)
         return self.ahead(name, {size: self._shown(values) for size, values in every.items()})
 
-    def work(self) -> Callable[[Tell], Found]:
+    def work(self) -> Callable[[Progress], Found]:
         long = too_long(**self._now)
         if long:
             raise ValueError(long)

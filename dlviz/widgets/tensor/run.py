@@ -15,7 +15,7 @@ from dlviz.analysis.products import Cells, products
 from dlviz.analysis.steps import step_seconds
 from dlviz.sim.layer_cuts import FORMS, WAYS, machine_of, seconds
 from dlviz.trace import Trace
-from dlviz.widgets.running import Found, Tell, late_words
+from dlviz.widgets.running import Found, Progress, late_words
 from dlviz.widgets.tensor.picture import Block
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ ENDS = {  # how X and Y are cut where a step begins and ends
 }
 
 
-def run(values: dict[str, Any], tell: Tell) -> Found:
+def run(values: dict[str, Any], progress: Progress) -> Found:
     """Train on real ranks, paced: what the front end shows, its seconds by the wall clock, and the
     Trace."""
     from dlviz.cluster import launch
 
     machine = machine_of(values["ranks"])
-    done = launch(train, machine.ranks, machine, args=(values,), progress=tell)
+    done = launch(train, machine.ranks, machine, args=(values,), progress=progress)
     return found(values, done.trace, done.results[0]), done.trace
 
 
@@ -52,9 +52,9 @@ def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
     sums = np.array([ways[way] for way in WAYS])  # (ways, ranks)
     each = sums.sum(axis=0)
     took = float(np.median(step_seconds(trace, "wall")))
-    told = [f"The median of {STEPS} steps; last loss {loss:.6g}."]
+    summary = [f"The median of {STEPS} steps; last loss {loss:.6g}."]
     if each.max() > each.min():
-        told.append(
+        summary.append(
             f"The chunks of the ring are not of one size: ranks sent {each.min():,.0f} to "
             f"{each.max():,.0f} bytes."
         )
@@ -65,7 +65,7 @@ def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
         "first": [first.get(way, -1) for way in WAYS],
         "seconds": took,
         "late": late_words(late, seconds(**values) / 10, values["ranks"]),
-        "notes": told,
+        "notes": summary,
         "blocks": blocks_of(trace),
     }
 

@@ -18,7 +18,7 @@ from dlviz.cluster.hosts.records import ticked
 from dlviz.cluster.hosts.wire import Wire, keys
 
 
-def envelope(number, nbytes):
+def header(number, nbytes):
     """One from rank 0, with its bytes."""
     form = form_of((nbytes,), torch.uint8)
     return HEAD.pack(SOURCE * 0 + 5, INLINE, 0, number, 0, 0, NAN, form) + bytes(nbytes)
@@ -49,13 +49,13 @@ def test_envelopes_come_whole_and_in_order_and_a_full_line_takes_none(tmp_path):
         sizes = [random.Random(n).randrange(3000) for n in range(8000)]  # 12 MB
         while sent < len(sizes):
             try:
-                write(envelope(sent, sizes[sent]))
+                write(header(sent, sizes[sent]))
                 sent += 1
             except BlockingIOError:
                 refused += 1
-                found += inbox.envelopes(there.read())
-        until(lambda: here.has_room(1) or found.extend(inbox.envelopes(there.read())))
-        until(lambda: found.extend(inbox.envelopes(there.read())) or len(found) == len(sizes))
+                found += inbox.headers(there.read())
+        until(lambda: here.has_room(1) or found.extend(inbox.headers(there.read())))
+        until(lambda: found.extend(inbox.headers(there.read())) or len(found) == len(sizes))
         assert refused, "nothing was full"
         assert [each.tick for each in found] == list(range(len(sizes)))
         assert [len(each.data) for each in found] == sizes
@@ -65,10 +65,10 @@ def test_what_comes_by_the_pipe_and_on_lines_at_the_same_time_is_not_mixed(tmp_p
     with two_ranks(tmp_path) as (here, there, _):
         by_pipe, by_line = there.writer(1), here.writer(1)  # its own pipe, as a neighbour does
         for number in range(60):  # more than is read of a pipe at a time
-            by_pipe(envelope(number, 2000))
-            by_line(envelope(1000 + number, 700))
+            by_pipe(header(number, 2000))
+            by_line(header(1000 + number, 700))
         inbox, found = Inbox(), []
-        until(lambda: found.extend(inbox.envelopes(there.read())) or len(found) == 120)
+        until(lambda: found.extend(inbox.headers(there.read())) or len(found) == 120)
         assert [e.tick for e in found if e.tick < 1000] == list(range(60))
         assert [e.tick for e in found if e.tick >= 1000] == list(range(1000, 1060))
 
@@ -80,9 +80,9 @@ def test_a_tick_that_is_kept_goes_with_the_next_envelope_before_it(tmp_path, mon
         here.keep(1, ticked(tick, 1, 0.5))
         time.sleep(0.05)
         assert there.read() == b"" and board.cells[tick] == 0
-        here.writer(1)(envelope(7, 10))
+        here.writer(1)(header(7, 10))
         found = []
-        until(lambda: found.extend(Inbox().envelopes(there.read())) or found)
+        until(lambda: found.extend(Inbox().headers(there.read())) or found)
         assert found[0].tick == 7
         assert board.cells[tick] == 1 and board.times[tick + WHEN] == 0.5
 
@@ -105,7 +105,7 @@ def test_who_does_not_know_the_secret_is_not_heard(tmp_path):
     with two_ranks(tmp_path, secret=b"guess") as (here, there, board):
         tick = board.ticks(1)[0]
         here.send(1, ticked(tick, 1, NAN))
-        here.send(1, envelope(1, 10))
+        here.send(1, header(1, 10))
         time.sleep(0.05)
         assert there.read() == b"" and board.cells[tick] == 0
         there.sleep(0.01)  # and is not listened to again

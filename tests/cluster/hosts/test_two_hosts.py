@@ -254,7 +254,10 @@ def test_the_command_leaves_one_trace_of_all_ranks_which_show_draws(tmp_path):
     page = (tmp_path / "page.html").read_text()
     (traits,) = re.findall(r'<script type="application/json" id="state">(.*?)</script>', page)
     groups = json.loads(json.loads(traits)["state"])["rankGroups"]
-    assert [each["told"] for each in groups] == [["host-a", "ranks 0, 1"], ["host-b", "ranks 2, 3"]]
+    assert [each["summary"] for each in groups] == [
+        ["host-a", "ranks 0, 1"],
+        ["host-b", "ranks 2, 3"],
+    ]
 
 
 def test_a_network_that_is_cut_for_2_s_is_waited_for_and_one_cut_for_ever_is_not(done):

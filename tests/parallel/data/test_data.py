@@ -163,7 +163,7 @@ def test_training_on_digits_takes_the_path_of_one_process(way):
     model = dlviz.models.MLP(seed=3)
     batches = list(dlviz.datasets.batches(*dlviz.datasets.digits("train"), batch=50, steps=8))
     losses, state = steps_of(model, batches)
-    run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"way": way})
+    run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"method": way})
     if way == "naive":  # every all-reduce of a step says what it reduces
         names = ["counts", *(name for name, _ in model.named_parameters())]
         spans = run.trace.only(kind="collective", step=0, rank=0).spans
@@ -180,7 +180,7 @@ def test_a_rank_without_examples_changes_nothing():
     batches = [(images[:2], labels[:2])]
     for way in ("ddp", "naive"):
         losses, state = steps_of(model, batches)
-        run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"way": way})
+        run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"method": way})
         assert run.results[0]["losses"] == pytest.approx(losses)
         for name, value in state.items():
             assert torch.allclose(run.results[2]["state"][name], value, atol=1e-6)
@@ -322,11 +322,22 @@ def test_evaluation_does_not_communicate():
     assert dlviz.launch(worker, ranks=2).results == [0, 0]
 
 
-def test_unknown_all_reduce_and_way_are_refused():
+def test_unknown_all_reduce_and_method_are_refused():
     def bad(comm):
         DDP(nn.Linear(2, 2), comm, all_reduce="star")
 
     with pytest.raises(dlviz.RankError, match="all_reduce='star' is not known"):
         dlviz.launch(bad, ranks=1)
-    with pytest.raises(dlviz.RankError, match="way='wrong' is no way to train"):
-        dlviz.launch(train, ranks=1, args=(nn.Linear(2, 2), []), kwargs={"way": "wrong"})
+    with pytest.raises(dlviz.RankError, match="method='wrong' is unknown: use 'ddp' or 'naive'"):
+        dlviz.launch(train, ranks=1, args=(nn.Linear(2, 2), []), kwargs={"method": "wrong"})
+
+
+def test_the_former_name_of_method_is_taken_and_warned_of():
+    def worker(comm, way):
+        with pytest.warns(DeprecationWarning, match="way= is called method= now"):
+            return train(comm, nn.Linear(2, 2), [(torch.eye(2), torch.tensor([0, 1]))], way=way)
+
+    naive = dlviz.launch(worker, ranks=2, args=("naive",))
+    assert "counts" in naive.trace.only(kind="collective").spans.name.tolist()
+    with pytest.raises(dlviz.RankError, match="method='wrong' is unknown"):
+        dlviz.launch(worker, ranks=1, args=("wrong",))

@@ -65,12 +65,12 @@ def worker(comm):
         options = {"loss": loss, "weight": targets_in, "lr": 1.0, "microbatches": 4, **mesh}
         trained = hybrid.train(comm, stages, [(x, y)], **options)
         found[str(mesh)] = trained["losses"][0], moved(before, trained["state"])
-    for way in ("ddp", "naive"):
+    for method in ("ddp", "naive"):
         net = nn.Sequential(*network())
         before = [p.detach().clone() for p in net.parameters()]
-        options = {"loss": loss, "weight": targets_in, "lr": 1.0, "way": way}
+        options = {"loss": loss, "weight": targets_in, "lr": 1.0, "method": method}
         trained = data.train(comm, net, [(x, y)], **options)
-        found[way] = trained["losses"][0], moved(before, trained["state"])
+        found[method] = trained["losses"][0], moved(before, trained["state"])
     return found
 
 

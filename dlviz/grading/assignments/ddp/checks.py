@@ -102,8 +102,8 @@ def _cut(programs: Sequence[Callable[..., Any]], sizes: Sequence[Cut]) -> dict[C
         failed.__cause__ = error
         return {sizes[0]: failed}
     return {
-        size: CheckFailed(told, LISTS, hint) if hint else (size, buckets)
-        for size, (buckets, told, hint) in zip(sizes, found, strict=True)
+        size: CheckFailed(summary, LISTS, hint) if hint else (size, buckets)
+        for size, (buckets, summary, hint) in zip(sizes, found, strict=True)
     }
 
 
@@ -375,12 +375,12 @@ def rehearse_buckets(
     except CheckFailed as failed:
         return CutRehearsal(nothing, failed.in_short)
     sizes, buckets = [p.nbytes for p in size.made], left[1]
-    told = [
+    summary = [
         f"bucket {i}: parameter{'s' * (len(own) > 1)} {listed([*map(str, own)])}, "
         f"{sum(sizes[each] for each in own)} bytes"
         for i, own in enumerate(buckets)
     ]
-    return CutRehearsal(nothing, "\n".join(told), right=True, buckets=buckets)
+    return CutRehearsal(nothing, "\n".join(summary), right=True, buckets=buckets)
 
 
 def rehearse(
@@ -396,7 +396,7 @@ def rehearse(
     except CheckFailed as failed:
         return Rehearsal.stopped(failed, ranks)
     means, hides = passes(check_gradients.judge, tried), passes(check_overlap.judge, tried)
-    told = (
+    summary = (
         f"{number(ranks, 'rank')}; {number(len(tried.left[0].reduced[0]), 'all-reduce')}, "
         f"{'under' if hides else 'not under'} backward; a step of "
         f"{1000 * step_seconds(tried.trace)[0]:.0f} ms; "
@@ -404,8 +404,8 @@ def rehearse(
     )
     right = means and hides and passes(check_launches.judge, tried)
     if tried.left[0].cut != tried.buckets:
-        right, told = False, f"{told}\n{CUT_WRONG}"
-    return Rehearsal(tried.trace.only(step=0), told, right)
+        right, summary = False, f"{summary}\n{CUT_WRONG}"
+    return Rehearsal(tried.trace.only(step=0), summary, right)
 
 
 def _check_launched(tried: Training) -> None:

@@ -118,8 +118,8 @@ def says(
         return "the mean, added to this rank's own", (
             "what comes back is the mean already: it replaces p.grad."
         )
-    told = listed([f"{float(each):.3g}" for each in factors])
-    return f"{told} of the gradients of ranks 0 to {n - 1}", (
+    summary = listed([f"{float(each):.3g}" for each in factors])
+    return f"{summary} of the gradients of ranks 0 to {n - 1}", (
         f"the ranks have {listed([*map(str, shares)])} of {total} examples: how much of the mean "
         "is each one's?"
     )

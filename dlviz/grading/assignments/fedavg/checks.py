@@ -647,13 +647,13 @@ def rehearse(
     trace = _begun(ran)
     right = [passes(each.judge, ran) for each in (check_local, check_average, check_bytes)]
     nbytes, milliseconds = trace.messages.nbytes.sum() / rounds, 1000 * makespan(trace)
-    told = (
+    summary = (
         f"{number(clients, 'client')}; {number(rounds, 'round')} in {milliseconds:.0f} ms; "
         f"{nbytes:.0f} bytes a round; the clients do "
         f"{'their local work' if right[0] else 'other work than is asked for'}; the weights are "
         f"{'those' if right[1] else 'not those'} of one process"
     )
-    return RoundsRehearsal(trace, told, all(right), nbytes, milliseconds)
+    return RoundsRehearsal(trace, summary, all(right), nbytes, milliseconds)
 
 
 class Picked:
@@ -687,14 +687,14 @@ def rehearse_deadline(
     counted = sum(len(each.answered) for each in ran.rounds)
     last, first = ran.rounds[-1], ran.rounds[0]
     milliseconds = 1000 * (last.end - first.begin)
-    told = (
+    summary = (
         f"{number(size.clients, 'client')}, the last one slow; {number(rounds, 'round')} in "
         f"{milliseconds:.0f} ms; {number(made, 'update')} made, {counted} of them in the weights; "
         f"the rounds {'end' if in_time else 'do not end'} when they should; the weights are "
         f"{'those' if same_weights else 'not those'} of one process"
     )
     right = same_weights and in_time and clean
-    return RoundsRehearsal(trace, told, right, milliseconds=milliseconds)
+    return RoundsRehearsal(trace, summary, right, milliseconds=milliseconds)
 
 
 @dataclass(repr=False)
@@ -728,13 +728,13 @@ def experiment(
     accuracy = [problem.net.accuracy(each, *problem.data(0)) for each in ran.left[0].tested]
     reached = next((r + 1 for r, share in enumerate(accuracy) if share >= GOAL), None)
     after = number(rounds if reached is None else reached, "round")
-    told = (
+    summary = (
         f"{CLIENTS} clients with {'all labels' if labels is None else number(labels, 'label')} "
         f"each, {epochs_of(epochs)} a round: {GOAL:.0%} of the test digits are "
         f"{'not read right' if reached is None else 'read right'} after {after}; the weights are "
         f"{'those' if right else 'not those'} of one process"
     )
-    return Experiment(ran.trace, told, right, accuracy, math.nan if reached is None else reached)
+    return Experiment(ran.trace, summary, right, accuracy, math.nan if reached is None else reached)
 
 
 def _digits(parts: Sequence[torch.Tensor], rate: float, momentum: float) -> Problem:
@@ -749,7 +749,7 @@ def _digits(parts: Sequence[torch.Tensor], rate: float, momentum: float) -> Prob
 
 def _stopped(kind: type[R], failed: CheckFailed, clients: int) -> R:
     stopped = Rehearsal.stopped(failed, clients + 1)
-    return kind(stopped.trace, stopped.told)
+    return kind(stopped.trace, stopped.summary)
 
 
 def _begun(ran: Averaged | Timed) -> Trace:

@@ -141,9 +141,9 @@ class Stragglers(Size):
 
     def __str__(self) -> str:
         last = [str(self.clients - each) for each in reversed(range(self.slow))]
-        told = f", client{'s' * (self.slow > 1)} {listed(last)} slow," if last else ""
+        summary = f", client{'s' * (self.slow > 1)} {listed(last)} slow," if last else ""
         rounds = listed([" ".join(word) for word in self.asked.split()])
-        return f"with {number(self.clients, 'client')}{told} and rounds that ask {rounds}"
+        return f"with {number(self.clients, 'client')}{summary} and rounds that ask {rounds}"
 
     @property
     def short(self) -> str:
@@ -208,11 +208,11 @@ class FederatedGuard(Guard):
 def _called(run: Run | RunError) -> list[str]:
     """Ready-made code of which a rank told before it was ended, and collectives that were called
     after the one that brings all ranks to one start."""
-    told = re.findall(f"{CALLED}(.+)", "\n".join(run.output or []))
+    summary = re.findall(f"{CALLED}(.+)", "\n".join(run.output or []))
     spans = [] if run.trace is None else run.trace.spans.rows()
     rows = sorted(spans, key=lambda row: row.start)
     rows = [row for row in rows if row.kind == "collective" and row.rank == 0][1:]
-    return told + [f"comm.{row.name}, {shown_line(row.where)}" for row in rows]
+    return summary + [f"comm.{row.name}, {shown_line(row.where)}" for row in rows]
 
 
 # -- all clients answer ----------------------------------------------------------------------------

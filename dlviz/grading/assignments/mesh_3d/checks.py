@@ -190,10 +190,10 @@ def check_gradients(tried: Meshed) -> None:
             right = part_of(reference.gradients, size.pp, at["pp"], size.tp, at["tp"])
             wrong = [name for name in right if not same(own.gradients[step].get(name), right[name])]
             if wrong:
-                told = min(wrong, key=lambda name: name == "embedding")
+                summary = min(wrong, key=lambda name: name == "embedding")
                 what, hint = why_gradient(tried, step, rank, wrong)
                 raise CheckFailed(
-                    f"{size}, in step {step} the gradient of {told} on rank {rank} is {what} "
+                    f"{size}, in step {step} the gradient of {summary} on rank {rank} is {what} "
                     f"(wrong: {', '.join(wrong)})",
                     "the gradients of one process that has the rows of all replicas",
                     hint,
@@ -237,11 +237,11 @@ def rehearse(program: Callable[..., Any], dp: int = 2, pp: int = 2, tp: int = 2)
     checks = (check_gradients, check_loss, check_neighbours, check_sums)
     right = [passes(each.judge, tried) for each in checks]
     nbytes = {axis: tried.bytes_along(axis, 0) for axis in AXES}
-    told = (
+    summary = (
         f"{number(size.ranks, 'rank')}; rank 0 sends "
         + listed([f"{each:.0f} bytes along {axis}" for axis, each in nbytes.items()])
         + f"; a step of {1000 * step_seconds(tried.trace, 'device')[0]:.0f} ms; "
         f"the gradients are {'those' if right[0] else 'not those'} of one process, "
         f"the sums {'stay' if right[3] else 'do not all stay'} in their groups"
     )
-    return MeshRehearsal(tried.trace.only(step=0), told, all(right), nbytes)
+    return MeshRehearsal(tried.trace.only(step=0), summary, all(right), nbytes)

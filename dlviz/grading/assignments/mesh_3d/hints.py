@@ -293,8 +293,8 @@ def _said(tried: Meshed, rank: int, name: str, parts: torch.Tensor, alone: bool)
             if times == Fraction(1, size.dp)
             else "nothing of the other replicas is in it, and something multiplies or divides it."
         )
-    told = listed([f"{float(each):.3g}" for each in right])
-    return f"{told} of those of replicas 0 to {size.dp - 1}", _why_unequal(right, at["dp"])
+    summary = listed([f"{float(each):.3g}" for each in right])
+    return f"{summary} of those of replicas 0 to {size.dp - 1}", _why_unequal(right, at["dp"])
 
 
 def _why_unequal(parts: torch.Tensor, own: int) -> str:

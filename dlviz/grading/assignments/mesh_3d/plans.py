@@ -109,13 +109,13 @@ def check_plan(chosen: Chosen) -> None:
     best = min(fitting, key=lambda each: each["seconds"])
     if row["memory"] > size.limit:
         raise CheckFailed(
-            f"{size}, {_told(row)} needs {row['memory'] / 1e9:.2f} GB on its fullest rank",
+            f"{size}, {_summary(row)} needs {row['memory'] / 1e9:.2f} GB on its fullest rank",
             f"a plan whose memory is {size.gigabytes:g} GB or less",
             _why_too_large(chosen, row),
         )
     if row["seconds"] > SLOWER * best["seconds"]:
         raise CheckFailed(
-            f"{size}, {_told(row)} takes {row['seconds']:.3f} s a step",
+            f"{size}, {_summary(row)} takes {row['seconds']:.3f} s a step",
             "a plan that fits, such that no other that fits is 5 % faster",
             _why_slow(row, fitting, size),
         )
@@ -134,7 +134,7 @@ def _row_of(chosen: Chosen) -> Row:
     )
 
 
-def _told(row: Row) -> str:
+def _summary(row: Row) -> str:
     return (
         f"dp {row['dp']} x pp {row['pp']} x tp {row['tp']}, microbatches of {row['microbatch']}, "
         f"{row['schedule']}, recompute {row['recompute']},"
@@ -170,9 +170,9 @@ def _why_slow(row: Row, fitting: Sequence[Row], size: PlanSize) -> str:
     ]
     if not ends:
         return "of the rows that fit, which column is to be as small as possible?"
-    told = f"of those that fit that is the plan with the {listed(ends)}."
+    summary = f"of those that fit that is the plan with the {listed(ends)}."
     if ends[0] == "smallest memory":
-        return f"{told} Memory that is left over buys nothing: what is wanted?"
+        return f"{summary} Memory that is left over buys nothing: what is wanted?"
     if ends[0] == "largest seconds":
-        return f"{told} Is the fastest plan the one with many of them, or with few?"
-    return f"{told} A step waits for other things too: which column has the time of it all?"
+        return f"{summary} Is the fastest plan the one with many of them, or with few?"
+    return f"{summary} A step waits for other things too: which column has the time of it all?"

@@ -153,9 +153,9 @@ def check_training(left: tuple[ScheduleSize, list[training.Result]]) -> None:
     """Real ranks take three steps of training in the student's order: the loss of each and the
     gradients of the last are those of one process, up to the order of their sums."""
     size, results = left
-    if told := training.differs(results, size.stages, size.microbatches):
+    if summary := training.differs(results, size.stages, size.microbatches):
         raise CheckFailed(
-            f"{size}, {told}",
+            f"{size}, {summary}",
             "losses and gradients of one process that has the whole network",
             "compare the rows of the rank that has this stage with its neighbour's.",
         )
@@ -177,9 +177,9 @@ def rehearse(
         there = sum(map(len, tried.rows))
         return Rehearsal(trace, f"{count} of {there} actions can run. {failed.in_short}")
     held = ", ".join(map(str, peak_in_flight(trace).tolist()))
-    told = f"{count} actions; bubble ratio {bubble_ratio(trace):.4g}; in flight at most {held}"
+    summary = f"{count} actions; bubble ratio {bubble_ratio(trace):.4g}; in flight at most {held}"
     right = passes(check_order.judge, tried) and passes(check_in_flight.judge, tried)
-    return Rehearsal(trace, told, right)
+    return Rehearsal(trace, summary, right)
 
 
 def train(
@@ -191,16 +191,16 @@ def train(
     tried = rows_of([program], [size])[size]
     if not isinstance(tried, Tried) or not passes(check_legal, tried):
         played = rehearse(program, ranks, microbatches, chunks)
-        return Rehearsal(played.trace, f"No rank was started. {played.told}")
+        return Rehearsal(played.trace, f"No rank was started. {played.summary}")
     costs = _costs(size)
     machine = Machine(classroom(ranks).device, Topology.switch(ranks, Link(0.0, inf)), STEP)
     run = launch(training.work, ranks, machine=machine, args=(tried.schedule, 1, costs))
     ratio = bubble_ratio(simulate(tried.schedule, costs))
-    told = (
+    summary = (
         f"{ranks} processes; loss {run.results[0][0][0]:.4f}; "
         f"bubble ratio measured {bubble_ratio(run.trace, 'wall'):.4g}, simulated {ratio:.4g}"
     )
-    return Rehearsal(run.trace, told)
+    return Rehearsal(run.trace, summary)
 
 
 def as_far_as_it_goes(tried: Tried) -> tuple[Trace, list[list[Action]]]:

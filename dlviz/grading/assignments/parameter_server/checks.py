@@ -222,12 +222,12 @@ def rehearse(program: Program, ranks: int = 4, steps: int = 3) -> Rehearsal:
         return Rehearsal.stopped(failed, ranks)
     same, free = passes(check_lock.judge, ran), passes(check_parallel.judge, ran)
     updates, trace = sum(len(own.after) for own in ran.left), _begun(ran)
-    told = (
+    summary = (
         f"{number(ranks, 'rank')}; {number(updates, 'update')} in {_ms(trace)} ms; the lock is "
         f"{'not held' if free else 'held'} while a gradient is computed; the weights are "
         f"{'those' if same else 'not those'} of one process"
     )
-    return Rehearsal(trace, told, same and free)
+    return Rehearsal(trace, summary, same and free)
 
 
 # -- the server ------------------------------------------------------------------------------------
@@ -375,12 +375,12 @@ def rehearse_server(
         if event.what == "reply" and event.worker in clocks.going:
             most = max(most, clocks.lead(event.worker))
         clocks.note(event)
-    told = (
+    summary = (
         f"{number(workers, 'worker')}, {size.limit}; {number(workers * pushes, 'push')} in "
         f"{_ms(trace)} ms; who goes on is at most {most:g} ahead; the weights are "
         f"{'those' if same else 'not those'} of one process"
     )
-    return Rehearsal(trace, told, same and held)
+    return Rehearsal(trace, summary, same and held)
 
 
 def _begun(ran: Workers | Server) -> Trace:

@@ -345,7 +345,7 @@ def _serve(
 
 def _pushed(comm: Comm, size: Service, weights: torch.Tensor, turns: Sequence[int]) -> Served:
     """A worker's part: it pushes each gradient and pulls the weights for the next."""
-    left, told, token = Served(drawn_examples(size.pushes[comm.rank])), [], torch.zeros(1)
+    left, summary, token = Served(drawn_examples(size.pushes[comm.rank])), [], torch.zeros(1)
     around = [comm.rank, *turns, comm.rank]
     own = [(around[i], around[i + 2]) for i, each in enumerate(turns) if each == comm.rank]
     for step, (before, after) in enumerate(own or [(comm.rank,) * 2] * size.pushes[comm.rank]):
@@ -356,10 +356,10 @@ def _pushed(comm: Comm, size: Service, weights: torch.Tensor, turns: Sequence[in
                 comm.recv(token, before, TURN)
             comm.send(gradient, 0)  # returns when the server has taken it
             if after != comm.rank:
-                told.append(comm.isend(token, after, TURN))
+                summary.append(comm.isend(token, after, TURN))
             comm.recv(weights, 0)
         left.got.append(weights.clone())
-    for request in told:
+    for request in summary:
         request.wait()
     return left
 

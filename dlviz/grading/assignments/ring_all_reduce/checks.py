@@ -112,14 +112,14 @@ def _gathering(programs: Sequence[Function], sizes: Sequence[Ranks]) -> dict[Ran
                 _check_scattered(both)
                 left[size] = [both]
                 continue
-        except CheckFailed as told:
-            failed = told
+        except CheckFailed as summary:
+            failed = summary
         try:
             alone = attempt(n, 3 * n, programs[1:], scattered=True)
             left[size] = [replace(alone, instead=failed.seen)]
-        except CheckFailed as told:
-            left[size] = told
-            if isinstance(told.__cause__, TimeUp):
+        except CheckFailed as summary:
+            left[size] = summary
+            if isinstance(summary.__cause__, TimeUp):
                 break
     return left
 
@@ -252,9 +252,11 @@ def rehearse(*functions: Function, ranks: int = 4, cells: int = 12) -> Rehearsal
     else:
         holding = f"{whole.any(axis=1).sum()} of {ranks} ranks hold a whole chunk"
         right = whole.any(axis=1).all() and whole.any(axis=0).all()
-    told = f"{number(len(run.trace.messages), 'message')}; every rank returned; {holding}"
+    summary = f"{number(len(run.trace.messages), 'message')}; every rank returned; {holding}"
     cost = len(functions) * (ranks - 1) * cells * 8 // ranks
-    return Rehearsal(run.trace, told, bool(right and set(bytes_sent(run.trace).tolist()) == {cost}))
+    return Rehearsal(
+        run.trace, summary, bool(right and set(bytes_sent(run.trace).tolist()) == {cost})
+    )
 
 
 def rehearse_broken() -> Rehearsal:

@@ -200,8 +200,8 @@ def why_bytes(tried: Attempt, sent: list[int], expected: int, chunk: int) -> str
 
 
 def sends_of(tried: Attempt) -> str:
-    told = [f"{number(tried.sends(i)[0], 'message')} in {n}" for i, n in enumerate(tried.names)]
-    return f"On {tried.ranks} ranks, rank 0 sends {listed(told)}."
+    summary = [f"{number(tried.sends(i)[0], 'message')} in {n}" for i, n in enumerate(tried.names)]
+    return f"On {tried.ranks} ranks, rank 0 sends {listed(summary)}."
 
 
 def _sends_first(tried: Attempt) -> bool:

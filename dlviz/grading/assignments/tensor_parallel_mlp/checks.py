@@ -287,13 +287,13 @@ def check_all_reduces(tried: Parallel) -> None:
             by_hand = not calls and sent.all()
             if not by_hand and not (whole and [(name,) for name, _ in calls] in SUMS):
                 raise CheckFailed(
-                    f"{size}, in {way} rank {rank} calls {_told(calls)}",
+                    f"{size}, in {way} rank {rank} calls {_summary(calls)}",
                     f"one all-reduce of {size.rows * size.hidden} elements, as many as y has",
                     why_calls(calls, size, way),
                 )
 
 
-def _told(calls: Sequence[tuple[str, int]]) -> str:
+def _summary(calls: Sequence[tuple[str, int]]) -> str:
     if not calls:
         return "no all-reduce"
     return listed([f"{name} of {number(count, 'element')}" for name, count in calls])
@@ -335,7 +335,7 @@ def check_bytes(tried: Parallel) -> None:
 def rehearse_functions(f: Program, g: Program, ranks: int = 4) -> Rehearsal:
     """What f and g make of one number, rank r's being 10 to the power of r: a digit of a sum tells
     how often it holds that rank's."""
-    size, told, right = MLPSize(ranks, 1, 1), [], True
+    size, summary, right = MLPSize(ranks, 1, 1), [], True
     digits = [torch.full((1, 1), 10.0**r, dtype=torch.float64) for r in range(ranks)]
     given = listed([f"{each.item():g}" for each in digits])
     for name, each, asked in (("f", f, check_f), ("g", g, check_g)):
@@ -343,14 +343,14 @@ def rehearse_functions(f: Program, g: Program, ranks: int = 4) -> Rehearsal:
             left = attempt_function(each, size, [dict.fromkeys(WAYS, digit) for digit in digits])
         except CheckFailed as failed:
             right = False
-            told.append(failed.in_short)
+            summary.append(failed.in_short)
             continue
         right = right and passes(asked.judge, (size, left))
         for way in WAYS:
             got = [own.got[way] for own in left]
             numbers = ["none" if made is None else f"{made.sum():g}" for made in got]
-            told.append(f"{name} {way}: {given} became {listed(numbers)}")
-    return Rehearsal(Trace(meta={"ranks": ranks}), "\n".join(told), right)
+            summary.append(f"{name} {way}: {given} became {listed(numbers)}")
+    return Rehearsal(Trace(meta={"ranks": ranks}), "\n".join(summary), right)
 
 
 @dataclass(repr=False)
@@ -378,7 +378,7 @@ def rehearse(
     sent = sum(int(tried.sent(way, 0)[0]) for way in WAYS)
     checks = (check_outputs, check_gradients, check_parts, check_all_reduces)
     outputs, back, *others = (passes(each.judge, tried) for each in checks)
-    told = (
+    summary = (
         f"{number(ranks, 'rank')}; rank 0 holds {numbers} of "
         f"{sum(each.numel() for each in size.whole(0).values())} numbers and sends {sent} bytes; "
         f"a step of {1000 * step_seconds(tried.trace, 'wall')[0]:.0f} ms; "
@@ -390,4 +390,4 @@ def rehearse(
     if ranks > 1:
         right = right and passes(check_bytes.judge, tried)
     times = sent / once if once else 0.0
-    return MLPRehearsal(tried.trace.only(step=0), told, right, numbers, sent, times)
+    return MLPRehearsal(tried.trace.only(step=0), summary, right, numbers, sent, times)

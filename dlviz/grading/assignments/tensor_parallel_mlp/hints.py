@@ -320,8 +320,8 @@ def _shares_in(seen: torch.Tensor, shares: Sequence[torch.Tensor]) -> list[float
 
 
 def _said_of_shares(found: Sequence[float], rank: int, functions: int) -> tuple[str, str]:
-    told = [f"{each:.3g}" if abs(each) > 1e-6 else "0" for each in found]
-    if told == ["1" if r == rank else "0" for r in range(len(found))]:
+    summary = [f"{each:.3g}" if abs(each) > 1e-6 else "0" for each in found]
+    if summary == ["1" if r == rank else "0" for r in range(len(found))]:
         if not functions:
             return f"rank {rank}'s share of it", (
                 "the output goes back through no Function of yours: is f called by apply?"
@@ -330,7 +330,7 @@ def _said_of_shares(found: Sequence[float], rank: int, functions: int) -> tuple[
             "x goes to the columns of every rank, so its gradient is the sum of what comes back "
             "from all of them. What does f do in backward?"
         )
-    return f"{listed(told)} of the shares of ranks 0 to {len(found) - 1}", (
+    return f"{listed(summary)} of the shares of ranks 0 to {len(found) - 1}", (
         "each rank's share is in the gradient of x once. Which ranks does yours hear of, and how "
         "often?"
     )

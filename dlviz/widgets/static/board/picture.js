@@ -1,5 +1,5 @@
-// A drawing as a side of the explorer of schedules: its order at the earliest times, as dlviz/widgets/schedules/pipelines.py
-// makes it from a simulated Trace.
+// A drawing as a side of the explorer of schedules: its order at the earliest times, as
+// dlviz/widgets/schedules/pipelines.py makes it from a simulated Trace.
 import { laidOut, rowsOf } from "./drawing.js";
 import { arrivals, chunkOf, lasting } from "./pipeline.js";
 

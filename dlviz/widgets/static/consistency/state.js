@@ -38,7 +38,7 @@ import { column } from "../shared/arrays.js";
  *   messages: Pick<Side["messages"], "sent" | "arrived" | "received"> & { src: Column<number>,
  *   dst: Column<number> } }} SideData */
 
-/** @typedef {{ side?: SideData, late?: string, told: string[], error?: string, stopped?: string }} Run */
+/** @typedef {{ side?: SideData, late?: string, summary: string[], error?: string, stopped?: string }} Run */
 
 /** @typedef {Answer & { shown: string[], predicted: SideData, run: Run | null, ran: number }} Data */
 

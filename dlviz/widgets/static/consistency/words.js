@@ -57,7 +57,7 @@ export function answerWords({ predicted, run }) {
 
 /** What became of the last run. @type {(now: { data: Data }) => string} */
 export function ranWords({ data: { run } }) {
-  return run ? outcome(run, () => run.told) : "";
+  return run ? outcome(run, () => run.summary) : "";
 }
 
 /** A moment for those who listen: what each rank does.

@@ -134,7 +134,7 @@ function panelsOf({ scene, now, paints }, go, choose) {
   const tables = tablesPanel(scene);
   const strip = stripPanel(scene, go);
   const source = sourcePanel(scene.sources, choose);
-  const pointedWords = h("p", { class: "dlv-told" });
+  const pointedWords = h("p", { class: "dlv-summary" });
   const lines = source.empty
     ? null
     : h("div", { class: "dlv-lines" }, h("h4", {}, "The lines that sent and received"), source.panel);

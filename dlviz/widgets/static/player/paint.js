@@ -117,12 +117,12 @@ export function ranksPicture(make, scene, size) {
 
 /** A host's name at its hub; of a long one what there is room for beside the next hub's, its beginning and its end.
  * @type {<Part>(make: Make<Part>, host: Scene["rankGroups"][number], place: Place, next: Place) => Part} */
-function hostName(make, { label, told }, { x, y }, next) {
+function hostName(make, { label, summary }, { x, y }, next) {
   const room = Math.max(Math.floor(Math.hypot(next.x - x, next.y - y) / LETTER), 5);
   const half = Math.floor((room - 1) / 2);
   const short = label.length > room ? `${label.slice(0, half)}…${label.slice(-half)}` : label;
   return make("g", { class: "dlv-groupname" },
-    make("title", {}, told.join(": ")), make("text", { x, y: y + 12, class: "dlv-hostname" }, short));
+    make("title", {}, summary.join(": ")), make("text", { x, y: y + 12, class: "dlv-hostname" }, short));
 }
 
 /** Who sends to whom in a round or, where `all` is asked for and no message is sent, in any round.
@@ -179,9 +179,9 @@ export function rankName(make, layout, rank, row) {
  * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout) => Part[]} */
 export function groupNames(make, scene, { names, width }) {
   return names.map(({ y, group }) => {
-    const { label, told } = scene.rankGroups[group];
+    const { label, summary } = scene.rankGroups[group];
     return make("g", { class: "dlv-groupname" },
-      make("title", {}, told.join(": ")),
+      make("title", {}, summary.join(": ")),
       make("path", { d: `M0 ${y}H${width}` }),
       make("text", { x: 0, y }, label));
   });

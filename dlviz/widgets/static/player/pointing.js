@@ -9,7 +9,7 @@ import { cellWords, timesOf } from "./words.js";
 /** @import { Player, Scene } from "./state.js" */
 /** @import { Model } from "../shared/theme.js" */
 
-const TOLD = 12; // cells of a rank that are told of
+const LISTED = 12; // cells of a rank that are told of
 
 /** What a part of the pictures is about: messages, and words to tell.
  * @type {(scene: Scene, number: number, cells: Cell[], part: DOMStringMap) => { rows: number[], words: string }} */
@@ -20,7 +20,7 @@ export function about(scene, number, cells, { message, cell, rank }) {
   }
   if (rank != null) {
     const own = cells.filter((one) => one.rank === Number(rank)).map((one) => cellWords(scene, one));
-    return { rows: messagesAt(scene, number, Number(rank)), words: own.slice(0, TOLD).join("\n") };
+    return { rows: messagesAt(scene, number, Number(rank)), words: own.slice(0, LISTED).join("\n") };
   }
   const at = cells.find(({ row, chunk }) => `${row}:${chunk}` === cell);
   return at

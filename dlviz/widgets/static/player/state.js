@@ -37,7 +37,7 @@ import { column, texts } from "../shared/arrays.js";
  * @property {string} buffer
  * @property {number[]} rows the ranks that are drawn
  * @property {{ kind: string, sizes: number[] }} topology
- * @property {{ label: string, told: string[] }[]} rankGroups the hosts or racks of the ranks, in words
+ * @property {{ label: string, summary: string[] }[]} rankGroups the hosts or racks of the ranks, in words
  * @property {number[]} groupOf of each row its place among these; -1 where there are none
  * @property {Style[]} ranks how each rank's contributions look; none where they are unknown
  * @property {Style} undecoded

@@ -7,7 +7,7 @@ import { arrival, awaited, nameOf } from "./geometry.js";
 /** @import { Hole, Measured, Side } from "./state.js" */
 
 /** What a run came to.
- * @typedef {Measured & { error?: string, stopped?: string, late?: string, told: string[], seconds: number,
+ * @typedef {Measured & { error?: string, stopped?: string, late?: string, summary: string[], seconds: number,
  *   ratio: number, fraction: number, inside: number, peak: number }} Run */
 
 export const RATIO = "bubble ratio: idle / busy";
@@ -91,5 +91,5 @@ export function runWords(run, side, most) {
 
 /** How it came to that: for where there is room. @type {(state: { run: Run | null }) => string} */
 export function runDetails({ run }) {
-  return run?.told?.join(" ") ?? "";
+  return run?.summary?.join(" ") ?? "";
 }

@@ -24,9 +24,9 @@ export function seconds(value) {
  * @type {(measured: number, predicted: number, said: (value: number) => string) => string} */
 export function besideWords(measured, predicted, said) {
   if (said(measured) === said(predicted)) return `${said(measured)}, as predicted`;
-  const told = `${said(measured)}, predicted ${said(predicted)}`;
-  if (said(predicted) === said(0) || !Number.isFinite(predicted)) return told;
-  return `${told} (${gapWords(measured, predicted)})`;
+  const summary = `${said(measured)}, predicted ${said(predicted)}`;
+  if (said(predicted) === said(0) || !Number.isFinite(predicted)) return summary;
+  return `${summary} (${gapWords(measured, predicted)})`;
 }
 
 /** How far what was measured is from what was predicted: −33.7 %.

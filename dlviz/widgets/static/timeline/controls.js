@@ -26,7 +26,7 @@ export function controls(own, more, steps) {
   shown.paints(["critical"], () => {
     if (now.critical === said) return;
     said = now.critical;
-    own.frame.say(said ? own.clock().told : "the critical path is not shown");
+    own.frame.say(said ? own.clock().summary : "the critical path is not shown");
   });
   for (const name of /** @type {("table" | "source")[]} */ (["table", "source"])) {
     shown.paints([name], () => now[name] && own.answers.first(name));

@@ -85,7 +85,7 @@ function open({ model, el }) {
   controls(own, [arrangement(own).button, link.button], stepChart(own));
   own.frame.body.append(own.answers.element, map, own.picture.plot, ...(other ? [other] : []), legend(own));
   own.answers.element.append(critical);
-  shown.paints(["critical", "clock"], () => write(critical, shown.now.critical ? own.clock().told : ""));
+  shown.paints(["critical", "clock"], () => write(critical, shown.now.critical ? own.clock().summary : ""));
   shown.paints(["table", "source", "rowsOpen", "marksOpen", "clock", "from", "to", "hidden", "arrows", "critical",
     "hover", "span", "message", "range", "matches", "idle", "scene", "look"], () => paintPicture(own));
   shown.paints(["from", "to"], own.picture.still);

@@ -99,7 +99,7 @@ function flagOf({ note }, number, x, show) {
 /** When ranks were lost, each with the way there; null where none was.
  * @type {(timeline: Timeline) => (HTMLHeadingElement | HTMLUListElement)[] | null} */
 function lossList({ clock, part }) {
-  const lost = clock().lost.map(({ at, told }) => h("li", {},
-    h("button", { type: "button", class: "dlv-link", onclick: () => part.centre(at, at) }, told)));
+  const lost = clock().lost.map(({ at, summary }) => h("li", {},
+    h("button", { type: "button", class: "dlv-link", onclick: () => part.centre(at, at) }, summary)));
   return lost.length ? [h("h4", {}, "Lost ranks"), h("ul", {}, lost)] : null;
 }

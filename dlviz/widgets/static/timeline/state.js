@@ -49,7 +49,7 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
  * @typedef {object} Told
  * @property {string} name
  * @property {string} axis
- * @property {string} told the critical path in words
+ * @property {string} summary the critical path in words
  * @property {Map<number, number>} turn of each span of the critical path: the how many-eth
  * @property {Map<number, Wait>} waits
  * @property {Times["idle"] & { why: string[], at: number[] }} idle

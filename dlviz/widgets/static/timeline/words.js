@@ -24,7 +24,7 @@ export function kindName(kind) {
   return { backward_input: "input gradient", backward_weight: "weight gradient" }[kind] ?? kind;
 }
 
-/** How moments of a clock are told: in the unit of its axis, without digits that say nothing. `least` seconds are the
+/** How moments of a clock are written: in the unit of its axis, to as many digits as matter. `least` seconds are the
  * shortest time that has to be seen.
  * @type {(clock: { low: number, high: number }, least?: number) => (moment: number) => string} */
 export function momentOf({ low, high }, least = Infinity) {
@@ -172,13 +172,13 @@ export function messageLines(scene, clock, i) {
 /** What lies under the pointer, in lines; so does `time`.
  * @type {(scene: Scene, clock: Clock, target: Target, time: number) => string[]} */
 export function linesOf(scene, clock, target, time) {
-  const { message, end, told, lost, idle, gap, memory, head, group, span = -1 } = target;
+  const { message, end, summary, lost, idle, gap, memory, head, group, span = -1 } = target;
   if (message != null) return [...messageLines(scene, clock, message), `click: the ${end}`];
-  if (told) return ["waits for ever", told];
-  if (lost != null) return ["rank lost", clock.lost[lost].told];
+  if (summary) return ["waits for ever", summary];
+  if (lost != null) return ["rank lost", clock.lost[lost].summary];
   if (idle != null) return idleLines(scene, clock, idle);
   if (gap != null) return gapLines(scene, clock, gap);
-  if (group != null) return scene.rankGroups[group].told;
+  if (group != null) return scene.rankGroups[group].summary;
   if (memory) return memoryLines(/** @type {any} */ (memory), time, clock);
   if (head != null) return [titleOf(scene, span), headLine(scene, clock, head)];
   return spanLines(scene, clock, span);

@@ -54,7 +54,7 @@ const APART = 3; // pixels: names of neighbours do not read as one word
  * @property {(Box & { place: number })[]} idle
  * @property {(Box & { place: number })[]} gaps
  * @property {{ row: Row, corners: [number, number][], base: number, top: number }[]} memory
- * @property {(Line & { told: string })[]} cycle
+ * @property {(Line & { summary: string })[]} cycle
  * @property {{ x: number, top: number, bottom: number, place: number }[]} lost lines with a cross over a rank's rows
  * @property {{ text: string, x: number, y: number }[]} notes in rows without bars
  * @property {{ y: number, height: number, group: number }[]} groups lines over rows with the name of their group
@@ -254,10 +254,10 @@ function stretchesIn(rows, { row, start, end, count }, view, x) {
  * @type {(rows: Rows, view: View) => DrawList["cycle"]} */
 function cycleIn(rows, view) {
   return rows.cycle.filter((one) => [one.tail, one.head].every((row) => !rows.rows[row].hidden))
-    .map(({ tail, head, told }, number) => {
+    .map(({ tail, head, summary }, number) => {
       const x = view.width - 22 - 13 * number;
       const [y1, y2] = [tail, head].map((row) => placed(rows, view, row, rows.rows[row].middle));
-      return { x1: x, y1, x2: x, y2, told };
+      return { x1: x, y1, x2: x, y2, summary };
     });
 }
 

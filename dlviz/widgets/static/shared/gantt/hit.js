@@ -7,7 +7,7 @@ import { clamp } from "../arrays.js";
 /** What lies at a point: a message by one of its ends, a span, what is shown once (and its first span), idle time, a
  * gap or the loss of a rank (its place), what ranks that wait for ever wait for, a row's memory, or a group's name.
  * @typedef {{ message?: number, end?: "sender" | "receiver", span?: number, head?: number, idle?: number,
- *   gap?: number, told?: string, lost?: number, memory?: Row, group?: number }} Target */
+ *   gap?: number, summary?: string, lost?: number, memory?: Row, group?: number }} Target */
 
 /** What lies `x` and `y` pixels from the upper left corner of the rows.
  * @type {(list: DrawList, x: number, y: number) => Target | null} */
@@ -19,7 +19,7 @@ export function hit(list, x, y) {
     if (Math.hypot(x1 - x, y1 - y) <= 6) return { message, end: "sender" };
   }
   const waits = list.cycle.find((arrow) => toLine(arrow, x, y) <= 5);
-  if (waits) return { told: waits.told };
+  if (waits) return { summary: waits.summary };
   const lost = list.lost.find((one) => Math.abs(one.x - x) <= 5 && y >= one.top && y < one.bottom);
   if (lost) return { lost: lost.place };
   /** @type {(box: Box) => boolean} */

@@ -23,7 +23,7 @@ import { upTo } from "../arrays.js";
  * rows.
  * @typedef {{ row: number, first: number, after: number, top: number, bottom: number, once?: boolean }} Slot */
 
-/** @typedef {{ label: string, where: string, told: string[] }} Group ranks of one host or rack, in words */
+/** @typedef {{ label: string, where: string, summary: string[] }} Group ranks of one host or rack, in words */
 
 /** @typedef {{ spans: number[], level: number }} Head what is shown once for all ranks */
 
@@ -48,7 +48,7 @@ import { upTo } from "../arrays.js";
  * @property {number} height pixels of all rows
  * @property {number} strip pixels of a row's memory
  * @property {number} peak of all memory
- * @property {{ tail: number, head: number, told: string }[]} cycle rows that wait for each other for ever
+ * @property {{ tail: number, head: number, summary: string }[]} cycle rows that wait for each other for ever
  * @property {{ tail: number[], head: number[], flow: number[], count: number }} arrows messages: their rows, and that
  *   of each span (or -1)
  */
@@ -71,7 +71,7 @@ import { upTo } from "../arrays.js";
  * @property {number[]} sent of each message
  * @property {number[]} received NaN where it never was
  * @property {Map<number, number>} waited of spans that waited: until when
- * @property {{ rank: number, at: number, told: string }[]} lost when the run lost ranks, in words
+ * @property {{ rank: number, at: number, summary: string }[]} lost when the run lost ranks, in words
  */
 
 export const GROUP_LINE = 15; // pixels of a group's name over its rows
