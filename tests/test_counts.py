@@ -28,6 +28,7 @@ from dlviz.parallel import data, hybrid, pipeline, tensor, update_rules
 from dlviz.parallel.averaging import easgd, gossip, local_sgd
 from dlviz.parallel.server import hogwild
 from dlviz.patterns import elements_sent
+from dlviz.widgets.explorer import Explorer
 
 PACKAGES = (
     "cluster", "collectives", "datasets", "federated", "federated.partition", "federated.privacy",
@@ -199,17 +200,18 @@ CALLS |= {
     viz.timeline: {"trace": TRAINED, "max_spans": 3},
     viz.messages: {"trace": RING, "max_frames": 2},
     widgets.Timeline: {"trace": TRAINED, "max_spans": 3},
-    widgets.CollectiveExplorer: {"ranks": 4, "nbytes": 100},
-    widgets.MeshExplorer: {"dp": 2, "pp": 2, "tp": 2, "nodes": 2},
-    widgets.PlanExplorer: {"devices": 8, "batch": 16, "node": 4},
     widgets.ScheduleExplorer: {
         "schedule": "interleaved", "ranks": 2, "microbatches": 4, "chunks": 2,
     },
-    widgets.TensorExplorer: {"ranks": 4, "batch": 8, "inputs": 16, "outputs": 16},
 }  # fmt: skip
+for own in (getattr(widgets, name) for name in widgets.__all__):
+    if issubclass(own, Explorer) and own().described() and own not in CALLS:
+        first = {name: getattr(own(), name) for name in own.names}
+        CALLS[own] = {name: first[name] for name in COUNTS & first.keys()}
 
 # Where a count may be 0, and where an amount need not be whole.
 ZERO = {
+    (widgets.ConsistencyExplorer, "backups"),
     (datasets.batches, "steps"), (models.train, "steps"), (update_rules.descend, "steps"),
     (accountant.epsilon, "steps"), (privacy.poisson, "clients"), (sim.collective, "nbytes"),
     (robust.trimmed_mean, "attackers"), (robust.krum, "attackers"),
@@ -219,7 +221,7 @@ ZERO = {
 AMOUNTS = {
     metrics.bus_bandwidth, metrics.algorithm_bandwidth, sim.collective_seconds,
     sim.data_parallel_seconds, sim.scaling_curves, Link.seconds, sim.data_parallel,
-    descent.to_target, viz.spectrum_table,
+    descent.to_target, viz.spectrum_table, widgets.ScalingExplorer,
 }  # fmt: skip
 
 # What takes ranks, a Trace or another's sizes: refused where those are tested.
