@@ -27,9 +27,9 @@ def test_the_lecturers_table_holds_each_lab_with_the_minutes_of_its_parts():
     text = TEACHING.read_text()
     rows = re.findall(r"^\| `(\d\w+)` \| .* \| (\d+) \| \[lab", text, re.M)
     minutes = {path.stem: sum(int(m) for _, m in parts_of(path)) for path in LABS}
-    assert {name: int(row) for name, row in rows} == minutes and len(rows) == len(minutes) == 10
+    assert {name: int(row) for name, row in rows} == minutes and len(rows) == len(minutes) > 9
     least, most = min(minutes.values()), max(minutes.values())
-    assert f"ten labs of {least} to {most} minutes" in text
+    assert f"{len(rows)} labs of {least} to {most} minutes" in text
 
 
 def parts_of(path: Path) -> list[tuple[str, str]]:
