@@ -153,8 +153,8 @@ class Blocks:
 
 def brief(name: str) -> str:
     """The name of a column with the last part of its layer's: "W of up"."""
-    letter, _, layer = name.partition(" of ")
-    return f"{letter} of {layer.rpartition('.')[2]}"
+    symbol, _, layer = name.partition(" of ")
+    return f"{symbol} of {layer.rpartition('.')[2]}"
 
 
 def _firsts(events: list, layers: Sequence[str] | None, key) -> dict:

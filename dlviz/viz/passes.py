@@ -167,7 +167,7 @@ class Pass:
         words = "the gradient of the last Y comes from the loss"
         self.moments.append(self._moment("Backward begins", words, (last,)))
         for layer in reversed([*self.places]):
-            own = [name for of, way, name in self.sent if (of, way) == (layer, "backward")]
+            own = [name for of, direction, name in self.sent if (of, direction) == (layer, "backward")]
             if "all_gather" in own:
                 self._communicate(layer, "backward", "all_gather", self._gathered(layer))
             self._multiply_back(layer)

@@ -134,7 +134,7 @@ def _series(
     series = []
     if lines:
         best = height(sizes, np.min(list(lines.values()), axis=0))
-        series.append(_envelope(sizes, best, theme))
+        series.append(_cheapest(sizes, best, theme))
     for i, (name, values) in enumerate(lines.items()):
         series.append(_line(name, i, sizes, height(sizes, values), said))
     for name, points in marks.items():
@@ -193,7 +193,7 @@ def _check(name: str, sizes: np.ndarray, values: np.ndarray) -> None:
             )
 
 
-def _envelope(sizes: np.ndarray, best: np.ndarray, theme: str) -> go.Scatter:
+def _cheapest(sizes: np.ndarray, best: np.ndarray, theme: str) -> go.Scatter:
     line = {"color": palette.colors(theme)["grid"], "width": 11}
     return go.Scatter(x=sizes, y=best, name="the cheapest", mode="lines", line=line,
                       hoverinfo="skip")  # fmt: skip

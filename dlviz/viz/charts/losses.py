@@ -29,7 +29,7 @@ Curves = Mapping[str, tuple["Trace", Sequence[float]]]
 INNER = 330.0  # pixels of the axes
 LEFT, RIGHT = (0.0, 0.475), (0.525, 1.0)  # the shares of the width that the two panels have
 ROW = 20  # pixels of a row of the legend
-LEGEND_WIDE, KEY, LETTER = 790, 74, 6.8  # pixels: of the legend, of a key in it, of a letter
+LEGEND_WIDE, KEY, CHARACTER = 790, 74, 6.8  # pixels: of the legend, of a key in it, of a letter
 
 
 class FallingLoss(NamedTuple):
@@ -62,7 +62,7 @@ def losses(
     words = text.wrap(" ".join(summary(lines, curves, over, clock)), text.LINE)
     heading = text.heading(title, words)
     below = 64 + ROW * legend_rows([line.name for line in lines])
-    low, high = stretch(lines)
+    low, high = loss_range(lines)
     places, names = decades(low, high)
     shared = {"type": "log", "range": [low, high], "tickvals": places, "ticktext": names}
     lay_out(
@@ -96,7 +96,7 @@ def lines_of(curves: Curves, over: int, clock: str) -> list[FallingLoss]:
     return found
 
 
-def stretch(lines: list[FallingLoss]) -> tuple[float, float]:
+def loss_range(lines: list[FallingLoss]) -> tuple[float, float]:
     """From where to where all losses lie, in decades."""
     seen = np.concatenate([np.zeros(0), *(line.loss for line in lines)])
     seen = np.log10(seen[np.isfinite(seen)])
@@ -128,7 +128,7 @@ def clocks(traces: Sequence[Trace], clock: str) -> list[str]:
 
 def legend_rows(names: Sequence[str]) -> int:
     """How many rows of entries of one width plotly makes of these in a notebook's width."""
-    entry = KEY + LETTER * max((len(text.short(name, 40)) for name in names), default=0)
+    entry = KEY + CHARACTER * max((len(text.short(name, 40)) for name in names), default=0)
     return -(-len(names) // max(int(LEGEND_WIDE / entry), 1))
 
 

@@ -83,8 +83,8 @@ def matrices(
         sliders=[slider("start", len(moments), SLIDER, inner, theme)],
     )
     shared = list(figure.layout.annotations)  # pyright: ignore[reportAttributeAccessIssue]
-    for note in picture.words(0):
-        figure.add_annotation(note)
+    for annotation in picture.words(0):
+        figure.add_annotation(annotation)
     figure.frames = [
         go.Frame(
             name=str(i),
@@ -109,7 +109,7 @@ class _Slides(Blocks):
         top = {"yref": "paper", "y": 1, "showarrow": False, "yanchor": "bottom"}
         said = f"<b>{text.clean(moment.title)}</b>: {text.clean(moment.words)}"
         head = {"text": said, "x": 0, "xref": "paper", "xanchor": "left", "yshift": 62}
-        notes = [{**top, **head}]
+        annotations = [{**top, **head}]
         for place, column in enumerate(self.columns):
             wide, _ = self.sizes[place]
             names = [
@@ -119,8 +119,8 @@ class _Slides(Blocks):
             rows, columns = column.shape
             lines = [*names, f"{rows:,} × {columns:,}"]
             at_middle = {"x": self.lefts[place] + wide / 2, "text": "<br>".join(lines)}
-            notes.append({**top, **at_middle, "font": {"size": 11}, "yshift": 6})
-        return notes
+            annotations.append({**top, **at_middle, "font": {"size": 11}, "yshift": 6})
+        return annotations
 
     def still(self) -> list[Any]:
         """What no moment changes: the outline of every matrix on every rank, and the legend."""

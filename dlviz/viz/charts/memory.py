@@ -70,8 +70,8 @@ def memory(
             text=f"<b>{text.cut(name, 60)}</b>", font={"size": 12},
         )  # fmt: skip
     if not plan.most:
-        note = {"showarrow": False, "font": {"color": colors["faint"], "size": 12}}
-        figure.add_annotation(text="no memory was recorded", **note)
+        annotation = {"showarrow": False, "font": {"color": colors["faint"], "size": 12}}
+        figure.add_annotation(text="no memory was recorded", **annotation)
     heading = text.heading(
         title or "Memory held by each rank", "<br>".join(map(text.clean, plan.lines))
     )

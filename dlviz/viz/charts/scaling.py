@@ -110,7 +110,7 @@ def named(traces: Runs | Mapping[str, Runs], curves: Mapping[str, Any]) -> list[
     return [(name, dict(sorted(runs.items()))) for name, runs in given.items()]
 
 
-def points(runs: Runs, way: str) -> list[Point]:
+def points(runs: Runs, mode: str) -> list[Point]:
     """What each run came to. Raises ValueError where none is on 1 rank."""
     if 1 not in runs:
         raise ValueError(
@@ -122,7 +122,7 @@ def points(runs: Runs, way: str) -> list[Point]:
         Point(
             n,
             steps[n],
-            steps[1] / steps[n] * (1 if way == "strong" else n),
+            steps[1] / steps[n] * (1 if mode == "strong" else n),
             metrics.communication_ratio(trace, _clock(trace)),
         )
         for n, trace in runs.items()
@@ -274,8 +274,8 @@ def _symbol(curve: Any) -> str:
 
 def _color(curve: Any, curves: Mapping[str, Any]) -> str:
     """One hue for each scaling."""
-    ways = [*dict.fromkeys(each.scaling for each in curves.values())]
-    return palette.LINES[ways.index(curve.scaling) % len(palette.LINES)]
+    scalings = [*dict.fromkeys(each.scaling for each in curves.values())]
+    return palette.LINES[scalings.index(curve.scaling) % len(palette.LINES)]
 
 
 def _times(value: float) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas
 
 WIDE, INNER = 700.0, 400.0  # pixels of the axes in a notebook
-LETTER, TYPE, GAP = 6.8, 15.0, 11.0  # pixels: of a label a letter, its height, beside its point
+CHARACTER, TYPE, GAP = 6.8, 15.0, 11.0  # pixels: of a label a letter, its height, beside its point
 ABOVE = 16  # pixels: of what the lines of time bear
 NEVER = 0.14  # of the width: the column of those that never got there
 TIMES = 7  # lines at most
@@ -62,7 +62,7 @@ def spectrum(
     """
     check_counts(over=over)
     names = named(table)
-    plan = laid_out(table, (WIDE, INNER), (LETTER, TYPE, GAP))
+    plan = laid_out(table, (WIDE, INNER), (CHARACTER, TYPE, GAP))
     figure = Figure(_times(plan, theme))
     for i, (name, look) in enumerate(palette.methods(names).items()):
         figure.add_trace(_point(table.iloc[i], name, look, plan.points[i], theme))
@@ -138,17 +138,17 @@ def laid_out(
     points[~there, 0] = (border + high) / 2
     y = _around(points[:, 1])
     times = [(each, _line(each, (low, border), y)) for each in _seconds((low, border), y)]
-    letter, line, gap = type_
+    character, line, gap = type_
     scale = np.array(size) / (high - low, y[1] - y[0])
     at = (points - (low, y[0])) * scale
     names = [text.named(name) for name in table.method]
-    sizes = np.array([(letter * len(name), line) for name in names])
+    sizes = np.array([(character * len(name), line) for name in names])
     edge = (border - low) * float(scale[0])
     taken: list[Box] = [] if there.all() else [(edge - gap / 9, 0.0, edge + gap / 9, size[1])]
     for seconds, ends in times:
         if ends[1, 1] < y[1]:  # its label lies at the right border
             right, top = ((ends[1] - (low, y[0])) * scale).tolist()
-            wide = letter * len(text.seconds(seconds))
+            wide = character * len(text.seconds(seconds))
             taken.append((right - wide, top - line, right, top))
     labels = placed(at, sizes, (0.0, 0.0, *size), gap, taken) - at
     return SpectrumPlan(points, (low, high), y, border, times, labels)
@@ -238,7 +238,7 @@ def _point(
 def _label(figure: go.Figure, name: str, point: np.ndarray, beside: np.ndarray, theme: str) -> None:
     """The name beside its point; with a line to it where it lies farther off."""
     right, up = beside.tolist()
-    wide, high = LETTER * len(name), TYPE
+    wide, high = CHARACTER * len(name), TYPE
     far = abs(right) - wide / 2 > 1.5 * GAP or abs(up) - high / 2 > 1.5 * GAP
     line = {"ax": right, "ay": -up, "arrowhead": 0, "arrowwidth": 0.9, "standoff": 7,
             "arrowcolor": palette.colors(theme)["faint"]}  # fmt: skip
@@ -254,6 +254,6 @@ def _label(figure: go.Figure, name: str, point: np.ndarray, beside: np.ndarray, 
     )
 
 
-def _axis(places: list[float], names: list[str], stretch: tuple[float, float]) -> dict[str, Any]:
-    return {"type": "log", "range": [*stretch], "tickvals": places, "ticktext": names,
+def _axis(places: list[float], names: list[str], limits: tuple[float, float]) -> dict[str, Any]:
+    return {"type": "log", "range": [*limits], "tickvals": places, "ticktext": names,
             "showgrid": False}  # fmt: skip

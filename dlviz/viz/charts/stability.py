@@ -29,7 +29,7 @@ PLACES = [LOW, 0.75, 1.0, 1.25, HIGH]
 NAMES = [f"{LOW:g} or less", "0.75", "1", "1.25", f"{HIGH:g} or more"]
 ETA, ALPHA = (0.05, 2.0), (0.0, 1.5)
 TITLE = "Where elastic averaging comes to rest"
-TOLD = "Blue: a round shrinks what is left, orange: a round makes it grow. Black line: radius 1."
+SUBTITLE = "Blue: a round shrinks what is left, orange: a round makes it grow. Black line: radius 1."
 SIDES = {True: ("a run that settled", "circle"), False: ("a run that blew up", "x")}
 """How a run is drawn: what it is called, and its mark."""
 Radius = Callable[[float, float], float]
@@ -53,7 +53,7 @@ def stability(
     figure = Figure([_map(etas, alphas, found, theme), _bound(etas, alphas, found)])
     for settled, own in by_outcome(runs):
         figure.add_trace(_runs(own, settled))
-    heading = text.heading(title, text.wrap(TOLD, text.LINE))
+    heading = text.heading(title, text.wrap(SUBTITLE, text.LINE))
     lay_out(
         figure,
         heading,

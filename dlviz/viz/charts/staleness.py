@@ -29,7 +29,7 @@ BAR, BELOW = 0.4, 0.42  # of a row: the height of a bar; how far below it the do
 LEFT = -0.3  # where the axis begins, so that a dot at 0 is whole
 DOT = 15.0  # pixels: the dot of a value that all gradients have
 TITLE = "How old the weights of a gradient are"
-TOLD = (
+SUBTITLE = (
     "Bar and number: the mean; dots: how often each value. Line: prediction for the mean of all, "
     "the number of workers less one. Counted until the first worker has pushed its last gradient."
 )
@@ -80,7 +80,7 @@ def staleness(
     inner = max(min(HIGHEST, ROW * (last + 1)), LEAST * (last + 1), 120.0)
     lay_out(
         figure,
-        text.heading(title or TITLE, text.wrap(TOLD, text.LINE)),
+        text.heading(title or TITLE, text.wrap(SUBTITLE, text.LINE)),
         [],
         theme,
         inner=inner,

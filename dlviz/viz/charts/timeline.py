@@ -98,14 +98,14 @@ def timeline(
     layout = _layout(plan, heading["margin"]["t"])
     lay_out(figure, heading, text.details(trace, clock), theme, below=BELOW, **layout)
 
-    note = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
+    annotation = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
     for rank, label in silent(trace).items():
         y = plan.y[rank, ""]
-        figure.add_annotation(text=label, x=0.01, xref="paper", xanchor="left", y=y, **note)
+        figure.add_annotation(text=label, x=0.01, xref="paper", xanchor="left", y=y, **annotation)
     for own in plan.lines:
         figure.add_hline(own.y, line={"color": palette.colors(theme)["grid"], "width": 1.5})
     if not plan.rows:
-        figure.add_annotation(text="nothing was recorded", **note)
+        figure.add_annotation(text="nothing was recorded", **annotation)
     return figure
 
 
@@ -149,12 +149,12 @@ def _labels(
     for own in every:
         labelled = own.labelled & (plan.top[own.rows] >= 0)
         pixels = np.where(labelled, (own.finish - own.begin) / (plan.high - plan.low) * WIDE, 0)
-        for row, wide, bears in zip(
+        for row, wide, labelled in zip(
             own.rows.tolist(), pixels.tolist(), labelled.tolist(), strict=True
         ):
             word = next((form for form in forms[row] if label_width(form) <= wide), forms[row][-1])
             series.append((plan.top[row], own.kind))
-            words.append(text.clean(word) if bears else "")
+            words.append(text.clean(word) if labelled else "")
             fit.append(label_width(word) <= wide or not (many or word.isdigit()))
     found = iter(complete(series, words, fit))
     return [[next(found) for _ in own.rows] for own in every]

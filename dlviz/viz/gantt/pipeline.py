@@ -119,6 +119,6 @@ def outlines(path: CriticalPath, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     boxes = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
     down, middle = np.sign(top[1:] - top[:-1]), (top + bottom) / 2
     leaves = np.select([down > 0, down < 0], [bottom[:-1], top[:-1]], middle[:-1])
-    meets = np.select([down > 0, down < 0], [top[1:], bottom[1:]], middle[1:])
-    tails, heads = np.stack([right[:-1], leaves], axis=-1), np.stack([left[1:], meets], axis=-1)
+    reaches = np.select([down > 0, down < 0], [top[1:], bottom[1:]], middle[1:])
+    tails, heads = np.stack([right[:-1], leaves], axis=-1), np.stack([left[1:], reaches], axis=-1)
     return boxes, np.stack([tails, heads], axis=1)

@@ -77,7 +77,7 @@ def timeline(
     edges, marks = _critical(path.among(drawn), plan, theme) if path else ([], [])
     cycle, stuck = _cycle(trace, plan)
     ends, lost = _lost(losses(trace, plan, step), plan)
-    entries += [(letters, Patch(visible=False)) for letters in short_forms(trace)]
+    entries += [(words, Patch(visible=False)) for words in short_forms(trace)]
     entries += [*bubble, *marks, *paper.marks(theme, arrows.got), *stuck, *lost]
 
     sized = place.body + paper.AXIS, width, theme
@@ -287,8 +287,8 @@ def _labels(trace: Trace, plan: Plan, bars: list[Bars], place: _Extent) -> list[
             half = (36 * paper.length(words, size) + 2) / second if size else 0.0
             x = (own.begin[i] + own.finish[i]) / 2
             found.append(Label(words, x, half, middle[i], size, own.style.ink))
-    kept = complete(series, [one.words for one in found], [one.size > 0 for one in found])
-    return [one for one, word in zip(found, kept, strict=True) if word]
+    fitting = complete(series, [one.words for one in found], [one.size > 0 for one in found])
+    return [one for one, word in zip(found, fitting, strict=True) if word]
 
 
 def _longest(forms: tuple[str, ...], wide: float, tall: float) -> tuple[str, float]:

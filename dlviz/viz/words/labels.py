@@ -50,8 +50,8 @@ def forms_of(trace: Trace) -> list[tuple[str, ...]]:
 def short_forms(trace: Trace) -> list[str]:
     """What the letters stand for that bars of collectives may say: "AG all-gather"."""
     there = {SHORT[name]: name for name in np.unique(trace.spans.name).tolist() if name in SHORT}
-    letters = sorted(short for short in there if short.isupper() and len(short) > 1)
-    return [f"{short} {there[short].replace('_', '-')}" for short in letters]
+    codes = sorted(short for short in there if short.isupper() and len(short) > 1)
+    return [f"{short} {there[short].replace('_', '-')}" for short in codes]
 
 
 def complete(series: Iterable[Hashable], words: Sequence[str], fit: Iterable[bool]) -> list[str]:
