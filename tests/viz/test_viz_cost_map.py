@@ -90,8 +90,8 @@ def test_the_map_is_no_higher_than_a_notebook_shows():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch": (64, 64)}, r"batch=\(64, 64\) is no range from 1 up"),
-        ({"batch": (0, 64)}, r"batch=\(0, 64\) is no range from 1 up"),
+        ({"batch": (64, 64)}, r"batch=\(64, 64\) is not a range from 1 up"),
+        ({"batch": (0, 64)}, r"batch=\(0, 64\) is not a range from 1 up"),
         ({"widest": 1}, "widest=1 shapes no layers of 1048576 weights"),
         ({"weights": 100}, "widest=64 shapes no layers of 100 weights"),
         ({"weights": 2**18, "runs": RUNS}, "the run of 512 inputs and 2048 outputs has 1,048,576"),

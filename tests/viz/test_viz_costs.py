@@ -130,7 +130,7 @@ def test_nothing_to_draw_is_an_empty_figure():
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(ValueError, match="show='bytes' is no form of costs: use 'seconds', "):
+    with pytest.raises(ValueError, match="show='bytes' is unknown: use one of 'seconds', "):
         viz.costs([1], {"a": [1]}, show="bytes")
     with pytest.raises(ValueError, match="depends on the number of ranks, not None: give 2"):
         viz.costs([1], {"a": [1]}, show="bus")

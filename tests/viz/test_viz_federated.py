@@ -49,8 +49,8 @@ def test_a_wide_table_bears_no_numbers():
 @pytest.mark.parametrize(
     ("values", "names", "message"),
     [
-        ([1, 2], {}, r"shape \(2,\) are no table"),
-        ([[]], {}, r"are no table"),
+        ([1, 2], {}, r"shape \(2,\) are not a table"),
+        ([[]], {}, r"are not a table"),
         ([[1, -1]], {}, r"values\[0, 1\] is -1"),
         ([[float("nan")]], {}, r"values\[0, 0\] is nan"),
         ([[1, 2]], {"rows": ["a", "b"]}, "2 names do not fit 1 rows"),

@@ -62,7 +62,7 @@ def test_a_name_may_have_no_picture():
         ({}, {}, "there is no picture to draw"),
         ({"a": np.zeros((0, 64))}, {}, "there is no picture to draw"),
         ({"a": np.zeros((2, 9))}, {}, r"a has values of shape \(2, 9\): give \(n, ...\) with 8"),
-        ({"a": np.full((1, 64), np.nan)}, {}, "a has a pixel that is no number"),
+        ({"a": np.full((1, 64), np.nan)}, {}, "a has a pixel that is not finite"),
         ({"a": np.zeros((1, 64))}, {"captions": {"a": []}}, "0 captions do not fit the 1 pictures"),
         ({"a": np.zeros((1, 64))}, {"captions": {"b": ["x"]}}, "do not fit the 0 pictures of b"),
     ],

@@ -302,7 +302,7 @@ def test_a_run_without_products_and_one_with_too_many_matrices_are_refused(draw,
         draw(Trace(meta={"ranks": 2}))
     with pytest.raises(ValueError, match="this run recorded no product of a layer"):
         draw(trace, layers=["attention"])
-    with pytest.raises(ValueError, match="15 matrices, of which 9 fit beside each other"):
+    with pytest.raises(ValueError, match="15 matrices, of which 9 fit side by side"):
         draw(trace)
 
 

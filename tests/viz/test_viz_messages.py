@@ -266,7 +266,7 @@ def test_more_ranks_than_can_be_decoded_are_drawn_as_not_known():
     trace = ring(13, 13)
     trace.meta["ranks"] = 14
     figure = viz.messages(trace)
-    assert "told apart for at most 13 ranks" in figure.layout.title.subtitle.text
+    assert "separated for at most 13 ranks" in figure.layout.title.subtitle.text
     bars = series(figure.frames[0], figure, "not a sum of contributions")
     assert len(bars.x) == 13 * 13 and "from rank 0" not in [part.name for part in figure.data]
 

@@ -100,7 +100,7 @@ def test_a_bubble_says_what_it_waited_for():
     words = told[1, 0.0].replace("<br>", " ")
     assert words.endswith(
         "1F0 waited until a message came from rank 0; rank 0 was mostly in forward 0, for 2 of "
-        "2.5 s, then its message was on its way"
+        "2.5 s, then its message was in transit"
     )
     # rank 0 has done its forwards: F and B of rank 2, then B of rank 1 lie between
     words = told[0, 8.0]

@@ -118,7 +118,7 @@ def _rows(trace):
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(ValueError, match="'strongly' is no curve: its runs belong to one of 'str"):
+    with pytest.raises(ValueError, match="'strongly' is not a curve: its runs belong to one of 'str"):
         viz.scaling({"strongly": simulated(1)}, curves=CURVES)
     with pytest.raises(ValueError, match="the runs are on 2, 4 ranks: give the one on 1 rank"):
         viz.scaling(simulated(4, 2), curves=CURVES)

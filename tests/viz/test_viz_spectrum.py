@@ -82,10 +82,10 @@ def test_a_method_that_never_gets_there_is_beyond_the_border_at_its_speed():
 
 def test_no_name_covers_another_or_a_mark_in_a_notebook():
     figure = viz.spectrum(CROWDED, target=0.5, theme="light")
-    plan = chart.laid_out(CROWDED, (chart.WIDE, chart.INNER), (chart.LETTER, chart.TYPE, chart.GAP))
+    plan = chart.laid_out(CROWDED, (chart.WIDE, chart.INNER), (chart.CHARACTER, chart.TYPE, chart.GAP))
     scale = np.array([chart.WIDE, chart.INNER]) / (np.ptp(plan.x), np.ptp(plan.y))
     marks = (plan.points - (plan.x[0], plan.y[0])) * scale
-    sizes = [(chart.LETTER * len(name), chart.TYPE) for name in CROWDED.method]
+    sizes = [(chart.CHARACTER * len(name), chart.TYPE) for name in CROWDED.method]
     boxes = [
         (*(mark + beside - np.array(size) / 2), *(mark + beside + np.array(size) / 2))
         for mark, beside, size in zip(marks, plan.labels, sizes, strict=True)

@@ -1,4 +1,4 @@
-"""Layer storage: the bars are as long as the bytes, the formula's four in a row, kept beside."""
+"""Layer storage: the bars are as long as the bytes, the formula's four in a row, saved below."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_bars_of_a_layer_do_not_overlap_those_of_another():
 def test_the_totals_are_told_and_names_are_shown_as_written():
     figure = storage(table())
     told = figure.layout.title.subtitle.text
-    assert "= 16 KB in all" in told and "keeps 1 KB" in told
+    assert "= 16 KB in all" in told and "saves 1 KB" in told
     assert figure.layout.yaxis.ticktext[0] == "&lt;b&gt;0 Linear"
     assert "1,000 bytes" in figure.data[0].customdata[0]
     assert figure.layout.xaxis.title.text == "size (KB)"

@@ -1,7 +1,7 @@
-"""Layer storage: a bar per layer of what the formula counts, and below it what autograd keeps.
+"""Layer storage: a bar per layer of what the formula counts, and below it what autograd saves.
 
     layer 1   |weights|outputs|∇weights|∇outputs|
-              |kept|
+              |saved|
     layer 2   |outputs|∇outputs|
 
 It draws the table of `models.layer_storage`.
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import pandas
 
 ROW, LEAST, HIGHEST = 54, 20, 430  # pixels: a layer at most and at least, all layers
-PARTS = {  # column -> what it is called, and the look of the pass that makes it
+PARTS = {  # column -> its label, and the look of the pass that makes it
     "weights": ("weights", palette.style("update")),
     "outputs": ("outputs", palette.style("forward")),
     "weight_gradients": ("gradients of weights", palette.style("backward_weight")),
     "output_gradients": ("gradients of outputs", palette.style("backward_input")),
 }
-SAVED = ("kept by autograd", palette.pale(palette.style("forward")))
+SAVED = ("saved by autograd", palette.pale(palette.style("forward")))
 
 
 def storage(
@@ -50,7 +50,7 @@ def storage(
     heading = text.heading(
         title,
         f"|w| + |f(o)| + |∇w| + |∇o| = {text.nbytes(total)} in all; "
-        f"autograd keeps {text.nbytes(saved)} of the forward.",
+        f"autograd saves {text.nbytes(saved)} of the forward.",
     )
     lay_out(
         figure,
@@ -69,7 +69,7 @@ def storage(
 
 def _bars(table: pandas.DataFrame, names: list[str], size: float) -> list[go.Bar]:
     """The parts of each layer end to end, in units of `size` bytes, and below them what autograd
-    keeps."""
+    saves."""
     at, begin = np.arange(len(table)), np.zeros(len(table))
     series = []
     for column, (label, style) in {**PARTS, "kept": SAVED}.items():

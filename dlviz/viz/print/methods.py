@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HEIGHT, TALL = 2.9, 3.6  # inches of the axes; of the spectrum's
 SIDES = (0.66, 0.3)  # inches left and right of them
 BETWEEN = 0.2  # inches between two panels
-CHARACTER, LINE, GAP = 0.066, 0.14, 0.08  # inches: of a label a letter, its height, beside its point
+CHARACTER, LINE, GAP = 0.066, 0.14, 0.08  # inches: a label's character, its height, gap to a point
 MARKS = {
     "circle": "o", "square": "s", "diamond": "D", "x": "X", "triangle-up": "^", "star": "*",
     "triangle-down": "v", "pentagon": "p", "cross": "P", "hexagon": "h",
