@@ -1,4 +1,4 @@
-"""viz.stability and viz.bars: a map of the radius with runs on it, and bars beside each other."""
+"""viz.stability and viz.bars: a map of the radius with runs on it, and bars side by side."""
 
 from __future__ import annotations
 

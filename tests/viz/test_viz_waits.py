@@ -87,7 +87,7 @@ def test_where_no_single_thing_fills_half_its_kind_does_or_nothing_is_called_mos
     )
 
 
-def test_who_waits_for_one_that_waits_is_told_so():
+def test_a_wait_for_a_rank_that_waits_says_so():
     spans = [
         span(0, "wait", 0.0, 2.0, peer=1),
         span(1, "recv", 0.0, 2.0, peer=2),
@@ -153,7 +153,7 @@ def test_before_its_first_span_a_rank_may_be_starting_and_after_its_last_nothing
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "doing"),
     [
         (0.009, "the message of rank 1 was already in transit"),
         (0.4, "the message of rank 1 was mostly in transit, for 600 ms of 1 s; before that, rank 1 "
@@ -162,10 +162,10 @@ def test_before_its_first_span_a_rank_may_be_starting_and_after_its_last_nothing
         (0.995, "rank 1 was in backward"),
     ],
 )  # fmt: skip
-def test_a_message_in_transit_is_a_part_of_the_wait_for_it(sent, told):
+def test_a_message_in_transit_is_a_part_of_the_wait_for_it(sent, doing):
     spans = [span(0, "wait", 0.0, 1.0, peer=1, flow=0), span(1, "backward", 0.0, 1.0)]
     messages = {"src": [1], "dst": [0], "sent": [sent], "received": [1.0]}
-    assert waits(Trace(spans, messages))[0].doing == told
+    assert waits(Trace(spans, messages))[0].doing == doing
 
 
 # -- every claim, counted --------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def says(spans, row):
         return f"itself waiting{whom}", 1 if name.startswith(FOR_LANE) else 3
     if kind in HOLDERS:
         return "between two operations" + (f" of {name}" if name else ""), 1
-    told = name if name and name != kind else spans.microbatch[row]
-    of = f" {told}" if told != -1 else ""
+    what = name if name and name != kind else spans.microbatch[row]
+    of = f" {what}" if what != -1 else ""
     return f"in {kind}{of}", 2 if kind == "collective" else 4
 
 
