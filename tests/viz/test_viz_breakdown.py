@@ -40,9 +40,7 @@ def test_shares_are_written_in_the_bars_and_idle_is_hatched():
     assert idle.name == "idle" and idle.marker.pattern.shape
     for rank in range(4):
         shares = [series.customdata[rank].rsplit(", ", 1)[1] for series in figure.data]
-        assert sum(float(share.removesuffix("%")) for share in shares) == pytest.approx(
-            100, abs=0.3
-        )
+        assert sum(float(own.removesuffix("%")) for own in shares) == pytest.approx(100, abs=0.3)
 
 
 def test_a_part_of_the_ranks_keeps_their_numbers():

@@ -30,9 +30,7 @@ ROWS = [
 
 def test_a_cell_is_the_fastest_plan_that_fits_and_the_smallest_where_none_does():
     annotations = viz.plans(ROWS).layout.annotations
-    words = {
-        (each.x, each.y): each.text for each in annotations
-    }  # columns tp 1, 2; rows pp 1, 2, 4
+    words = {(a.x, a.y): a.text for a in annotations}  # columns tp 1, 2; rows pp 1, 2, 4
     assert words == {
         (0, 1): "2 s<br>dp 4",
         (1, 0): "1 s<br>dp 4",
@@ -55,9 +53,8 @@ def test_the_best_is_framed_and_named_and_those_that_fit_are_counted():
     (frame,) = [s for s in figure.layout.shapes if s.line.width == 3]
     assert (round(frame.x0 + frame.x1) / 2, round(frame.y0 + frame.y1) / 2) == (1, 0)
     subtitle = figure.layout.title.subtitle.text
-    assert (
-        "4 of 7 plans fit" in subtitle and "dp 4, pp 1, tp 2, microbatches of 1, 1F1B" in subtitle
-    )
+    assert "4 of 7 plans fit" in subtitle
+    assert "dp 4, pp 1, tp 2, microbatches of 1, 1F1B" in subtitle
 
 
 def test_where_nothing_fits_the_smallest_plan_is_named_with_what_it_lacks_and_where():

@@ -253,10 +253,8 @@ def test_a_rank_that_recorded_nothing_has_its_row_and_says_so():
     figure = viz.timeline(Trace([span(0), span(2)], meta={"ranks": 3, "outcome": "failed"}))
     assert list(figure.layout.yaxis.ticktext) == ["rank 0", "rank 1", "rank 2"]
     (annotation,) = annotations(figure)
-    assert (
-        annotation.text == "rank 1 recorded nothing"
-        and annotation.y == figure.layout.yaxis.tickvals[1]
-    )
+    assert annotation.text == "rank 1 recorded nothing"
+    assert annotation.y == figure.layout.yaxis.tickvals[1]
 
 
 def test_a_kind_that_takes_no_time_is_in_no_legend():
@@ -386,9 +384,7 @@ def test_arrows_that_would_cover_a_label_are_left_out_and_it_says_so():
         figure = viz.timeline(Trace(spans, messages))
         assert len(line(figure)[0]) == drawn
         left_out = len(messages["src"]) - drawn
-        sentence = (
-            f"{left_out} of 2 messages are left out: arrows past other rows would cover labels."
-        )
+        words = f"{left_out} of 2 messages are left out: arrows past other rows would cover labels."
         assert (words in figure.layout.title.subtitle.text) == bool(left_out)
         everything = viz.timeline(Trace(spans, messages), messages=True)
         assert len(line(everything)[0]) == len(messages["src"])
