@@ -111,7 +111,7 @@ class Pass:
         """Find or make the columns of a layer's matrices."""
         own = self.made[layer]
         x, w, y = ({rank: _block(getattr(own[rank], n)) for rank in own} for n in "xwy")
-        w = {rank: _turned(block) for rank, block in w.items()}
+        w = {rank: _transposed(block) for rank, block in w.items()}
         shapes = [_flat(getattr(own[min(own)], name).shape) for name in "xwy"]
         if gathers:
             x = self._rows(shapes[0])
@@ -196,7 +196,8 @@ class Pass:
         places, own, sharers = self.places[layer], self.made[layer], self._sharers(layer)
         cut = len({product.y.start[-1] for product in own.values()}) > 1
         self.held[places["w"]] = {
-            rank: _turned(_block(each.w))._replace(summands=sharers) for rank, each in own.items()
+            rank: _transposed(_block(each.w))._replace(summands=sharers)
+            for rank, each in own.items()
         }
         self.held[places["x"]] = {
             rank: _block(product.x)._replace(summands=len(own) if cut else 1)
@@ -285,7 +286,7 @@ def _block(cells: Cells) -> MatrixBlock:
     return MatrixBlock(rows, (cells.start[-1], cells.stop[-1]), cells.summands)
 
 
-def _turned(block: MatrixBlock) -> MatrixBlock:
+def _transposed(block: MatrixBlock) -> MatrixBlock:
     """The same part of the transpose."""
     return MatrixBlock(block.columns, block.rows)
 

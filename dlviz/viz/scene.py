@@ -425,7 +425,7 @@ class Scene:
                 found.append(f"rank {one.rank} {one.words} in {one.cells}")
         for rank, place in frame.snapshots.items() if number else ():
             if any(row in self._elsewhere for row in self._last_received(number, rank)):
-                continue  # the program may use such a message in any way it likes
+                continue  # the program may use such a message as it likes
             changed = self._changed(frame, rank, self.frames[number - 1].snapshots[rank], place)
             edges = np.flatnonzero(np.diff(changed.astype(np.int8), prepend=0, append=0))
             for low, high in edges.reshape(-1, 2).tolist():

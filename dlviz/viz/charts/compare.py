@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NAMES = ("predicted", "measured")
 BAR, PAIR = 0.86, 2.35  # a bar's height where rows are 1 apart; from one rank to the next
 HIGHEST, BELOW = 640, 96  # pixels: the whole picture, and the part below the ranks
-ROW, LEAST = 62, 26  # pixels: one rank of few at most, and one of many at least
+ROW, LEAST = 62, 26  # pixels: a rank at most, and at least if there are many
 
 
 def compare(

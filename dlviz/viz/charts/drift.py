@@ -32,7 +32,7 @@ def drift(
     theme: str = "auto",
     title: str = "Where the clients went",
 ) -> Figure:
-    """Draw for each name its `updates` (clients, parameters), all in one plane and at one scale.
+    """Draw the `updates` (clients, parameters) of each name, all in one plane and at one scale.
 
     Raises ValueError where there is no update, and where they differ in their parameters.
     """

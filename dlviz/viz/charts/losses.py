@@ -118,8 +118,8 @@ def clocks(traces: Sequence[Trace], clock: str) -> list[str]:
     """Where the runs' times come from, and how late they were by the wall clock."""
     words = []
     for trace, _ in text.merged([(trace, clock) for trace in traces]):
-        born, late = text.BORN[trace.meta["clock"]], trace.meta["lateness"]
-        words.append(f"{born[0].upper()}{born[1:]}")
+        origin, late = text.ORIGINS[trace.meta["clock"]], trace.meta["lateness"]
+        words.append(f"{origin[0].upper()}{origin[1:]}")
         if trace.meta["clock"] == "paced" and clock == "wall":
             words[-1] += ", read by the wall clock"
         words[-1] += f", up to {text.seconds(late['worst'])} late." if late else "."

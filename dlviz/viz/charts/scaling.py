@@ -148,7 +148,7 @@ def _summary(runs: Mapping[str, Runs]) -> list[str]:
     """What the points are: their clock, on how many ranks, and how late they were."""
     summary = []
     for name, own in runs.items():
-        clock = text.BORN[_last(own).meta["clock"]]
+        clock = text.ORIGINS[_last(own).meta["clock"]]
         late = [
             trace.meta["lateness"]["worst"] for trace in own.values() if "lateness" in trace.meta
         ]

@@ -111,7 +111,7 @@ def timeline(
 
 def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: CriticalPath | None) -> list[go.Bar]:
     """One horizontal bar series for each look of the spans `drawn`."""
-    heads = np.array([span for span, _, _ in plan.heads()], np.int64)  # drawn whatever is left out
+    heads = np.array([span for span, _, _ in plan.heads()], np.int64)  # never left out
     hovers = hovers_of(trace, np.union1d(drawn, heads), plan.clock, plan.unit, plan.size)
     on = {*path.rows.tolist()} if path else ()
     for span in hovers if path else ():

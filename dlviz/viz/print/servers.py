@@ -123,7 +123,7 @@ def bars(
     theme: str = "light",
     width: float = 7.2,
 ) -> Figure:
-    """Bars beside each other, `width` inches wide. Arguments and errors are those of `viz.bars`."""
+    """Bars side by side, `width` inches wide. Arguments and errors are those of `viz.bars`."""
     things = upright.things_of(values)
     columns = upright.columns_of(values, things)
     entries = [(name, Patch(**paper.look(style))) for name, (style, _) in columns.items()]

@@ -89,7 +89,7 @@ def timeline(
     paper.arrows(axes, arrows.tails / across, arrows.heads / across, arrows.got, theme)
     for one in labels:
         paper.label(axes, one.x / plan.size, one.y, one.words, one.ink, one.size)
-    _say_nothing_was(axes, trace, plan, theme)
+    _label_empty_rows(axes, trace, plan, theme)
     return figure
 
 
@@ -159,7 +159,7 @@ def _axes(figure: Figure, place: _Extent, foot: float, times: str, theme: str) -
     return axes
 
 
-def _say_nothing_was(axes: Axes, trace: Trace, plan: Plan, theme: str) -> None:
+def _label_empty_rows(axes: Axes, trace: Trace, plan: Plan, theme: str) -> None:
     """Words in the rows of ranks that recorded nothing, and on axes without a row."""
     faint, beside = palette.colors(theme)["faint"], axes.get_yaxis_transform()
     for rank, label in silent(trace).items():

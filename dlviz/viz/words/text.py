@@ -35,7 +35,7 @@ MACHINE = 50  # of them, for a machine's name
 WHOLE = 400  # the same on paper, where no hover shows the rest
 HOW = 100  # characters of what became of a rank
 TIMES = {"wall": "wall-clock time", "device": "device time"}
-BORN = {"wall": "wall clock", "paced": "paced", "simulated": "simulated"}
+ORIGINS = {"wall": "wall clock", "paced": "paced", "simulated": "simulated"}
 MEANS = {
     "wall": "Wall clock: the times are those that this machine took.",
     "hosts": "Wall clock: the times are those that these hosts took, by the first one's clock.",
@@ -150,9 +150,10 @@ def provenance(trace: Any, clock: str, most: int = MACHINE) -> list[str]:
     characters, then a line if the run failed and one for every lost rank. `details` has the
     rest."""
     meta = trace.meta
-    born = meta.get("clock", "")
+    origin = meta.get("clock", "")
     machine = textwrap.shorten(_ran_on(meta), most, placeholder=" …")
-    parts = [BORN.get(born, "clock not stated"), machine, TIMES[clock] if born == "paced" else ""]
+    read = TIMES[clock] if origin == "paced" else ""
+    parts = [ORIGINS.get(origin, "clock not stated"), machine, read]
     lines = [" · ".join(filter(None, parts))]
     if meta.get("outcome") == "failed":
         lines.append(
@@ -171,18 +172,18 @@ def details(trace: Any, clock: str) -> list[str]:
     """The sentences behind a figure's (i): what its times mean, the whole machine, how late a paced
     run was and its warning."""
     meta = trace.meta
-    born, machine = meta.get("clock", ""), " ".join(str(meta.get("machine", "")).split())
+    origin, machine = meta.get("clock", ""), " ".join(str(meta.get("machine", "")).split())
     hosts = _hosts(meta)
-    means = "hosts" if born == "wall" and hosts else born
+    means = "hosts" if origin == "wall" and hosts else origin
     lines = [MEANS.get(means, "The Trace does not say which clock its times come from.")]
-    if born == "paced":
+    if origin == "paced":
         lines.append(READS[clock])
     if hosts:
         each = ", ".join(f"{short(name, 60)} ({ranks(own)})" for name, own in hosts.items())
         lines.append(f"Hosts: {each}; {known(worst_bound(meta))}.")
         lines.append("Of two moments on two hosts that are closer, either may be the first.")
     if machine and means != "hosts":
-        lines.append(f"{'Cost model' if born == 'simulated' else 'Machine'}: {machine}.")
+        lines.append(f"{'Cost model' if origin == 'simulated' else 'Machine'}: {machine}.")
     if late := meta.get("lateness"):
         lines.append(
             f"This computer was {seconds(late['median'])} late in the median and "
@@ -222,9 +223,9 @@ def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
     for trace, clock in read:
         kinds.setdefault((trace.meta["clock"], clock), []).append(trace.meta)
     found = []
-    for (born, clock), metas in kinds.items():
+    for (origin, clock), metas in kinds.items():
         machines = [*dict.fromkeys(map(_ran_on, metas))]
-        many = f"{len(machines)} {'cost models' if born == 'simulated' else 'machines'}"
+        many = f"{len(machines)} {'cost models' if origin == 'simulated' else 'machines'}"
         if any(map(_hosts, metas)):
             many = " and ".join(machines)
         late = [meta["lateness"] for meta in metas if meta.get("lateness")]
@@ -235,7 +236,7 @@ def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
             **failed,
             "hosts": _hosts(metas[0]) if same else {},
             "clock_error": max(metas, key=worst_bound).get("clock_error", {}),
-            "clock": born,
+            "clock": origin,
             "machine": machines[0] if len(machines) == 1 else many,
             "warning": " ".join(warnings),
             "lateness": late
