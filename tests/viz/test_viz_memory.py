@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from viz_scenes import annotations
+from viz_scenes import annotations_of
 
 from dlviz import metrics, viz
 from dlviz.schedules import make
@@ -41,7 +41,7 @@ def test_the_strips_show_what_the_spans_hold_at_any_moment(name):
 def test_each_rank_shows_its_peak_and_the_highest_fills_its_strip():
     trace = simulate(make("1f1b", 4, 8))
     figure = viz.memory(trace)
-    words = [each.text for each in annotations(figure)]
+    words = [each.text for each in annotations_of(figure)]
     assert words == ["peak 4", "peak 3", "peak 2", "peak 1"]
     tops = [shape.y0 for shape in figure.layout.shapes]
     assert tops == pytest.approx([r + STRIP / 2 - STRIP * (4 - r) / 4 for r in range(4)])
@@ -63,7 +63,7 @@ def test_the_axis_says_microbatches_of_a_simulation_and_bytes_of_a_run():
     )
     figure = viz.memory(run)
     assert figure.layout.yaxis.title.text == "activations in flight (bytes)"
-    assert [each.text for each in annotations(figure)] == ["peak 3 KB", "peak 0 bytes"]
+    assert [each.text for each in annotations_of(figure)] == ["peak 3 KB", "peak 0 bytes"]
     assert "device time" in figure.layout.xaxis.title.text
     assert "A full strip is 3 KB" in figure.layout.title.subtitle.text
     together = viz.memory(run, what=None)
@@ -120,7 +120,7 @@ def test_the_print_form_has_the_same_steps_and_peaks(theme):
 
 def test_nothing_recorded_is_said_and_a_wrong_name_refused():
     empty = Trace(meta={"clock": "simulated", "ranks": 2})
-    words = [each.text for each in annotations(viz.memory(empty))]
+    words = [each.text for each in annotations_of(viz.memory(empty))]
     assert words == ["peak 0 bytes", "peak 0 bytes", "no memory was recorded"]
     assert viz.print.memory(empty).axes[0].texts[-2].get_text() == "no memory was recorded"
     with pytest.raises(ValueError) as raised:
@@ -145,7 +145,7 @@ def test_several_traces_are_drawn_below_each_other_to_one_scale():
     assert heights == pytest.approx([STRIP] * 8 + [STRIP / 4] * 8)
     places = [*figure.layout.yaxis.tickvals]
     assert places == sorted(places) and np.diff(places)[7] > 1.5  # room for the second name
-    words = [each.text for each in annotations(figure)]
+    words = [each.text for each in annotations_of(figure)]
     assert words.count("peak 32 KB") == words.count("peak 8 KB") == 8
     assert "<b>GPipe</b>" in words and "<b>1F1B</b>" in words
     assert "1F1B, rank 7" in strips(figure)[-1].customdata[0]

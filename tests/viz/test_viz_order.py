@@ -21,8 +21,8 @@ def test_a_line_joins_the_places_of_a_name_and_is_marked_where_two_are_swapped()
 
 
 def test_each_side_has_its_own_numbers():
-    annotations = viz.order(PREDICTED, MEASURED).layout.annotations
-    words = {(each.x, each.y): each.text for each in annotations}
+    found = viz.order(PREDICTED, MEASURED).layout.annotations
+    words = {(each.x, each.y): each.text for each in found}
     assert words[0, 1] == "pp 2  <b>300 ms</b>" and words[1, 2] == "pp 2  <b>500 ms</b>"
     assert len(words) == 6
 

@@ -29,8 +29,8 @@ ROWS = [
 
 
 def test_a_cell_is_the_fastest_plan_that_fits_and_the_smallest_where_none_does():
-    annotations = viz.plans(ROWS).layout.annotations
-    words = {(a.x, a.y): a.text for a in annotations}  # columns tp 1, 2; rows pp 1, 2, 4
+    found = viz.plans(ROWS).layout.annotations
+    words = {(a.x, a.y): a.text for a in found}  # columns tp 1, 2; rows pp 1, 2, 4
     assert words == {
         (0, 1): "2 s<br>dp 4",
         (1, 0): "1 s<br>dp 4",

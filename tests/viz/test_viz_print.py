@@ -253,10 +253,10 @@ def test_settings_of_a_user_leave_figures_as_they_are():
 def test_ranks_without_spans_have_a_row_that_says_so():
     figure = viz.print.timeline(Trace([span(1)], meta={"ranks": 3}))
     axes = figure.axes[0]
-    annotations = {each.get_text(): each.get_position()[1] for each in axes.texts}
+    found = {each.get_text(): each.get_position()[1] for each in axes.texts}
     rows = axes.get_yticks()
-    assert annotations["rank 0 recorded nothing"] == rows[0]
-    assert annotations["rank 2 recorded nothing"] == rows[2]
+    assert found["rank 0 recorded nothing"] == rows[0]
+    assert found["rank 2 recorded nothing"] == rows[2]
 
 
 def test_an_empty_trace_and_one_span_are_figures():

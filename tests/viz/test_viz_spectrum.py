@@ -96,9 +96,9 @@ def test_no_name_covers_another_or_a_mark_in_a_notebook():
         for other in others:
             wide = min(one[2], other[2]) - max(one[0], other[0])
             assert wide <= 0 or min(one[3], other[3]) <= max(one[1], other[1]), CROWDED.method[i]
-    annotations = {each.text: each for each in figure.layout.annotations}
+    found = {each.text: each for each in figure.layout.annotations}
     for name, beside in zip(CROWDED.method, plan.labels, strict=True):
-        one = annotations[name]
+        one = found[name]
         moved = (one.ax, -one.ay) if one.showarrow else (one.xshift, one.yshift)
         np.testing.assert_allclose(moved, beside, atol=1e-9)
 

@@ -7,7 +7,7 @@ import time
 import matplotlib.text
 import numpy as np
 import pytest
-from viz_scenes import annotations, data_parallel, deadlock, pieces
+from viz_scenes import annotations_of, data_parallel, deadlock, pieces
 
 import dlviz
 from dlviz import viz
@@ -252,7 +252,7 @@ def test_rows_are_ranks_and_lanes_a_ranks_own_lane_first():
 def test_a_rank_that_recorded_nothing_has_its_row_and_says_so():
     figure = viz.timeline(Trace([span(0), span(2)], meta={"ranks": 3, "outcome": "failed"}))
     assert list(figure.layout.yaxis.ticktext) == ["rank 0", "rank 1", "rank 2"]
-    (annotation,) = annotations(figure)
+    (annotation,) = annotations_of(figure)
     assert annotation.text == "rank 1 recorded nothing"
     assert annotation.y == figure.layout.yaxis.tickvals[1]
 
@@ -408,7 +408,7 @@ def test_a_failed_run_shows_its_sentence_open_bars_and_the_cycle():
 
 def test_an_empty_trace_and_one_span_are_figures():
     empty = viz.timeline(Trace())
-    assert len(empty.data) == 0 and annotations(empty)[0].text == "nothing was recorded"
+    assert len(empty.data) == 0 and annotations_of(empty)[0].text == "nothing was recorded"
     one = viz.timeline(Trace([span(start=2.0, end=2.0)]))
     assert one.data[0].base[0] * 1e-6 == pytest.approx(2.0) and one.data[0].x[0] == 0
     low, high = one.layout.xaxis.range

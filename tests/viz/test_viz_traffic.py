@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from viz_scenes import annotations, ring
+from viz_scenes import annotations_of, ring
 
 from dlviz import metrics, viz
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -50,9 +50,9 @@ def test_the_names_above_the_columns_stand_upright_and_are_no_wider_than_a_colum
 
 def test_every_cell_with_a_message_shows_its_number_where_there_is_room():
     trace = collective("ring", 4, 4096, classroom(4))
-    marks = {(a.y, a.x): a.text for a in annotations(viz.traffic(trace))}
+    marks = {(a.y, a.x): a.text for a in annotations_of(viz.traffic(trace))}
     assert marks == {(r, (r + 1) % 4): "6.14 KB" for r in range(4)}
-    assert not annotations(viz.traffic(collective("ring", 20, 4096, classroom(20))))
+    assert not annotations_of(viz.traffic(collective("ring", 20, 4096, classroom(20))))
 
 
 def test_racks_are_parted_by_lines_and_what_crosses_them_is_counted():
@@ -119,7 +119,7 @@ def test_several_traces_stand_side_by_side_in_one_scale_of_colours():
     )
     left, right = figure.layout.xaxis.domain, figure.layout.xaxis2.domain
     assert left[1] < right[0] and figure.layout.yaxis.domain == figure.layout.yaxis2.domain
-    names = [each.text for each in annotations(figure) if each.text.startswith("<b>")]
+    names = [each.text for each in annotations_of(figure) if each.text.startswith("<b>")]
     assert names == ["<b>ring</b>", "<b>direct</b>"]
     subtitle = figure.layout.title.subtitle.text.split("<br>")
     assert subtitle[1].startswith("ring: ") and subtitle[2].startswith("direct: ")

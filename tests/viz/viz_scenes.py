@@ -12,7 +12,7 @@ from dlviz.trace import Trace
 from dlviz.viz.words.text import DETAILS
 
 
-def annotations(figure) -> list:
+def annotations_of(figure) -> list:
     """The annotations of a plotly figure, without its (i)."""
     return [each for each in figure.layout.annotations if each.name != DETAILS]
 
