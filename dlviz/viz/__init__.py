@@ -1,8 +1,7 @@
-"""Views: each `name(trace, ...)` gives a plotly Figure and does nothing else.
+"""Views: each `name(trace, ...)` returns a plotly Figure and does nothing else.
 
-Those in `dlviz.viz.print` give a matplotlib Figure, for paper. plotly and matplotlib load when a
-view is first asked for: `charts/` draws with the one, `print/` with the other, and what both and
-the widgets share lies beside them.
+Those in `dlviz.viz.print` return a matplotlib Figure, for paper. `charts/` draws with plotly,
+`print/` with matplotlib, each loaded at first use; the modules beside them are shared with widgets.
 """
 
 from importlib import import_module

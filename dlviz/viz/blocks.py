@@ -1,10 +1,10 @@
-"""What the pictures of a layer's matrices show, as data: no drawing here.
+"""The pictures of a layer's matrices as data, without drawing.
 
     X   W of up   Y of up     W of down   Y of down     a column is a matrix, a row a rank; a block
         |0|       |0|         |0|         0 +           is the part of it that a rank holds
         |1|       |1|         |1|         1             a moment: a product, or a round of messages
 
-passes.py reads who holds what; here it gets its place in a picture.
+passes.py reads who holds what; this module places it in a picture.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dlviz.viz.passes import Column, Held, MatrixBlock, Moment, Pass
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-COLUMNS = 9  # matrices that fit beside each other
+COLUMNS = 9  # matrices that fit side by side
 TALLEST = 0.76  # the longest side of a matrix where rows are 1 apart
 GUTTER = 0.34  # right of a matrix, for arrows
 POWER = 0.4  # a matrix of 16 times as many rows is drawn 3 times as high
@@ -31,11 +31,11 @@ POWER = 0.4  # a matrix of 16 times as many rows is drawn 3 times as high
 
 @dataclass(frozen=True)
 class Blocks:
-    """The columns of one Trace and the moments of one pass through its layers: those of one `step`
-    of the Trace, and those whose name begins with one of `layers`.
+    """The columns of one Trace and the moments of one pass through its layers: those of `step`, and
+    those whose name begins with one of `layers`.
 
-    Raises ValueError, once they are asked for, where there is no product, or more matrices than fit
-    beside each other."""
+    Reading them raises ValueError where there is no product, or more matrices than fit side by
+    side."""
 
     trace: Trace
     step: int | None = None
@@ -65,7 +65,7 @@ class Blocks:
         if not made:
             raise ValueError(
                 "this run recorded no product of a layer that ranks share: use the layers of "
-                "dlviz.parallel.tensor, and a step and layers that there are."
+                "dlviz.parallel.tensor, and a step and layers of the run."
             )
         reader = Pass(trace, made, sent)
         reader.forward()
@@ -73,8 +73,8 @@ class Blocks:
             reader.backward()
         if len(reader.columns) > COLUMNS:
             raise ValueError(
-                f"the run multiplies {len(reader.columns)} matrices, of which {COLUMNS} fit beside "
-                f"each other: choose layers, such as layers={[*made][-1:]!r}."
+                f"the run multiplies {len(reader.columns)} matrices, of which {COLUMNS} fit side "
+                f"by side: choose layers, such as layers={[*made][-1:]!r}."
             )
         return reader.columns, reader.moments, reader.ranks
 
@@ -83,8 +83,8 @@ class Blocks:
         return bool(np.isin(trace.spans.kind, ["backward", "backward_input"]).any())
 
     def whole(self) -> list[Moment]:
-        """The moments with the rounds of a collective as one, in which a message stands for all
-        between the same two ranks."""
+        """The moments, with all rounds of a collective as one moment and all messages between two
+        ranks as one message."""
         joined: list[Moment] = []
         for moment in self.moments:
             if joined and moment.messages and joined[-1].title == moment.title:
@@ -130,9 +130,8 @@ class Blocks:
         return whole and held[rank].summands == 1
 
     def lanes(self, moment: Moment) -> list[float]:
-        """Where each message's arrow runs: in the gutter of the column that it is of, side by side
-        with those that pass the same ranks, the short ones first, whatever the order in
-        which they came."""
+        """Where each message's arrow runs: in the gutter of its column, side by side with those
+        that pass the same ranks, short ones first, whatever order they came in."""
         if not moment.messages:
             return []
         table, place = self.trace.messages, moment.made[0]
@@ -152,13 +151,13 @@ class Blocks:
 
 
 def brief(name: str) -> str:
-    """The name of a column with the last part of its layer's: "W of up"."""
-    letter, _, layer = name.partition(" of ")
-    return f"{letter} of {layer.rpartition('.')[2]}"
+    """The name of a column with the last part of its layer's name: "W of up"."""
+    symbol, _, layer = name.partition(" of ")
+    return f"{symbol} of {layer.rpartition('.')[2]}"
 
 
 def _firsts(events: list, layers: Sequence[str] | None, key) -> dict:
-    """Of each kind of event the first of each rank, in the order in which they came."""
+    """The first event of each kind and rank, in the order they came in."""
     found: dict = {}
     for event in events:
         if layers is None or event.layer.startswith(tuple(layers)):

@@ -1,13 +1,13 @@
 """One look for every figure: how a kind of span, a rank and a line are drawn, on light and dark.
 
-The colours are Okabe and Ito's, which people with any colour vision tell apart, and tints of them.
+The colours are Okabe and Ito's, which people with any colour vision distinguish, and tints of them.
 Where two colours come near each other under a simulated deficiency, or in print without colour, a
-pattern tells the kinds apart: forward is plain, backward dotted, waiting hatched. Idle time is
+pattern separates the kinds: forward is plain, backward dotted, waiting hatched. Idle time is
 hatched paper, so that it looks the same on light and dark. Labels on a colour are black, but white
 on the blue #0072B2; the yellow is outlined, since it is faint on white.
 
-A figure paints its own background, so that it reads the same on any page; its hues
-are the same on light and dark.
+A figure paints its own background, so that it reads the same on any page; its hues are the same on
+light and dark.
 
 Source: Okabe and Ito, "Color Universal Design", 2008, https://jfly.uni-koeln.de/color/.
 """
@@ -41,7 +41,7 @@ THEMES = {
 }
 FOLLOWING = {part: f"#{int(color[1:], 16) ^ 1:06X}" for part, color in THEMES["light"].items()}
 """The colours of theme "auto": those of light, each one step of blue off, so that `figure.STYLE`
-knows them from a kind's own and puts the page's in their place."""
+can distinguish them from a kind's own colours and replace them by the page's."""
 
 MARKS = {
     "wrong": VERMILION,
@@ -56,18 +56,18 @@ MARKS = {
     "shadow": f"{BLACK}4D",
     "veil": "#80808047",
 }
-"""What marks a thing, on light and dark: what is wrong or right, what is chosen, what is marked in
-a text or a cell; controls and amounts; the focus, which shows on either; what is offered; the ring
-and the letter of a mark that lies on a kind's colour; the shadow of what lies over the page, and
-what dims the part of it that is out of view (their last two digits are opacity)."""
+"""Colours of marks, on light and dark: wrong and right; chosen; marked in a text or a cell;
+controls and amounts; the focus, visible on either; a hint; the ring and the text of a mark on a
+kind's colour; the shadow of what lies over the page, and the veil over the part out of view (their
+last two digits are opacity)."""
 
 FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif"
 
 
 @dataclass(frozen=True)
 class Style:
-    """How one kind, or one rank's contribution, is filled: colour and plotly pattern ("": none).
-    One that is not `solid` is the lines of its pattern alone, on whatever paper."""
+    """How one kind, or one rank's contribution, is filled: colour and plotly pattern ("": none). A
+    Style that is not `solid` is only the lines of its pattern, on any paper."""
 
     color: str
     pattern: str = ""
@@ -85,7 +85,7 @@ class Style:
 
     @property
     def edge(self) -> str:
-        """A darker shade: bars side by side are told apart, and thin ones keep their hue."""
+        """A darker shade: it separates bars side by side, and thin bars keep their hue."""
         return self._darker(55) if self.solid else self.color
 
     @property
@@ -133,12 +133,12 @@ KINDS = {
 
 OTHER = Style("#9AA3AD", "+")
 UNDECODED = Style("#D5D9DE", "x")
-HATCH = "#5D656E"  # the lines of a small pattern, which have to tell two ranks apart
+HATCH = "#5D656E"  # the lines of a small pattern, which have to distinguish two ranks
 
 _RANKS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, BLUE, VERMILION)
 _RANK_PATTERNS = ("", "/", ".", "x")
 
-METHODS = {  # a strategy -> what readers know it by, its hue, its mark
+METHODS = {  # a strategy -> the name readers know, its hue, its mark
     "sync_server": ("synchronous", BLUE, "circle"),
     "stale_synchronous": ("stale-synchronous", SKY, "square"),
     "async_server": ("asynchronous", VERMILION, "diamond"),
@@ -149,20 +149,20 @@ METHODS = {  # a strategy -> what readers know it by, its hue, its mark
     "gossip": ("gossip", "#875E31", "star"),
     "ensemble": ("ensemble", "#68737A", "cross"),
 }
-"""How ranks learn from each other. A chart's name begins with a title, its knob follows after it:
+"""How ranks learn from each other. A name in a chart begins with the title; its knob follows:
 "local SGD, H = 8"."""
 
-FORMS = {  # how ranks share a layer -> what readers know it by, its hue, its mark
+FORMS = {  # how ranks share a layer -> the name readers know, its hue, its mark
     "data": ("data parallel", SKY, "circle"),
     "partition_output": ("partition output", ORANGE, "square"),
     "reduce_output": ("reduce output", PURPLE, "diamond"),
 }
-AXES = {  # an axis of a mesh -> what readers know it by, its hue
+AXES = {  # an axis of a mesh -> the name readers know, its hue
     "dp": ("data parallel", SKY),
     "pp": ("pipeline", GREEN),
     "tp": ("tensor parallel", ORANGE),
 }
-FATES = {  # what became of a client in a round -> what readers know it by, its mark, its hue
+FATES = {  # what became of a client in a round -> its words, its mark, its hue
     "answered": ("its update is in the new weights", "square", BLUE),
     "late": ("late: the round was closed before", "x-thin", VERMILION),
     "taken": ("late before, taken in this round", "diamond", ORANGE),
@@ -172,9 +172,9 @@ FATES = {  # what became of a client in a round -> what readers know it by, its 
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#858D96")  # on light and dark
 TRAFFIC = ("#C9E4F6", SKY, BLUE, "#00507F")  # few bytes to many, on light and dark
 GROWTH = ((0.0, BLUE), (0.5, "#D6EAF8"), (0.5, "#FBE7CC"), (1.0, VERMILION))
-"""What shrinks to what grows, 1 in the middle; on light and dark."""
+"""From shrinking to growing, 1 in the middle; on light and dark."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-LEGEND_LINES = {"itemsizing": "trace", "itemwidth": 56}  # so that dashes are told apart
+LEGEND_LINES = {"itemsizing": "trace", "itemwidth": 56}  # long enough to distinguish dashes
 LEGEND_BELOW = {
     "orientation": "h",
     "yref": "container",
@@ -186,7 +186,7 @@ LEGEND_BELOW = {
 
 
 def style(kind: str) -> Style:
-    """The style of a kind of span; kinds of a caller's own share one grey."""
+    """The style of a kind of span; a caller's own kinds share one grey."""
     return KINDS.get(kind, OTHER)
 
 
@@ -199,8 +199,8 @@ def shade(style: Style, chunk: int, chunks: int) -> Style:
 
 
 def pale(style: Style) -> Style:
-    """The style of what was predicted beside what was measured: halfway to white, on light and on
-    dark, so that a label still reads on it."""
+    """The style of the predicted beside the measured: halfway to white, on light and on dark, so
+    that a label still reads on it."""
     return shade(style, 1, 2)
 
 
@@ -227,9 +227,9 @@ class MethodLook(NamedTuple):
 
 
 def methods(names: Iterable[str]) -> dict[str, MethodLook]:
-    """The look of each of a chart's methods: one hue and mark a method, its forms ("local SGD, H =
-    8", "local SGD, H = 32") told apart by dashes, and marks that are not filled. Names that are no
-    method's take the hues that are left."""
+    """The look of each method in a chart: one hue and mark per method; dashes and open marks
+    distinguish its forms ("local SGD, H = 8", "local SGD, H = 32"). Other names take the hues that
+    are left."""
     names = list(names)
     own = {name: _method(name) for name in names}
     used = {method[1] for method in own.values() if method}

@@ -1,8 +1,8 @@
 """Sheets of paper: what the figures for print share, from the heading to how a bar is filled.
 
 Lengths are inches from a sheet's left and lower edge, sizes of type are points. A sheet is drawn
-with matplotlib, but pyplot and its settings have no part in it. All words are drawn as they are
-written, never read as TeX; a character that the type lacks is a □.
+with matplotlib, without pyplot and its settings. All text is drawn as written, never read as TeX; a
+character that the type lacks is a □.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ DPI = 110  # of a sheet saved as PNG
 FAMILY = "DejaVu Sans"  # comes with matplotlib
 WORDS = {"family": FAMILY, "parse_math": False, "usetex": False}
 TITLE, BODY, LABEL, MARK = 11.0, 7.5, 7.0, 5.0  # points
-BOLD = 1.15  # of the length of words: that of bold ones
+BOLD = 1.15  # the length of bold words, in that of plain ones
 LINE = 1.4  # height of a line of type, in its size
-MARGIN, AXIS = 0.12, 0.44  # inches: around all; for the numbers and the title of an axis
+MARGIN, AXIS = 0.12, 0.44  # inches: around everything; for the numbers and the title of an axis
 NARROWEST = 3.0  # inches
 
 HATCHES = {"": "", ".": "...", "-": "----", "/": "////", "\\": "\\\\\\\\", "x": "xxxx", "+": "+++"}
@@ -61,7 +61,7 @@ def sheet(
     theme: str,
 ) -> tuple[Figure, float]:
     """A sheet with a heading, the `lines` of a subtitle and a legend of (name, handle) `entries`,
-    and how far above its lower edge its `body`, so many inches high, begins."""
+    and how far above its lower edge its `body` (its height in inches) begins."""
     colors = palette.colors(theme)
     if not width >= NARROWEST:
         raise ValueError(
@@ -109,8 +109,7 @@ def chart(
     width: float,
     theme: str,
 ) -> tuple[Figure, Axes]:
-    """A sheet, and on it axes with a grid, `body` inches high, which leave `sides` left and
-    right."""
+    """A sheet, and axes with a grid on it, `body` inches high, with `sides` free left and right."""
     figure, foot = sheet(title, lines, entries, body + AXIS, width, theme)
     found = axes(figure, (sides[0], foot + AXIS, width - sum(sides), body), theme)
     found.grid()
@@ -120,7 +119,7 @@ def chart(
 @dataclass(frozen=True)
 class Panels:
     """Small axes in a grid, `columns` of them side by side on a sheet `width` inches wide, each
-    `high` inches, with `head` for words above it, `left` for names beside the first of a line, and
+    `high` inches, with `head` for words above it, `left` for names beside each line of panels, and
     a `gutter` between two."""
 
     columns: int
@@ -135,7 +134,7 @@ class Panels:
         return (self.width - self.left - MARGIN + self.gutter) / self.columns - self.gutter
 
     def body(self, many: int) -> float:
-        """How high so many panels are."""
+        """The height of so many panels."""
         return -(-many // self.columns) * (self.high + self.head)
 
     def at(self, number: int, top: float) -> tuple[float, float]:
@@ -153,7 +152,7 @@ def levels(low: float, high: float) -> tuple[np.ndarray, list[str]]:
 
 
 def beside(names: list[str], bold: Iterable[str] = ()) -> float:
-    """Where axes begin whose rows bear these names, some of them `bold`."""
+    """Where axes begin whose rows have these names, and `bold` ones."""
     lengths = [length(name, BODY) for name in names] + [BOLD * length(name, BODY) for name in bold]
     return MARGIN + 0.06 + max(lengths, default=0.0)
 
@@ -181,7 +180,7 @@ def axes(figure: Figure, inches: tuple[float, float, float, float], theme: str) 
 
 
 def ticks(axes: Axes, whole: bool = False) -> None:
-    """As many numbers, or `whole` numbers, along the axis as have room beside each other."""
+    """As many numbers, or `whole` numbers, along the axis as fit side by side."""
     low, high = axes.viewLim.intervalx
     room = axes.bbox.width / DPI
     places, names = np.zeros(0), []
@@ -196,7 +195,7 @@ def ticks(axes: Axes, whole: bool = False) -> None:
 
 
 def rows(axes: Axes, names: dict[float, str], groups: list[float], theme: str) -> None:
-    """Names beside the rows of axes, by how far down they are; those at `groups` are bold, on a
+    """Names beside the rows of axes, by how far down they are; names at `groups` are bold, on a
     line across."""
     axes.set_yticks([*names], [*names.values()], **WORDS)
     for y, name in zip(names, axes.get_yticklabels(), strict=True):
@@ -208,14 +207,13 @@ def rows(axes: Axes, names: dict[float, str], groups: list[float], theme: str) -
 def label(
     axes: Axes, x: float, y: float, words: str, ink: str, size: float = LABEL, **options: Any
 ) -> None:
-    """Words on axes, centred at (x, y) if the `options` of matplotlib's text say nothing else."""
+    """Words on axes, centred at (x, y) unless the `options` of matplotlib's text say otherwise."""
     look = {"ha": "center", "va": "center_baseline", "zorder": 4, **WORDS, **options}
     axes.text(x, y, words, color=ink, fontsize=size, **look)
 
 
 def arrows(axes: Axes, tails: np.ndarray, heads: np.ndarray, got: np.ndarray, theme: str) -> None:
-    """An arrow from each tail to its head; a line to a cross where the message was never
-    received."""
+    """An arrow from each tail to its head, or a line to a cross for a message never received."""
     colors = palette.colors(theme)
     if got.any():
         axes.quiver(
@@ -274,7 +272,7 @@ def boxes(
     thin: np.ndarray | bool = False,
 ) -> PathCollection:
     """Rectangles of one name and look as two paths: the `thin` ones, outlined in their fill's
-    colour, lie below the others. One path for many is what keeps patterns fast."""
+    colour, lie below the others. With one path for many, patterns draw fast."""
     corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
     boxes = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)  # (boxes, 4, 2)
     thin = np.broadcast_to(thin, len(boxes))
@@ -293,7 +291,7 @@ def write(
 
 
 def cut(name: object, inches: float, size: float) -> str:
-    """The name as it is written, cut to `inches`."""
+    """The name as written, cut to `inches`."""
     words = written(name, 200)
     if length(words, size) <= inches:
         return words
@@ -303,8 +301,7 @@ def cut(name: object, inches: float, size: float) -> str:
 
 
 def written(name: object, width: int = 10_000) -> str:
-    """The name on one line as it is written, cut to `width` characters, □ for what can't be
-    drawn."""
+    """The name as written, on one line, cut to `width` characters, □ for what cannot be drawn."""
     known = get_font(_font_file()).get_char_index
     flat = "".join(c if c.isprintable() else " " for c in str(name)[: 4 * width])
     return "".join(c if known(ord(c)) else "□" for c in text.short(flat, width))

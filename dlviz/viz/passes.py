@@ -1,12 +1,12 @@
 """One pass through layers that ranks share: who holds which block of which matrix after each
 product and each round of messages, read from a run.
 
-Products and collectives of `dlviz.parallel.tensor` bear their place in the whole matrices
-(dlviz/analysis/products.py). W is told as (inputs, outputs), as lectures write Y = X W; torch keeps
-its transpose. Dims in front of the last one are one dim, the rows of X and Y.
+Products and collectives of `dlviz.parallel.tensor` record their place in the whole matrices
+(dlviz/analysis/products.py). W is (inputs, outputs), as lectures write Y = X W; torch stores its
+transpose. All dims before the last are one dim, the rows of X and Y.
 
-Backward has no spans of its own that say where they lie: the gradient of a matrix is cut as the
-matrix is, and that of X is a sum over the ranks among which Y's columns are cut.
+Spans of the backward record no place: the gradient of a matrix is cut like the matrix, and the
+gradient of X is a sum over the ranks among which Y's columns are cut.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 SUMS = {"all_reduce", "reduce_scatter"}
-AGAIN = "x again"  # what a backward gathers that has no gradient's column
+AGAIN = "x again"  # a backward gathers X once more: the column of its gradient stays as it is
 
 
 class MatrixBlock(NamedTuple):
-    """The part of a matrix that a rank holds: `rows` and `columns` from one to before another. Of
-    `summands` above 1 the matrix is the sum."""
+    """The part of a matrix that a rank holds: half-open ranges of `rows` and `columns`. The matrix
+    is the sum of `summands` partial sums."""
 
     rows: tuple[int, int]
     columns: tuple[int, int]
@@ -41,7 +41,7 @@ class MatrixBlock(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Which part that is, in words."""
+        """The part in words."""
         where = f"rows {_span(self.rows)}, columns {_span(self.columns)}"
         return where + (f"; a summand of {self.summands}" if self.summands > 1 else "")
 
@@ -51,7 +51,7 @@ Held = dict[int, MatrixBlock]  # by rank
 
 @dataclass
 class Column:
-    """A matrix: what each of the layers that use it calls it ("X of down"), and its whole shape."""
+    """A matrix: its name in each of its layers ("X of down"), and its whole shape."""
 
     names: list[str]
     shape: tuple[int, int]
@@ -59,8 +59,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Moment:
-    """One picture: what it is called and what happens in it, who holds what of each column after
-    it, the columns that it makes, and the messages (rows of `trace.messages`) of one of them."""
+    """One picture: its title and what happens in it, who holds what of each column after it, the
+    columns it makes, and the messages (rows of `trace.messages`) of one of them."""
 
     title: str
     words: str
@@ -71,7 +71,7 @@ class Moment:
 
 
 class Pass:
-    """Goes through the events of one pass through layers, and keeps who holds what: the products
+    """Goes through the events of one pass through layers and tracks who holds what: the products
     `made`, by layer and rank, and the collectives `sent`, by layer, direction, collective and rank.
     """
 
@@ -93,7 +93,7 @@ class Pass:
         ]
         for _, layer, collective in sorted(events):
             if layer not in self.made:
-                continue  # no product of a layer's
+                continue  # a collective without a product
             if layer not in self.places:
                 self._enter(layer, gathers=collective == "all_gather")
             if collective:
@@ -111,7 +111,7 @@ class Pass:
         """Find or make the columns of a layer's matrices."""
         own = self.made[layer]
         x, w, y = ({rank: _block(getattr(own[rank], n)) for rank in own} for n in "xwy")
-        w = {rank: _turned(block) for rank, block in w.items()}
+        w = {rank: _transposed(block) for rank, block in w.items()}
         shapes = [_flat(getattr(own[min(own)], name).shape) for name in "xwy"]
         if gathers:
             x = self._rows(shapes[0])
@@ -167,7 +167,9 @@ class Pass:
         words = "the gradient of the last Y comes from the loss"
         self.moments.append(self._moment("Backward begins", words, (last,)))
         for layer in reversed([*self.places]):
-            own = [name for of, way, name in self.sent if (of, way) == (layer, "backward")]
+            own = [
+                name for of, direction, name in self.sent if (of, direction) == (layer, "backward")
+            ]
             if "all_gather" in own:
                 self._communicate(layer, "backward", "all_gather", self._gathered(layer))
             self._multiply_back(layer)
@@ -178,13 +180,13 @@ class Pass:
 
     def _gathered(self, layer: str) -> str:
         """What a backward gathers of a layer: dY where Y is a sum over the ranks; else X again, of
-        which each rank has kept its own rows (sequence parallelism)."""
+        which each rank saved its own rows (sequence parallelism)."""
         sums = any(product.y.summands > 1 for product in self.made[layer].values())
         return "y" if sums else AGAIN
 
     def _sharers(self, layer: str) -> int:
         """How many ranks hold the same part of a layer that is cut among the others: heads of keys
-        and values that several ranks share. They add up what each knows of the gradient of W."""
+        and values that several ranks share. They add their partial sums of the gradient of W."""
         own = self.made[layer]
         parts = len({product.w for product in own.values()})
         return len(own) // parts if parts > 1 else 1
@@ -194,7 +196,8 @@ class Pass:
         places, own, sharers = self.places[layer], self.made[layer], self._sharers(layer)
         cut = len({product.y.start[-1] for product in own.values()}) > 1
         self.held[places["w"]] = {
-            rank: _turned(_block(each.w))._replace(summands=sharers) for rank, each in own.items()
+            rank: _transposed(_block(each.w))._replace(summands=sharers)
+            for rank, each in own.items()
         }
         self.held[places["x"]] = {
             rank: _block(product.x)._replace(summands=len(own) if cut else 1)
@@ -204,7 +207,7 @@ class Pass:
         words = "each rank has the gradient of its part of X, and that of its part of W"
         if cut:
             words = f"each rank has a summand of the gradient of X, and {summand}of its part of W"
-        if not self.held[places["y"]]:  # what lies between layers has no moment of its own
+        if not self.held[places["y"]]:  # operations between layers have no moment of their own
             self.held[places["y"]] = {
                 rank: _block(each.y)._replace(summands=1) for rank, each in own.items()
             }
@@ -212,7 +215,7 @@ class Pass:
         self.moments.append(self._moment(f"Backward: products of {layer}", words, made))
 
     def _communicate(self, layer: str, direction: str, collective: str, which: str) -> None:
-        """The rounds of a collective; after the last one the column is as it leaves it."""
+        """The rounds of a collective; after the last one the column holds its result."""
         again, which = which == AGAIN, "x" if which == AGAIN else which
         place = self.places[layer][which]
         own: dict[int, LayerCollective] = self.sent[layer, direction, collective]
@@ -228,7 +231,7 @@ class Pass:
             self.moments.append(self._moment(title, words, (place,), tuple(chosen.tolist())))
 
     def _after(self, place: int, collective: str, which: str) -> Held:
-        """What each rank holds of a matrix when a collective of it is over."""
+        """What each rank holds of a matrix after a collective."""
         if collective == "reduce_scatter":
             return self._rows(self.columns[place].shape)
         if which == "w":
@@ -244,7 +247,7 @@ class Pass:
         return f"round {number} of {many}, {len(rows)} {each} of {' or '.join(sizes)}"
 
     def _rows(self, shape: tuple[int, int]) -> Held:
-        """Each rank's part where the rows are cut: of a sequence that the ranks share."""
+        """Each rank's part of rows that are cut: of a sequence that the ranks share."""
         ends = np.linspace(0, shape[0], len(self.ranks) + 1).astype(int).tolist()
         return {
             rank: MatrixBlock((ends[i], ends[i + 1]), (0, shape[1]))
@@ -274,8 +277,8 @@ def _in_words(product: PlacedProduct) -> str:
 
 
 def _block(cells: Cells) -> MatrixBlock:
-    """Cells of a tensor as a block of the matrix whose rows are all dims but the last. (Ranks
-    share the last one alone, or the first one of a weight.)"""
+    """Cells of a tensor as a block of the matrix whose rows are all dims but the last. (Only the
+    last dim is cut, or the first one of a weight.)"""
     if len(cells.shape) == 2:
         rows = cells.start[0], cells.stop[0]
     else:
@@ -283,7 +286,7 @@ def _block(cells: Cells) -> MatrixBlock:
     return MatrixBlock(rows, (cells.start[-1], cells.stop[-1]), cells.summands)
 
 
-def _turned(block: MatrixBlock) -> MatrixBlock:
+def _transposed(block: MatrixBlock) -> MatrixBlock:
     """The same part of the transpose."""
     return MatrixBlock(block.columns, block.rows)
 

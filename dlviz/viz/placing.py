@@ -1,4 +1,4 @@
-"""Where labels lie beside their points, so that none covers another; in pixels or in inches."""
+"""Places labels beside their points so that none covers another; in pixels or in inches."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 Box = tuple[float, float, float, float]  # left, low, right, high
 _TOWARDS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 _FAR = (1, 2.5, 4, 6, 9)  # of the gap between a point and its label
-_ROUNDS = 3  # from the second on a label knows of all others
+_ROUNDS = 3  # from the second on, all other labels have places
 _APART = 0.2  # of the gap: no two labels are closer
-_STEPS = 40  # across the room and up it, where a label lies if it cannot be near its point
+_STEPS = 40  # places across the room and up it, for a label that cannot be near its point
 
 
 class _Place(NamedTuple):
-    """A place for a label: how much it covers there, and how doubtful it is whose it is."""
+    """A place for a label. `covered`: area it hides; `doubt`: how many other points lie closer to
+    it, or how many marks and labels its line crosses."""
 
     covered: float
     doubt: float
@@ -24,7 +25,7 @@ class _Place(NamedTuple):
 
 
 class _Around(NamedTuple):
-    """What lies around label number `own`; `labels` are the others, and what else is taken."""
+    """The surroundings of label number `own`; `labels` are the others and other taken boxes."""
 
     room: Box
     gap: float
@@ -33,8 +34,8 @@ class _Around(NamedTuple):
     own: int
 
     def place(self, size: np.ndarray, middle: np.ndarray, line: bool) -> _Place:
-        """`line`: one leads to the label, which then lies on no mark or label but says whose it is;
-        else its point has to be the nearest."""
+        """The label's place around `middle`. With a `line` from its point it may be farther off,
+        else its point should be the nearest."""
         wide = _box(middle, size + 2 * _APART * self.gap)
         box, point = _box(middle, size), self.points[self.own]
         marks = [_box(each, np.full(2, 1.4 * self.gap)) for each in self.points]
@@ -52,8 +53,8 @@ def placed(
     points: np.ndarray, sizes: np.ndarray, room: Box, gap: float, taken: Sequence[Box] = ()
 ) -> np.ndarray:
     """The middles (n, 2) of labels of `sizes` (n, 2) for `points` (n, 2), inside `room`: each as
-    near its point as it covers no mark, no other label and nothing of `taken`, and is nearer to no
-    other point; where that can't be, it covers as little as it can."""
+    near its point as possible, covering no mark, label or `taken` box, and no nearer to another
+    point; where that is impossible, it covers as little as possible."""
     middles = np.full((len(points), 2), np.nan)
     for _ in range(_ROUNDS):
         for i, (point, size) in enumerate(zip(points, sizes, strict=True)):
@@ -74,7 +75,7 @@ def placed(
 
 
 def _best(places: Iterable[_Place]) -> _Place:
-    """The first that is good, or the best."""
+    """The first perfect place, or the best."""
     best = None
     for place in places:
         if best is None or place[:2] < best[:2]:
@@ -110,7 +111,7 @@ def _common(one: Box, other: Box) -> float:
 
 
 def _crossed(point: np.ndarray, middle: np.ndarray, others: list[Box]) -> float:
-    """Parts of the line from a point to its label that lie on others' marks and labels."""
+    """How much of the line from a point to its label lies on other marks and labels."""
     on = (point + share * (middle - point) for share in np.linspace(0.0, 1.0, 12))
     inside = (box[0] <= x <= box[2] and box[1] <= y <= box[3] for x, y in on for box in others)
     return float(sum(inside))

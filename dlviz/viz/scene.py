@@ -1,12 +1,12 @@
-"""What the pictures of a run's messages show, as data and in plain words: no drawing here.
+"""The pictures of a run's messages as data and in words, without drawing.
 
     rank 0  |0   |0   |0   |0  3|     a row of cells per rank; a cell holds contributions of ranks,
     rank 1  |0 1 |1   |1   |1   |     decoded from what the buffer held (contributions.py)
                 v                     messages in frames, grouped as they happened (frames.py)
     rank 2  |2   |  ...
 
-Nothing here knows an algorithm, so a wrong program shows as it is. Each frame is the state after
-its messages landed. plotly, matplotlib and the widgets draw from this one Scene.
+No algorithm is assumed, so a wrong program shows as it is. Each frame is the state after its
+messages landed. plotly, matplotlib and the widgets draw from this one Scene.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dlviz.viz.words.hosts import message_lines, message_words, short
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-RULED = 64  # cells: in a longer buffer only chunks are told apart
+RULED = 64  # cells: in a longer buffer only chunks are separated
 LINE = 0.5  # of a row: the name of a host or rack over its ranks
-UNNAMED = "buffer"  # what comm.watch calls a buffer whose name is not given
+UNNAMED = "buffer"  # the name that comm.watch gives a buffer by default
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class CellRange:
 
     rank: int
     low: int  # the first cell
-    high: int  # the one after the last
+    high: int  # the cell after the last
     counts: list[int]  # of each rank's contribution in one cell; -1 where unknown
     origin: int  # the other cell whose numbers are in the first one; -1 where unknown
-    contents: np.ndarray  # as numbers to be read
+    contents: np.ndarray  # as readable numbers
 
     @property
     def unknown(self) -> bool:
@@ -58,7 +58,7 @@ class CellRange:
 
 
 def held_by(counts: list[int], origin: int, length: int) -> str:
-    """What `length` cells hold, in words: how often each rank's numbers, or what else."""
+    """What `length` cells hold, in words: each rank's numbers and how often, or something else."""
     if origin >= 0:
         return f"holds numbers of {text.cells(origin, length)}"
     if UNKNOWN in counts:
@@ -77,8 +77,8 @@ Cells = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]  # sent, 
 @dataclass(frozen=True)
 class Scene:
     """The frames of one Trace and what they share: `step` chooses the messages of one step of the
-    Trace, `buffer` the watched buffer of that name (by default the first). ValueError, once the
-    frames are asked for, where there is no such buffer."""
+    Trace, `buffer` the watched buffer of that name (by default the first). Reading the frames
+    raises ValueError for an unknown buffer."""
 
     trace: Trace
     step: int | None = None
@@ -102,7 +102,7 @@ class Scene:
 
     @cached_property
     def place(self) -> dict[int, float]:
-        """How far down each rank is, in rows. Over each group is a line for its name."""
+        """How far down each rank is, in rows, with a line over each group for its name."""
         group = group_numbers(self.groups)
         lines = {rank: LINE * (1 + group[rank]) if group else 0 for rank in self.rows}
         return {rank: row + lines[rank] for row, rank in enumerate(self.rows)}
@@ -115,7 +115,7 @@ class Scene:
 
     @property
     def high(self) -> float:
-        """From the upper edge of the picture to its lower one, in rows."""
+        """The height of the picture, in rows."""
         return len(self.rows) + LINE * len(self.groups)
 
     @cached_property
@@ -126,7 +126,7 @@ class Scene:
 
     @cached_property
     def counts(self) -> dict[int, np.ndarray]:
-        """Whose contributions each snapshot's cells hold: (cells, ranks), -1 where it can't say."""
+        """Whose contributions each snapshot's cells hold: (cells, ranks), -1 where unknown."""
         ranks = self.trace.meta["ranks"]
         if ranks > MAX_RANKS:
             unknown = np.full((1, 1), UNKNOWN)
@@ -155,7 +155,7 @@ class Scene:
         return [rank for rank, place in start.items() if not self._is_own(rank, place)]
 
     def shown(self, array: np.ndarray) -> np.ndarray:
-        """Contents as numbers to be read."""
+        """Contents as readable numbers."""
         return plain(array, self.trace.meta["ranks"]) if self.encoded else array
 
     @cached_property
@@ -167,7 +167,7 @@ class Scene:
 
     @cached_property
     def bounds(self) -> np.ndarray:
-        """Where any message's cells begin or end: cells between two bounds travel together."""
+        """Where the cells of any message begin or end: cells between two bounds travel together."""
         table = self.trace.messages
         placed = table.offset >= 0
         ends = table.offset[placed] + table.count[placed]
@@ -175,7 +175,7 @@ class Scene:
 
     @cached_property
     def most(self) -> int:
-        """Messages in the picture that has most of them."""
+        """The largest number of messages in a picture."""
         return max(len(frame.messages) for frame in self.frames)
 
     @cached_property
@@ -184,7 +184,7 @@ class Scene:
 
     @cached_property
     def name(self) -> str:
-        """What the program called the buffer; "" where it gave no name or watched none."""
+        """The program's name for the buffer; "" where it gave no name or watched none."""
         names = [self.trace.buffers[place]["name"] for place in self.arrays]
         return names[0] if names and names[0] != UNNAMED else ""
 
@@ -196,17 +196,17 @@ class Scene:
 
     @property
     def beyond(self) -> str:
-        """What is to be said of the messages that run beside the cells."""
+        """A remark on the messages that run beside the cells."""
         beside = self.strays and self.arrays
         return " (arrows beyond it: not from or to its cells)" if beside else ""
 
     @property
     def aside(self) -> tuple[float, float]:
-        """From where, and how widely, messages run whose cells are in no watched buffer."""
+        """Where messages run whose cells are in no watched buffer: the left edge and the width."""
         return (1.06 * self.length, 0.12 * self.length) if self.arrays else (0.0, self.length)
 
     def across(self, frame: Frame) -> list[float]:
-        """Where each message's arrow runs: over its cells, side by side with others of the same."""
+        """Where each message's arrow runs: over its cells, side by side with others over them."""
         table = self.trace.messages
         at = [(int(table.offset[row]), int(table.count[row])) for row in frame.messages]
         many, seen, places = Counter(at), Counter(), []
@@ -218,13 +218,13 @@ class Scene:
 
     @property
     def caveats(self) -> list[str]:
-        """What keeps a picture from being read at its face value, a sentence each."""
+        """Reasons not to take a picture at face value, a sentence each."""
         ranks, names = self.trace.meta["ranks"], {own["name"] for own in self.trace.buffers}
         lines = []
         if ranks > MAX_RANKS:
             shown = "their numbers" if self.arrays else "messages"
             lines.append(
-                f"Contributions can be told apart for at most {MAX_RANKS} ranks: of {ranks} ranks "
+                f"Contributions can be separated for at most {MAX_RANKS} ranks: of {ranks} ranks "
                 f"only {shown} are shown."
             )
         elif not self.arrays:
@@ -245,7 +245,7 @@ class Scene:
 
     @cached_property
     def known(self) -> list[str]:
-        """Of each message how well its two times compare; "" where they are of one host."""
+        """For each message, how well its two times compare; "" where both are of one host."""
         return message_words(self.trace, "device")
 
     def _is_own(self, rank: int, place: int) -> bool:
@@ -255,7 +255,7 @@ class Scene:
         return bool(((array == own) | (array == 0)).all())
 
     def ranges(self, frame: Frame) -> list[CellRange]:
-        """What the ranks hold in a frame, in ranges of cells that hold the same and travel
+        """What the ranks hold in a frame, in ranges of cells with equal contributions that travel
         together."""
         ranges = []
         for rank, place in frame.snapshots.items():
@@ -268,17 +268,17 @@ class Scene:
         return ranges
 
     def changes(self, place: int) -> list[int]:
-        """The cells of a snapshot that hold something else than the cell before them: other
-        ranks' contributions, or numbers of another cell that is not the next one."""
+        """The cells of a snapshot that differ from the cell before them: they hold other ranks'
+        contributions, or the numbers of a cell that is not the next one."""
         counts, origin = self.counts[place], self.origins[place]
         away = np.where(origin < 0, origin, origin - np.arange(len(origin)) + len(origin))
         changed = (counts[1:] != counts[:-1]).any(axis=1) | (away[1:] != away[:-1])
         return (np.flatnonzero(changed) + 1).tolist()
 
     def moved(self, row: int) -> Cells:
-        """The cells of a message: as the sender held them when it sent, as the receiver held them
-        before it landed, and after (when it went on, where the message landed elsewhere). None
-        where no snapshot tells."""
+        """The cells of a message: the sender's when it sent, the receiver's before it landed, and
+        after (when the receiver went on, if the message landed elsewhere). None where no snapshot
+        shows it."""
         sent, before, after = self._landing(row)
         if row in self._elsewhere:
             place = self._elsewhere[row].get(int(self.trace.messages.dst[row]))
@@ -286,9 +286,9 @@ class Scene:
         return sent, before, after
 
     def op(self, row: int) -> str:
-        """What became of a message's elements: what its receive says, unless the buffers show that
-        it landed elsewhere, in a tensor of the receiver's own. Then "add" where its cells held
-        what was sent besides when the receiver went on, "copy" where they held that, else ""."""
+        """What became of a message's elements: the op of its receive, unless the buffers show that
+        it landed elsewhere, in a tensor of the receiver's own. Then "add" if its cells also held
+        what was sent when the receiver went on, "copy" if they held just that, else ""."""
         sent, before, after = self.moved(row)
         if row not in self._elsewhere or sent is None or before is None or after is None:
             return str(self.trace.messages.op[row])
@@ -297,8 +297,8 @@ class Scene:
 
     @cached_property
     def _elsewhere(self) -> dict[int, dict[int, int]]:
-        """The messages that landed in none of the watched cells, each with its frame's snapshots:
-        the cells that it might have reached stayed what they were, which was not what was sent."""
+        """The messages that landed in no watched cells, each with its frame's snapshots: the cells
+        that it might have reached did not change, and did not hold what was sent."""
         found = {}
         for frame in self.frames:
             for row in frame.messages:
@@ -308,7 +308,7 @@ class Scene:
                 elif sent is not None and before is not None and after is not None:
                     largest = self.trace.messages.op[row] == "max"
                     if largest and _same(before, np.maximum(before, sent)):
-                        continue  # all that was there was the larger
+                        continue  # every value there was the larger one
                     if sent.any() and _same(before, after) and not _same(before, sent):
                         found[row] = frame.snapshots
         return found
@@ -356,7 +356,7 @@ class Scene:
         return ", ".join([*words, "never received" if never else text.done(self.op(row))])
 
     def summary(self, frame: Frame) -> str:
-        """A frame's messages in short; "" where it has none."""
+        """A frame's messages in short; "" if it has none."""
         rows = list(frame.messages)
         if len(rows) < 2:
             return self.sentence(rows[0]) if rows else ""
@@ -364,9 +364,9 @@ class Scene:
         return f"{len(rows)} messages, {done}"
 
     def losses(self, number: int) -> list[str]:
-        """The contributions that ranks lost in a frame, a line for each stretch of cells: complete
-        sums that are complete no longer and, in a program that sums, single ranks' numbers. In the
-        last frame, where anything was lost or odd on the way, also how many cells are right."""
+        """The contributions that ranks lost in a frame, a line for each range of cells: sums that
+        are no longer complete and, in a program that sums, single ranks' numbers. If anything was
+        lost or odd in any frame, the last one also says how many cells are right."""
         lines = self._losses[number]
         if number < len(self.frames) - 1 or not self.encoded:
             return lines
@@ -379,12 +379,12 @@ class Scene:
 
     @cached_property
     def _losses(self) -> list[list[str]]:
-        """Of each frame the lines that tell what was lost in it."""
+        """For each frame, lines that say what was lost in it."""
         found: list[list[str]] = [[] for _ in self.frames]
         pairs = zip(self.frames, self.frames[1:], strict=False) if self.encoded else ()
         for number, (frame, after) in enumerate(pairs, 1):
             for rank, place in after.snapshots.items():
-                if not self._is_own(rank, place):  # else it was filled anew
+                if not self._is_own(rank, place):  # else the buffer was filled again
                     found[number] += self._lost(rank, frame.snapshots[rank], place)
         return found
 
@@ -416,7 +416,7 @@ class Scene:
         return any(((counts > 0).sum(axis=1) > 1).any() for counts in self.counts.values())
 
     def oddities(self, number: int) -> list[str]:
-        """What in the contents a reader would not expect, a line for each range of cells."""
+        """Unexpected contents, a line for each range of cells."""
         frame = self.frames[number]
         found = []
         odd = self.encoded and any(map(self._odd, frame.snapshots.values()))
@@ -425,7 +425,7 @@ class Scene:
                 found.append(f"rank {one.rank} {one.words} in {one.cells}")
         for rank, place in frame.snapshots.items() if number else ():
             if any(row in self._elsewhere for row in self._last_received(number, rank)):
-                continue  # what became of such a message is the program's affair
+                continue  # the program may use such a message as it likes
             changed = self._changed(frame, rank, self.frames[number - 1].snapshots[rank], place)
             edges = np.flatnonzero(np.diff(changed.astype(np.int8), prepend=0, append=0))
             for low, high in edges.reshape(-1, 2).tolist():
@@ -434,12 +434,12 @@ class Scene:
         return found
 
     def _odd(self, place: int) -> bool:
-        """Whether a snapshot holds a contribution twice, or what is no sum of contributions."""
+        """Whether a snapshot holds a contribution twice, or anything but a sum of contributions."""
         counts = self.counts[place]
         return bool(((counts > 1) | (counts < 0)).any())
 
     def _last_received(self, number: int, rank: int) -> list[int]:
-        """The messages that a rank received last, in the frame of this number or before it."""
+        """The messages that a rank received last, in frame `number` or before it."""
         table = self.trace.messages
         for frame in self.frames[number::-1]:
             if rows := [row for row in frame.messages if table.dst[row] == rank]:
@@ -460,7 +460,7 @@ class Scene:
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether cells hold the same, but for the rounding of a sum."""
+    """Whether cells are equal up to the rounding of a sum."""
     eps = 8 * np.finfo(one.dtype).eps if one.dtype.kind == "f" else 0
     return bool(np.isclose(one, other, rtol=eps, atol=0, equal_nan=True).all())
 
@@ -473,7 +473,7 @@ def number(value: float | None) -> str:
 
 
 def ops(trace: Trace) -> list[str]:
-    """What became of each message's elements, as `Scene.op` tells it."""
+    """What became of each message's elements, by `Scene.op`."""
     if not trace.buffers:
         return trace.messages.op.tolist()
     scene = Scene(trace)

@@ -65,7 +65,7 @@ def bubble_table(traces: Any, *, clock: str | None = None) -> pandas.DataFrame:
 
 
 def memory_table(trace: Trace, *, what: str | None = "activations") -> pandas.DataFrame:
-    """What each rank held at most (bytes; of a simulated pipeline microbatches), from when on
+    """The most that each rank held (bytes; of a simulated pipeline microbatches), since when
     (seconds), and the most microbatches in flight by its spans."""
     import pandas
 
@@ -114,7 +114,7 @@ def spectrum_table(
     over: int = OVER,
     clock: str = "wall",
 ) -> pandas.DataFrame:
-    """What `viz.spectrum` draws: of each run by name, (Trace, losses), its `metrics.to_target`, and
+    """What `viz.spectrum` draws: the `metrics.to_target` of each run by name, (Trace, losses), and
     how late it was at worst (`late`, s; NaN where it was not paced)."""
     import pandas
 
@@ -128,9 +128,8 @@ def spectrum_table(
 
 
 def staleness_table(trace: Trace) -> pandas.DataFrame:
-    """What `viz.staleness` draws: of each worker and of all how many gradients were applied, and
-    how many updates old they were in the mean, at least and at most; until the first worker has
-    pushed its last."""
+    """What `viz.staleness` draws: for each worker and for all, how many gradients were applied, and
+    how many updates old they were (mean, least, most), until the first worker pushed its last."""
     import pandas
 
     found = applied(trace)
@@ -143,7 +142,7 @@ def staleness_table(trace: Trace) -> pandas.DataFrame:
 
 def collectives_table(trace: Trace, rank: int = 0) -> pandas.DataFrame:
     """The collectives of layers cut over ranks as a table, in the order in which `rank` took part:
-    in which direction, what, of which layer, and the bytes that it sent in it."""
+    direction, collective, layer, and the bytes that the rank sent in it."""
     import pandas
 
     nbytes = trace.messages.nbytes
@@ -157,8 +156,8 @@ def collectives_table(trace: Trace, rank: int = 0) -> pandas.DataFrame:
 
 
 def traffic_table(trace: Trace) -> pandas.DataFrame:
-    """The traffic as a table: bytes from the rank of the row to that of the column, and in the last
-    row and column what each received and sent in all."""
+    """The traffic as a table: bytes from the rank of the row to that of the column; the last row
+    and column have what each received and sent in all."""
     import pandas
 
     table = pandas.DataFrame(analysis.traffic(trace)[0], index=trace.ranks, columns=trace.ranks)

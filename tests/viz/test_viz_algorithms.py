@@ -55,8 +55,8 @@ def test_a_picture_for_each_round_and_every_rank_once_in_the_end(algorithm, rank
     for place in Scene(trace).frames[-1].snapshots.values():
         assert (viz.decode(trace.buffers[place]["array"], ranks) == 1).all()
 
-    told = json.loads(MessagePlayer(trace).state)
-    assert told["topology"] == machine.topology.outline
+    state = json.loads(MessagePlayer(trace).state)
+    assert state["topology"] == machine.topology.outline
     assert len(viz.messages(trace).frames) == len(names)
     assert len(viz.print.messages(trace).axes) >= len(names)
     assert "pairs talk" in viz.traffic(trace).layout.title.subtitle.text

@@ -50,7 +50,7 @@ def test_an_axis_has_one_hue_and_what_goes_between_nodes_is_hatched():
 
 def test_several_traces_have_a_name_over_their_rows_and_one_scale():
     figure = viz.axis_bytes({"four": on_nodes(4), "two": on_nodes(2)}, step=0)
-    heads = [(note.y, note.text) for note in figure.layout.annotations if "<b>" in note.text]
+    heads = [(each.y, each.text) for each in figure.layout.annotations if "<b>" in each.text]
     assert heads == [(0, "<b>four</b>"), (4, "<b>two</b>")]
     assert list(figure.layout.yaxis.tickvals) == [1, 2, 3, 5, 6, 7]
     assert sum(drawn(figure).values()) == 2 * TRACE.messages.nbytes.sum()

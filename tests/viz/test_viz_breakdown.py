@@ -39,8 +39,8 @@ def test_shares_are_written_in_the_bars_and_idle_is_hatched():
     idle = figure.data[-1]
     assert idle.name == "idle" and idle.marker.pattern.shape
     for rank in range(4):
-        told = [series.customdata[rank].rsplit(", ", 1)[1] for series in figure.data]
-        assert sum(float(share.removesuffix("%")) for share in told) == pytest.approx(100, abs=0.3)
+        shares = [series.customdata[rank].rsplit(", ", 1)[1] for series in figure.data]
+        assert sum(float(own.removesuffix("%")) for own in shares) == pytest.approx(100, abs=0.3)
 
 
 def test_a_part_of_the_ranks_keeps_their_numbers():

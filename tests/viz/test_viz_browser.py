@@ -62,7 +62,7 @@ def page(browser, tmp_path):
     assert all(url.startswith(("file:", "data:", "blob:")) for url in fetched), fetched
 
 
-def test_the_slider_moves_the_cells_both_ways(page):
+def test_the_slider_moves_the_cells_in_both_directions(page):
     trace = ring(3, 6)
     shown = page(viz.messages(trace))
     rail = shown.locator(".slider-rail-touch-rect").bounding_box()

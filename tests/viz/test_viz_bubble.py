@@ -15,12 +15,12 @@ from dlviz.trace import Trace
 SIZES = (4, 8, 16)
 
 
-def ran(trace: Trace, stretch: float = 1.25, clock: str = "paced", **meta) -> Trace:
-    """A run that took what `trace` says by the device, and by the wall each span `stretch` times
+def ran(trace: Trace, longer: float = 1.25, clock: str = "paced", **meta) -> Trace:
+    """A run that took what `trace` says by the device, and by the wall each span `longer` times
     as long (where the next one has room: an idle rank only)."""
     spans = {name: trace.spans[name] for name in trace.spans.names}
-    spans["wall_start"] = 3.0 + stretch * trace.spans.start
-    spans["wall_end"] = 3.0 + stretch * trace.spans.start + (trace.spans.end - trace.spans.start)
+    spans["wall_start"] = 3.0 + longer * trace.spans.start
+    spans["wall_end"] = 3.0 + longer * trace.spans.start + (trace.spans.end - trace.spans.start)
     about = {"clock": clock, "ranks": trace.meta["ranks"], "machine": "4 ranks", **meta}
     return Trace(spans, trace.messages, trace.memory, meta=about)
 
@@ -102,10 +102,9 @@ def test_simulated_and_measured_are_series_of_their_own_and_measured_is_the_wall
     assert list(measured.y) == [metrics.bubble_ratio(run, "wall") for run in runs]
     assert all(a > b for a, b in zip(measured.y, simulated.y, strict=True))
     assert {one.name for one in figure.data} == {"1F1B", "simulated", "measured"}
-    told = figure.layout.title.subtitle.text
-    assert (
-        told.startswith("simulated · F 1 s") and "<br>paced · 4 ranks · wall-clock time<br>" in told
-    )
+    subtitle = figure.layout.title.subtitle.text
+    assert subtitle.startswith("simulated · F 1 s")
+    assert "<br>paced · 4 ranks · wall-clock time<br>" in subtitle
     assert "above" in measured.customdata[0] and "on it" in simulated.customdata[0]
 
     by_device = viz.bubble(runs, clock="device")

@@ -1,4 +1,4 @@
-"""Predicted over measured: actions are matched, aligned, and the gap of the makespans is told."""
+"""Predicted over measured: actions are matched, aligned, and the prediction error is stated."""
 
 from __future__ import annotations
 
@@ -60,11 +60,12 @@ def test_measured_times_are_the_walls_and_the_subtitle_says_both_clocks():
     figure = viz.compare(simulate(schedule, COSTS), ran(schedule, slower))
     lengths = {round(x, 6) for _, _, x in bars(figure, "measured")}
     assert lengths == {6.0, 10.0}
-    told = figure.layout.title.subtitle.text
-    assert told.startswith("predicted: simulated · F 0.005 s")
-    assert "<br>measured: paced · 4 ranks · wall-clock time<br>" in told
-    note = figure.layout.annotations[-1].hovertext
-    assert "Predicted. Simulated: nothing ran" in note and "Measured. Paced: processes" in note
+    subtitle = figure.layout.title.subtitle.text
+    assert subtitle.startswith("predicted: simulated · F 0.005 s")
+    assert "<br>measured: paced · 4 ranks · wall-clock time<br>" in subtitle
+    details = figure.layout.annotations[-1].hovertext
+    assert "Predicted. Simulated: nothing ran" in details
+    assert "Measured. Paced: processes" in details
     by_device = viz.compare(simulate(schedule, COSTS), ran(schedule, slower), clock="device")
     assert {round(x, 6) for _, _, x in bars(by_device, "measured")} == {5.0, 10.0}
 
@@ -74,7 +75,7 @@ def said(predicted, measured):
     return viz.compare(predicted, measured).layout.title.subtitle.text.replace("<br>", " ")
 
 
-def test_the_gap_is_what_actions_of_the_critical_path_lasted_longer_and_the_rest_waiting():
+def test_the_error_is_what_actions_of_the_critical_path_lasted_longer_and_the_rest_waiting():
     schedule = make("1f1b", 4, 8)
     predicted = simulate(schedule, COSTS)
     slow_forward = ran(schedule, Costs(0.007, None, 0.005, 0.005))
@@ -88,8 +89,9 @@ def test_the_gap_is_what_actions_of_the_critical_path_lasted_longer_and_the_rest
     found = gap(matched(predicted, slow_links, None, None))
     assert found.lasted == pytest.approx(0) and found.waited == pytest.approx(found.seconds)
     assert found.seconds > 0.005
-    told = said(predicted, slow_links)
-    assert "the actions take as long and the waits take" in told and "differs most" not in told
+    subtitle = said(predicted, slow_links)
+    assert "the actions take as long and the waits take" in subtitle
+    assert "differs most" not in subtitle
 
 
 def test_the_sentence_names_the_action_that_differs_most():
@@ -97,21 +99,21 @@ def test_the_sentence_names_the_action_that_differs_most():
     run = ran(schedule, COSTS)
     last = int(np.argmax(run.spans.wall_end))
     run.spans.wall_end[last] += 0.004
-    told = said(simulate(schedule, COSTS), run)
-    assert "The measured step takes 4 ms longer (8.9%) than the predicted one" in told
+    subtitle = said(simulate(schedule, COSTS), run)
+    assert "The measured step takes 4 ms longer (8.9%) than the predicted one" in subtitle
     assert (
         "the actions take 4 ms longer and the waits take as long; 0B1 on rank 0 differs most (4"
-        in told
+        in subtitle
     )
     faster = ran(schedule, Costs(0.004, None, 0.005, 0.005))
-    told = said(simulate(schedule, COSTS), faster)
-    assert "The measured step takes 3 ms less (6.7%) than the predicted one" in told
+    subtitle = said(simulate(schedule, COSTS), faster)
+    assert "The measured step takes 3 ms less (6.7%) than the predicted one" in subtitle
 
 
-def test_each_bar_tells_both_times_and_the_gap():
+def test_each_bar_says_both_times_and_their_difference():
     schedule = make("gpipe", 1, 2)
     figure = viz.compare(simulate(schedule, COSTS), ran(schedule, Costs(0.006, None, 0.005, 0.005)))
-    hovers = {told.split("<br>")[0]: told for one in figure.data for told in one.customdata}
+    hovers = {words.split("<br>")[0]: words for one in figure.data for words in one.customdata}
     assert hovers["<b>0F1 on rank 0, measured</b>"] == (
         "<b>0F1 on rank 0, measured</b><br>6 ms from 6.000 ms<br>predicted: 5 ms from 5.000 ms<br>"
         "measured began 1 ms later, lasted 1 ms longer"
@@ -154,9 +156,9 @@ def test_no_line_of_the_subtitle_is_longer_than_there_is_room_beside_the_names_o
     schedule = make("gpipe", 2, 4)
     machine = "classroom, 4 ranks on a switch, 5 ms a forward and more"
     measured = ran(schedule, COSTS, machine=machine)
-    told = viz.compare(simulate(schedule, COSTS), measured).layout.title.subtitle.text
-    assert max(map(len, told.split("<br>"))) <= 106
-    assert "wall-clock time" in told.replace("<br>", " ")
+    subtitle = viz.compare(simulate(schedule, COSTS), measured).layout.title.subtitle.text
+    assert max(map(len, subtitle.split("<br>"))) <= 106
+    assert "wall-clock time" in subtitle.replace("<br>", " ")
 
 
 def test_actions_that_one_side_has_not_are_drawn_and_counted():
@@ -164,7 +166,7 @@ def test_actions_that_one_side_has_not_are_drawn_and_counted():
     figure = viz.compare(simulate(four, COSTS), ran(three, COSTS))
     assert len(bars(figure, "predicted")) == 16 and len(bars(figure, "measured")) == 12
     assert "4 actions are predicted and not measured." in figure.layout.title.subtitle.text
-    assert any(told.endswith("not measured") for one in figure.data for told in one.customdata)
+    assert any(words.endswith("not measured") for one in figure.data for words in one.customdata)
 
 
 def test_two_halves_of_an_overlap_share_their_row():

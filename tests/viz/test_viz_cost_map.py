@@ -45,7 +45,7 @@ def test_the_lines_are_those_at_which_a_batch_has_as_many_rows_as_the_layer_inpu
     for name, power in (("B = C_out", 0.5), ("B = C_in", -0.5)):
         line = drawn[name]
         np.testing.assert_allclose(line.x, 1024 * np.asarray(line.y) ** power, rtol=2e-3)
-        assert name in [note.text for note in figure.layout.annotations]
+        assert name in [each.text for each in figure.layout.annotations]
     assert drawn["B = C_out"].line.dash != drawn["B = C_in"].line.dash
     crossing = np.searchsorted(drawn["B = C_out"].y, 4.0 - 1e-9)
     assert drawn["B = C_out"].x[crossing] == 2048 and drawn["B = C_in"].x[crossing] == 512
@@ -53,7 +53,7 @@ def test_the_lines_are_those_at_which_a_batch_has_as_many_rows_as_the_layer_inpu
 
 def test_a_name_lies_in_the_part_that_its_form_fills():
     figure = viz.cost_map(price)
-    names = {note.text: (10**note.x, 10**note.y) for note in figure.layout.annotations}
+    names = {each.text: (10**each.x, 10**each.y) for each in figure.layout.annotations}
     for form, (title, *_) in palette.FORMS.items():
         batch, ratio = names[title]
         inputs = round((2**20 / ratio) ** 0.5)
@@ -90,14 +90,14 @@ def test_the_map_is_no_higher_than_a_notebook_shows():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch": (64, 64)}, r"batch=\(64, 64\) is no range from 1 up"),
-        ({"batch": (0, 64)}, r"batch=\(0, 64\) is no range from 1 up"),
+        ({"batch": (64, 64)}, r"batch=\(64, 64\) is not a range from 1 up"),
+        ({"batch": (0, 64)}, r"batch=\(0, 64\) is not a range from 1 up"),
         ({"widest": 1}, "widest=1 shapes no layers of 1048576 weights"),
         ({"weights": 100}, "widest=64 shapes no layers of 100 weights"),
         ({"weights": 2**18, "runs": RUNS}, "the run of 512 inputs and 2048 outputs has 1,048,576"),
     ],
 )
-def test_ranges_that_are_none_and_runs_of_other_layers_are_refused(options, words):
+def test_invalid_ranges_and_runs_of_other_layers_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         viz.cost_map(price, **options)
 

@@ -57,7 +57,7 @@ def test_butterfly_gives_way_to_halving_doubling_where_the_formulas_say():
     assert size == pytest.approx(2 * ALPHA / (BETA / 2 + 5 * GAMMA / 4), rel=1e-12)
 
 
-def test_three_algorithms_that_meet_between_two_sizes_are_all_named():
+def test_three_algorithms_that_cross_between_two_sizes_are_all_named():
     sizes = [1.0, 101.0]
     lines = {"a": [1.0, 101.0], "b": [20.0, 30.0], "c": [40.0, 10.0], "d": [90.0, 90.0]}
     crossed = viz.crossovers(sizes, lines)
@@ -85,7 +85,7 @@ def test_bandwidths_are_those_of_nccl_tests(show, expected):
     assert figure.layout.yaxis.title.text == f"{show} bandwidth"
     assert "bandwidth: size / time" in figure.layout.title.subtitle.text.lower()
     axis, top = figure.layout.yaxis, max(max(line.y) for line in figure.data)
-    assert axis.type is None and axis.range[0] == 0 and axis.range[1] > top  # an even axis
+    assert axis.type is None and axis.range[0] == 0 and axis.range[1] > top  # a linear axis
     assert axis.ticktext[0] == "0" and axis.tickvals[-1] >= top  # marked up to its end
 
 
@@ -93,28 +93,28 @@ def test_the_speed_of_the_link_is_a_line_with_its_name():
     figure = viz.costs(SIZES, priced(6), show="bus", ranks=6, link=5e9)
     (line,) = figure.layout.shapes
     assert line.y0 == line.y1 == 5e9
-    assert "the link: 5 GB/s" in [note.text for note in figure.layout.annotations]
+    assert "the link: 5 GB/s" in [each.text for each in figure.layout.annotations]
     assert figure.layout.yaxis.range[1] > 5e9
     for link, show in ((5e9, "seconds"), (0, "bus"), (np.inf, "bus")):
         with pytest.raises(ValueError, match=f"^link={link!r} cannot be drawn: give bytes"):
             viz.costs(SIZES, priced(6), show=show, ranks=6, link=link)
 
 
-def test_measured_points_bear_the_colour_of_their_line_and_a_mark_of_their_own():
+def test_measured_points_have_the_colour_of_their_line_and_a_mark_of_their_own():
     drawn = series(viz.costs(SIZES, priced(4), measured={"tree": [(1024, 1e-3), (4096, 2e-3)]}))
     marks = drawn["tree, measured"]
     assert marks.mode == "markers" and marks.marker.color == drawn["tree"].line.color
     assert list(marks.x) == [1024, 4096] and list(marks.y) == [1e-3, 2e-3]
 
 
-def test_the_crossovers_are_marked_and_told():
+def test_the_crossovers_are_marked_and_stated():
     figure = viz.costs(SIZES, priced(4))
     marks = series(figure)["another is cheapest"]
     ((size, _, after),) = viz.crossovers(SIZES, priced(4))
     assert list(marks.x) == [size]
     assert marks.y[0] == pytest.approx(collective_seconds(after, 4, size, ALPHA, BETA, GAMMA))
-    told = figure.layout.title.subtitle.text
-    assert "Cheapest: butterfly, then halving-doubling from 32 KB." in told
+    subtitle = figure.layout.title.subtitle.text
+    assert "Cheapest: butterfly, then halving-doubling from 32 KB." in subtitle
 
 
 def test_axes_are_logarithmic_and_marked_in_words():
@@ -130,7 +130,7 @@ def test_nothing_to_draw_is_an_empty_figure():
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(ValueError, match="show='bytes' is no form of costs: use 'seconds', "):
+    with pytest.raises(ValueError, match="show='bytes' is unknown: use one of 'seconds', "):
         viz.costs([1], {"a": [1]}, show="bytes")
     with pytest.raises(ValueError, match="depends on the number of ranks, not None: give 2"):
         viz.costs([1], {"a": [1]}, show="bus")

@@ -27,7 +27,7 @@ class Played(NamedTuple):
 ROUNDS = [Played(0, [0], late=[2]), Played(1, [0, 1], taken=[2]), Played(2, [1], rejected={0: "x"})]
 
 
-def test_each_cell_bears_its_number_and_an_empty_one_none():
+def test_each_cell_shows_its_number_and_an_empty_one_none():
     figure = viz.cells([[72, 0, 7], [0, 71, 1_000]], rows=["a", "b"], xlabel="label")
     (heat,) = figure.data
     np.testing.assert_array_equal(heat.z, [[72, np.nan, 7], [np.nan, 71, 1_000]])
@@ -41,7 +41,7 @@ def test_each_cell_bears_its_number_and_an_empty_one_none():
     assert figure.layout.xaxis.title.text == "label" and figure.layout.height <= 640
 
 
-def test_a_wide_table_bears_no_numbers():
+def test_a_wide_table_shows_no_numbers():
     assert not viz.cells(np.ones((2, 17))).layout.annotations
     assert len(viz.cells(np.ones((2, 16))).layout.annotations) == 32
 
@@ -49,15 +49,15 @@ def test_a_wide_table_bears_no_numbers():
 @pytest.mark.parametrize(
     ("values", "names", "message"),
     [
-        ([1, 2], {}, r"shape \(2,\) are no table"),
-        ([[]], {}, r"are no table"),
+        ([1, 2], {}, r"shape \(2,\) are not a table"),
+        ([[]], {}, r"are not a table"),
         ([[1, -1]], {}, r"values\[0, 1\] is -1"),
         ([[float("nan")]], {}, r"values\[0, 0\] is nan"),
         ([[1, 2]], {"rows": ["a", "b"]}, "2 names do not fit 1 rows"),
         ([[1, 2]], {"columns": ["a"]}, "1 names do not fit 2 columns"),
     ],
 )
-def test_what_is_no_table_is_refused(values, names, message):
+def test_an_invalid_table_is_refused(values, names, message):
     with pytest.raises(ValueError, match=message):
         viz.cells(values, **names)
 
@@ -78,15 +78,15 @@ def test_every_client_is_marked_in_the_rounds_in_which_something_became_of_it():
 
 
 def test_a_late_update_that_is_dropped_is_not_in_the_weights():
-    told = viz.participation(ROUNDS[:1], 3).layout.title.subtitle.text
-    assert told == "Never in the weights: clients 1, 2."
+    subtitle = viz.participation(ROUNDS[:1], 3).layout.title.subtitle.text
+    assert subtitle == "Never in the weights: clients 1, 2."
     assert "at least once" in viz.participation(ROUNDS, 3).layout.title.subtitle.text
 
 
 def test_times_of_a_model_are_said_to_be_modelled():
     rounds = [each._replace(modelled=True) for each in ROUNDS]
-    told = viz.participation(rounds, 4).layout.title.subtitle.text
-    assert told == "Never in the weights: client 3. Times are modelled."
+    subtitle = viz.participation(rounds, 4).layout.title.subtitle.text
+    assert subtitle == "Never in the weights: client 3. Times are modelled."
     assert "modelled" not in viz.participation(ROUNDS, 4).layout.title.subtitle.text
 
 

@@ -75,7 +75,7 @@ def colors_of(figure) -> set[str]:
     return {color.upper() for color in COLOR.findall(figure.to_json())}
 
 
-def test_by_default_a_figure_bears_colours_that_the_page_may_replace_and_else_none_of_a_theme():
+def test_by_default_a_figure_has_colours_that_the_page_may_replace_and_no_others_of_a_theme():
     pages, themes = ({*colors.values()} for colors in (palette.FOLLOWING, palette.THEMES["light"]))
     for name, figure in one_of_each().items():
         assert figure.layout.template.layout.paper_bgcolor == palette.FOLLOWING["paper"], name
@@ -87,7 +87,7 @@ def test_by_default_a_figure_bears_colours_that_the_page_may_replace_and_else_no
             assert not colors_of(figure) & pages, (name, theme)
 
 
-def test_a_kind_bears_the_same_colours_in_every_theme():
+def test_a_kind_has_the_same_colours_in_every_theme():
     neutral = {c for one in (palette.FOLLOWING, *palette.THEMES.values()) for c in one.values()}
     by_theme = [one_of_each(**theme) for theme in ({}, {"theme": "light"}, {"theme": "dark"})]
     for name in by_theme[0]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from viz_scenes import TWO_HOSTS, data_parallel, notes, on_hosts, ring
+from viz_scenes import TWO_HOSTS, annotations_of, data_parallel, on_hosts, ring
 
 from dlviz import viz
 from dlviz.machine import Link, Topology
@@ -223,7 +223,7 @@ def test_marks_of_two_hosts_that_lie_closer_than_the_bound_are_counted(view, err
         f"GPipe: c{SAYS[1:]}" in said
         for said in (
             getattr(viz, view)(traces).layout.title.subtitle.text,
-            " ".join(note.get_text() for note in getattr(viz.print, view)(traces).texts),
+            " ".join(each.get_text() for each in getattr(viz.print, view)(traces).texts),
         )
     }
     assert found == says
@@ -246,7 +246,7 @@ def test_hosts_are_named_in_the_subtitle_and_behind_the_i():
     assert "wall clock · 2 hosts" in figure.layout.title.subtitle.text
     both = viz.traffic({"one": trace, "other": on_hosts(data_parallel(4, 1), {"a": [0, 1, 2, 3]})})
     assert "wall clock · 2 hosts and this machine" in both.layout.title.subtitle.text
-    assert not [note for note in notes(figure) if bound in (note.text or "")]
+    assert not [each for each in annotations_of(figure) if bound in (each.text or "")]
 
 
 def test_a_long_name_keeps_its_beginning_and_its_end():

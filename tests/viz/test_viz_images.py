@@ -1,4 +1,4 @@
-"""viz.images: pictures beside each other, each pixel where it belongs."""
+"""viz.images: pictures side by side, each pixel where it belongs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_each_picture_lies_in_the_row_of_its_name_with_gaps_between():
     np.testing.assert_allclose(z[:3, :2], TRUE[0], atol=1e-3)
     np.testing.assert_allclose(z[:3, right : right + 2], TRUE[1], atol=1e-3)
     np.testing.assert_allclose(z[below : below + 3, :2], TRUE[1], atol=1e-3)
-    assert np.isfinite(z).sum() == 3 * 6, "what is no picture is a gap"
+    assert np.isfinite(z).sum() == 3 * 6, "between pictures are gaps"
     axis = figure.layout.yaxis
     assert [*axis.ticktext] == ["true", "read"] and [*axis.tickvals] == [1, below + 1]
     assert axis.range[0] > axis.range[1] and axis.scaleanchor == "x", "upright, pixels are squares"
@@ -62,11 +62,11 @@ def test_a_name_may_have_no_picture():
         ({}, {}, "there is no picture to draw"),
         ({"a": np.zeros((0, 64))}, {}, "there is no picture to draw"),
         ({"a": np.zeros((2, 9))}, {}, r"a has values of shape \(2, 9\): give \(n, ...\) with 8"),
-        ({"a": np.full((1, 64), np.nan)}, {}, "a has a pixel that is no number"),
+        ({"a": np.full((1, 64), np.nan)}, {}, "a has a pixel that is not finite"),
         ({"a": np.zeros((1, 64))}, {"captions": {"a": []}}, "0 captions do not fit the 1 pictures"),
         ({"a": np.zeros((1, 64))}, {"captions": {"b": ["x"]}}, "do not fit the 0 pictures of b"),
     ],
 )  # fmt: skip
-def test_what_is_no_picture_is_refused(values, options, message):
+def test_an_invalid_picture_is_refused(values, options, message):
     with pytest.raises(ValueError, match=message):
         viz.images(values, **options)

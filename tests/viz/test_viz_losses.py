@@ -1,4 +1,4 @@
-"""viz.losses and viz.disagreement: what runs came to, batch by batch and over time."""
+"""viz.losses and viz.disagreement: the results of runs, batch by batch and over time."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_a_loss_is_drawn_over_batches_and_over_time_as_a_running_mean():
     assert figure.layout.yaxis2.matches == "y" and figure.layout.height <= 640
     assert figure.layout.xaxis.title.text == "batches"
     assert figure.layout.xaxis2.title.text == "wall-clock time (s)"
-    told = figure.layout.title.subtitle.text.replace("<br>", " ")
-    assert "Mean loss of the last 4 batches" in told
-    assert "Paced, read by the wall clock, up to 30 ms late." in told
+    subtitle = figure.layout.title.subtitle.text.replace("<br>", " ")
+    assert "Mean loss of the last 4 batches" in subtitle
+    assert "Paced, read by the wall clock, up to 30 ms late." in subtitle
 
 
-def test_a_loss_that_is_no_number_is_not_drawn_and_told():
+def test_a_loss_that_is_not_a_number_is_counted_and_not_drawn():
     losses = [1.0] * 10 + [np.inf] * 10
     figure = viz.losses({"asynchronous": (lockstep(), losses)}, over=1)
     assert np.isnan(figure.data[0].y[10:]).all() and (np.array(figure.data[0].y)[:10] == 1).all()

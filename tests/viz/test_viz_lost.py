@@ -34,11 +34,11 @@ def test_a_loss_is_a_cross_at_its_moment_over_all_rows_of_its_rank():
     assert other[0] < rows["rank 2"] == other[1] < other[2]
     assert said == "rank 1 raised ValueError: no such thing at 9 s; the run lost it"
     assert also == "rank 2 was killed by signal 9 at 1.5 s; the run lost it"
-    told = figure.layout.title.subtitle.text
-    assert "Rank 1 was lost after 9 s: it raised ValueError: no such thing." in told
-    assert "Rank 2 was lost after 1.5 s: it was killed by signal 9." in told
-    (note,) = [each.text for each in figure.layout.annotations if "rank 2" in each.text]
-    assert note == "rank 2 is lost, with all that it had recorded"
+    subtitle = figure.layout.title.subtitle.text
+    assert "Rank 1 was lost after 9 s: it raised ValueError: no such thing." in subtitle
+    assert "Rank 2 was lost after 1.5 s: it was killed by signal 9." in subtitle
+    (annotation,) = [each.text for each in figure.layout.annotations if "rank 2" in each.text]
+    assert annotation == "rank 2 is lost, with all that it had recorded"
 
 
 def test_a_step_shows_the_losses_in_it_alone():

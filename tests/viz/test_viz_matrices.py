@@ -21,7 +21,7 @@ RANKS, ROWS, HIDDEN, INNER = 3, 5, 6, 12
 ROUNDS = RANKS - 1  # of a ring's all-gather; an all-reduce has twice as many
 
 
-def both_ways(comm: dlviz.Comm) -> None:
+def both_directions(comm: dlviz.Comm) -> None:
     """An MLP cut by columns and rows, a naive one, and one with sequence parallelism."""
     for kind, name, hidden in ((ParallelMLP, "mlp", HIDDEN), (NaiveMLP, "naive", 9)):
         torch.manual_seed(0)
@@ -48,7 +48,7 @@ def made_by_hand() -> Trace:
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    return dlviz.launch(both_ways, RANKS).trace
+    return dlviz.launch(both_directions, RANKS).trace
 
 
 def part(rank: int, whole: int) -> tuple[int, int]:
@@ -238,7 +238,7 @@ def test_an_arrow_stays_in_its_place_in_whatever_order_the_messages_came(trace):
 def test_backward_the_matrices_are_gradients_and_each_stage_says_what_happens(trace):
     figure, blocks = viz.matrices(trace, layers=["mlp"]), Blocks(trace, layers=["mlp"])
     for frame, moment in zip(figure.frames, blocks.moments, strict=True):
-        words = [note.text for note in frame.layout.annotations]
+        words = [each.text for each in frame.layout.annotations]
         assert any(f"<b>{moment.title}</b>: {moment.words}" == each for each in words)
         assert any(each.startswith("dW of up") for each in words) == moment.backward
     assert "round 2 of 4, 3 messages of 40 bytes" in {moment.words for moment in blocks.moments}
@@ -302,7 +302,7 @@ def test_a_run_without_products_and_one_with_too_many_matrices_are_refused(draw,
         draw(Trace(meta={"ranks": 2}))
     with pytest.raises(ValueError, match="this run recorded no product of a layer"):
         draw(trace, layers=["attention"])
-    with pytest.raises(ValueError, match="15 matrices, of which 9 fit beside each other"):
+    with pytest.raises(ValueError, match="15 matrices, of which 9 fit side by side"):
         draw(trace)
 
 

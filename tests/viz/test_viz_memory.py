@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from viz_scenes import notes
+from viz_scenes import annotations_of
 
 from dlviz import metrics, viz
 from dlviz.schedules import make
@@ -38,10 +38,10 @@ def test_the_strips_show_what_the_spans_hold_at_any_moment(name):
             assert level_at(one, rank, most, moment) == pytest.approx(taken - freed)
 
 
-def test_each_rank_bears_its_peak_and_the_highest_fills_its_strip():
+def test_each_rank_shows_its_peak_and_the_highest_fills_its_strip():
     trace = simulate(make("1f1b", 4, 8))
     figure = viz.memory(trace)
-    words = [note.text for note in notes(figure)]
+    words = [each.text for each in annotations_of(figure)]
     assert words == ["peak 4", "peak 3", "peak 2", "peak 1"]
     tops = [shape.y0 for shape in figure.layout.shapes]
     assert tops == pytest.approx([r + STRIP / 2 - STRIP * (4 - r) / 4 for r in range(4)])
@@ -63,7 +63,7 @@ def test_the_axis_says_microbatches_of_a_simulation_and_bytes_of_a_run():
     )
     figure = viz.memory(run)
     assert figure.layout.yaxis.title.text == "activations in flight (bytes)"
-    assert [note.text for note in notes(figure)] == ["peak 3 KB", "peak 0 bytes"]
+    assert [each.text for each in annotations_of(figure)] == ["peak 3 KB", "peak 0 bytes"]
     assert "device time" in figure.layout.xaxis.title.text
     assert "A full strip is 3 KB" in figure.layout.title.subtitle.text
     together = viz.memory(run, what=None)
@@ -80,14 +80,14 @@ def test_chunks_are_said_to_count_by_themselves():
 
 
 def test_rows_of_one_moment_are_one_change():
-    """A backward that ends and a forward that begins meet at a time rounded either way."""
+    """A backward that ends and a forward that begins share a time rounded either way."""
     rows = [(0.0, 1), (1.0, 0), (1.0 + 2e-10, 1), (2.0, 0)]
     memory = [dict(rank=0, time=t, what="activations", nbytes=n) for t, n in rows]
     (one,) = held(Trace(memory=memory, meta={"clock": "simulated"}), "activations")
     assert one.level.tolist() == [1, 1, 0]
 
 
-def test_many_changes_are_thinned_and_keep_their_peaks():
+def test_many_changes_are_thinned_without_losing_their_peaks():
     n = 20_000
     rng = np.random.default_rng(1)
     trace = Trace(
@@ -120,7 +120,7 @@ def test_the_print_form_has_the_same_steps_and_peaks(theme):
 
 def test_nothing_recorded_is_said_and_a_wrong_name_refused():
     empty = Trace(meta={"clock": "simulated", "ranks": 2})
-    words = [note.text for note in notes(viz.memory(empty))]
+    words = [each.text for each in annotations_of(viz.memory(empty))]
     assert words == ["peak 0 bytes", "peak 0 bytes", "no memory was recorded"]
     assert viz.print.memory(empty).axes[0].texts[-2].get_text() == "no memory was recorded"
     with pytest.raises(ValueError) as raised:
@@ -138,14 +138,14 @@ def bytes_held(nbytes, ranks=8, clock="paced"):
     return Trace(memory=rows, meta={"clock": clock, "ranks": ranks})
 
 
-def test_several_traces_are_drawn_under_each_other_to_one_scale():
+def test_several_traces_are_drawn_below_each_other_to_one_scale():
     traces = {"GPipe": bytes_held(32_000), "1F1B": bytes_held(8000)}
     figure = viz.memory(traces)
     heights = [np.ptp(one.y) for one in strips(figure)]
     assert heights == pytest.approx([STRIP] * 8 + [STRIP / 4] * 8)
     places = [*figure.layout.yaxis.tickvals]
     assert places == sorted(places) and np.diff(places)[7] > 1.5  # room for the second name
-    words = [note.text for note in notes(figure)]
+    words = [each.text for each in annotations_of(figure)]
     assert words.count("peak 32 KB") == words.count("peak 8 KB") == 8
     assert "<b>GPipe</b>" in words and "<b>1F1B</b>" in words
     assert "1F1B, rank 7" in strips(figure)[-1].customdata[0]

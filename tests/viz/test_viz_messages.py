@@ -130,8 +130,8 @@ def test_a_contribution_added_twice_shows_as_two():
     (at,) = [i for i, word in enumerate(bars.text) if word]
     assert (bars.base[at], bars.x[at], round(bars.y[at])) == (0, 4, 1)
     assert "rank 1 holds rank 0, rank 1 ×2 in cells" in words_of(figure.frames[1])
-    told = series(figure.frames[1], figure, None).customdata
-    assert any("holds rank 0, rank 1 ×2" in words for words in told)
+    hovers = series(figure.frames[1], figure, None).customdata
+    assert any("holds rank 0, rank 1 ×2" in words for words in hovers)
     last = series(figure.frames[-1], figure, "from rank 1")
     assert list(last.text).count("×2") == 4  # it went round to all ranks
 
@@ -190,26 +190,26 @@ def test_a_complete_sum_that_is_overwritten_is_said_to_be_lost_before_all_else(l
 
 
 def test_numbers_that_a_copy_replaces_are_lost_only_where_the_program_sums():
-    def keep(hop, rank, buffer):
+    def copy(hop, rank, buffer):
         if (hop, rank) == (0, 2):  # it copies what it should have added
             buffer[4:8] = viz.encode(1, 4, 16)[4:8]
 
-    assert Scene(ring(4, 16, sabotage=keep)).losses(1) == [
+    assert Scene(ring(4, 16, sabotage=copy)).losses(1) == [
         "rank 2 lost the numbers of rank 2 in cells 4–7: it now holds rank 1"
     ]
-    told_by_root = told(
+    broadcast = recorded(
         [{"src": 0, "dst": 1, "sent": 1.0, "received": 2.0}],
         [(0.0, viz.encode(0, 2, 1)[0])],
         [(0.0, viz.encode(1, 2, 1)[0]), (2.0, viz.encode(0, 2, 1)[0])],
     )
-    told_by_root.meta["ranks"] = 2
-    assert Scene(told_by_root).frames[1].snapshots == {0: 0, 1: 2}
-    assert not any(map(Scene(told_by_root).losses, (0, 1)))  # a broadcast loses nothing
+    broadcast.meta["ranks"] = 2
+    assert Scene(broadcast).frames[1].snapshots == {0: 0, 1: 2}
+    assert not any(map(Scene(broadcast).losses, (0, 1)))  # a broadcast loses nothing
     right = Scene(ring(4, 16))
     assert not any(right.losses(i) for i in range(7))
 
 
-def test_a_buffer_that_is_filled_anew_has_lost_nothing():
+def test_a_buffer_that_is_filled_again_has_lost_nothing():
     def again(hop, rank, buffer):
         if hop == 5:
             buffer[:] = viz.encode(rank, 4, 16)
@@ -220,7 +220,7 @@ def test_a_buffer_that_is_filled_anew_has_lost_nothing():
 
 def test_the_timeline_and_the_pictures_say_the_same_of_a_message():
     """A plain receive into a tensor of its own, which the program then adds."""
-    trace = told(
+    trace = recorded(
         [{"src": 0, "dst": 1, "sent": 1.0, "received": 2.0}],
         [(0.9, 1.0)],
         [(0.0, 3.0), (2.1, 3.0), (2.9, 4.0)],
@@ -266,7 +266,7 @@ def test_more_ranks_than_can_be_decoded_are_drawn_as_not_known():
     trace = ring(13, 13)
     trace.meta["ranks"] = 14
     figure = viz.messages(trace)
-    assert "told apart for at most 13 ranks" in figure.layout.title.subtitle.text
+    assert "separated for at most 13 ranks" in figure.layout.title.subtitle.text
     bars = series(figure.frames[0], figure, "not a sum of contributions")
     assert len(bars.x) == 13 * 13 and "from rank 0" not in [part.name for part in figure.data]
 
@@ -312,7 +312,7 @@ def test_messages_that_take_no_time_follow_each_other_too():
     assert [frame.messages for frame in frames] == [(), (0,), (1,), (2,)]
 
 
-def told(message, *buffers):
+def recorded(message, *buffers):
     """A Trace of messages of one cell and of what each rank held when: (time, value)."""
     shots = [
         {"rank": rank, "index": i, "time": t, "wall": t, "array": np.array([value])}
@@ -330,7 +330,7 @@ def test_a_rank_is_shown_as_it_was_when_it_went_on_to_its_next_message():
         {"src": 0, "dst": 1, "sent": 5.5, "received": 6.0},
     ]
     sender = [(0.0, 1.0), (1.4, 2.0), (2.5, 3.0), (3.6, 4.0), (5.4, 5.0), (9.0, 6.0)]
-    start, *frames = viz.message_frames(told(sends, sender))
+    start, *frames = viz.message_frames(recorded(sends, sender))
     assert start.snapshots == {0: 0}
     assert [frame.snapshots[0] for frame in frames] == [2, 4, 5]
 
@@ -341,22 +341,22 @@ def test_a_sum_made_after_the_receive_belongs_to_the_step_of_its_message():
         {"src": 1, "dst": 0, "sent": 3.0, "received": 4.0},
     ]
     mine, theirs = [(0.9, 1.0), (9.0, 1.0)], [(0.0, 3.0), (2.1, 3.0), (2.9, 4.0), (9.0, 4.0)]
-    trace = told(sends, mine, theirs)
+    trace = recorded(sends, mine, theirs)
     assert [frame.snapshots[1] - 2 for frame in viz.message_frames(trace)] == [0, 2, 3]
     words = words_of(viz.messages(trace).frames[1])
     assert "rank 0 → rank 1, cell 0, added" in words and "changed" not in words
 
 
-def test_a_message_put_aside_may_be_used_in_any_way_and_as_late_as_the_next_one():
+def test_a_message_put_aside_may_be_used_in_any_form_and_as_late_as_the_next_one():
     sends = [
         {"src": 0, "dst": 1, "sent": 1.0, "received": 2.0},
         {"src": 1, "dst": 0, "sent": 3.0, "received": 4.0},
     ]
     mine = [(0.9, 1.0), (9.0, 1.0)]
-    doubled = told(sends, mine, [(0.0, 3.0), (2.1, 3.0), (2.9, 6.0), (9.0, 8.0)])
+    doubled = recorded(sends, mine, [(0.0, 3.0), (2.1, 3.0), (2.9, 6.0), (9.0, 8.0)])
     words = [words_of(frame) for frame in viz.messages(doubled).frames]
     assert "delivered" in words[1] and not any("changed" in each for each in words)
-    into = told(sends, mine, [(0.0, 3.0), (2.1, 4.0), (2.9, 4.0), (9.0, 8.0)])
+    into = recorded(sends, mine, [(0.0, 3.0), (2.1, 4.0), (2.9, 4.0), (9.0, 8.0)])
     words = [words_of(frame) for frame in viz.messages(into).frames]
     assert "rank 1 changed cell 0, which no message" in words[2]
 
@@ -480,7 +480,7 @@ def test_too_many_pictures_are_cut_and_it_says_so():
     assert "The first 3 of 7 pictures are shown." in figure.layout.title.subtitle.text
 
 
-def test_the_axis_bears_the_buffers_name_if_it_has_one():
+def test_the_axis_has_the_buffers_name_if_there_is_one():
     trace = ring(2, 4)
     assert viz.messages(trace).layout.xaxis.title.text == "cells of the watched buffer"
     for snapshot in trace.buffers:
@@ -496,11 +496,11 @@ def test_a_step_of_the_program_holds_the_messages_of_its_collectives_whatever_th
     assert sorted(drawn) == np.flatnonzero(own == 1).tolist()
 
 
-def test_hover_tells_contents_and_messages_in_words():
+def test_hover_has_contents_and_messages_in_words():
     trace = ring(2, 4)
     figure = viz.messages(trace)
-    told = series(figure.frames[1], figure, None).customdata
-    assert "<b>rank 1, cells 0–1</b><br>holds rank 0, rank 1<br>contents 4, 8" in told
+    hovers = series(figure.frames[1], figure, None).customdata
+    assert "<b>rank 1, cells 0–1</b><br>holds rank 0, rank 1<br>contents 4, 8" in hovers
     line = series(figure.frames[1], figure, "message")
     assert line.customdata[0][1].startswith("<b>message 0: rank 0 → rank 1, cells 0–1, added</b>")
     assert "16 bytes" in line.customdata[0][1]
@@ -525,7 +525,7 @@ def with_a_temporary(comm, length):
 
 
 @pytest.mark.slow
-def test_a_real_run_that_adds_by_hand_is_told_as_one_that_adds():
+def test_a_real_run_that_adds_by_hand_is_described_as_one_that_adds():
     trace = dlviz.launch(with_a_temporary, ranks=3, args=(6,)).trace
     figure, frames = viz.messages(trace), viz.message_frames(trace)
     first, last = ([trace.buffers[place]["array"] for place in f.snapshots.values()] for f in

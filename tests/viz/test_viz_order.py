@@ -20,17 +20,17 @@ def test_a_line_joins_the_places_of_a_name_and_is_marked_where_two_are_swapped()
     assert low > high, "the least is on top"
 
 
-def test_each_side_bears_its_own_numbers():
-    notes = viz.order(PREDICTED, MEASURED).layout.annotations
-    words = {(note.x, note.y): note.text for note in notes}
+def test_each_side_has_its_own_numbers():
+    found = viz.order(PREDICTED, MEASURED).layout.annotations
+    words = {(each.x, each.y): each.text for each in found}
     assert words[0, 1] == "pp 2  <b>300 ms</b>" and words[1, 2] == "pp 2  <b>500 ms</b>"
     assert len(words) == 6
 
 
 def test_the_subtitle_counts_pairs_and_ties():
     figure = viz.order(PREDICTED, {**MEASURED, "pp 2": 0.42})
-    told = figure.layout.title.subtitle.text
-    assert told == "2 of 2 pairs come in the predicted order; 1 more is a tie, within 5 %."
+    subtitle = figure.layout.title.subtitle.text
+    assert subtitle == "2 of 2 pairs come in the predicted order; 1 more is a tie, within 5 %."
     wrong = palette.MARKS["wrong"]
     assert wrong not in [line.line.color for line in figure.data], "a tie is no swap"
 

@@ -1,4 +1,4 @@
-"""Colours that any eye tells apart, on light and dark, and words that are shown as written."""
+"""Colours that any eye distinguishes, on light and dark, and words that are shown as written."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_two_methods_differ_in_hue_for_every_eye_and_in_their_marks(seen_with):
         assert all(contrast(hue, theme["paper"]) >= 2 for hue in hues)
 
 
-def test_the_actions_of_a_pipeline_are_told_apart_without_colour():
+def test_the_actions_of_a_pipeline_differ_without_colour():
     actions = [kind for kind in palette.KINDS if kind.startswith(("forward", "backward"))]
     assert len({palette.KINDS[kind].pattern for kind in actions}) == len(actions) == 4
     for kind in actions:
@@ -159,12 +159,12 @@ def test_markup_and_tex_are_shown_as_written():
         (2e-9, "0.002 µs"),
     ],
 )
-def test_a_duration_is_told_in_the_unit_that_reads_best(value, words):
+def test_a_duration_is_in_the_unit_that_reads_best(value, words):
     assert text.seconds(value) == words
 
 
 @pytest.mark.parametrize(("span", "name"), [(90.0, "s"), (1.0, "ms"), (4e-4, "µs"), (0.0, "µs")])
-def test_an_axis_bears_the_unit_that_reads_best(span, name):
+def test_an_axis_has_the_unit_that_reads_best(span, name):
     assert text.unit(span)[0] == name
 
 
@@ -181,7 +181,7 @@ def test_an_axis_bears_the_unit_that_reads_best(span, name):
         (3 << 40, "3,299 GB"),
     ],
 )
-def test_a_size_is_told_in_decimal_units(size, words):
+def test_a_size_is_in_decimal_units(size, words):
     assert text.nbytes(size) == words
 
 

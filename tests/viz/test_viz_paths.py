@@ -35,8 +35,8 @@ def test_it_begins_at_the_start_and_every_stop_shows_the_recorded_points_until_t
             drawn = np.array([line.x, line.y], float).T
             np.testing.assert_allclose(drawn, points[: stop + 1], rtol=1e-3)
             assert (head.x[0], head.y[0]) == (line.x[-1], line.y[-1])
-            told, loss = head.customdata[0]
-            assert told == stop and loss == pytest.approx(valley(*points[stop]))
+            step, loss = head.customdata[0]
+            assert step == stop and loss == pytest.approx(valley(*points[stop]))
 
 
 def test_the_slider_stops_at_the_start_the_end_and_evenly_between():
@@ -67,9 +67,9 @@ def test_the_lines_of_the_surface_are_of_equal_height_at_equal_ratios():
     np.testing.assert_allclose(z[far], np.log10(above[far]), atol=1e-3)
 
 
-def test_a_rule_that_leaves_the_picture_is_told_of_and_one_that_comes_back_is_not():
-    told = race().layout.title.subtitle.text
-    assert told == "&lt;b&gt;up leaves the picture for good at step 9."  # 0.1 * 1.5**9 > 3
+def test_a_rule_that_leaves_the_picture_is_named_and_one_that_comes_back_is_not():
+    subtitle = race().layout.title.subtitle.text
+    assert subtitle == "&lt;b&gt;up leaves the picture for good at step 9."  # 0.1 * 1.5**9 > 3
     detour = RECORDED["sgd"].copy()
     detour[3] = [9, 9]
     assert not race({"detour": detour}).layout.title.subtitle.text

@@ -29,14 +29,14 @@ def is_in(moment, one, row):
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb_h1", "interleaved"])
-def test_bars_bear_the_number_of_their_microbatch(name):
+def test_bars_show_the_number_of_their_microbatch(name):
     trace = simulate(make(name, 3, 6), COSTS)
     figure = viz.timeline(trace)
     spans = trace.spans
     for kind in set(spans.kind):
-        told = [one.text for one in figure.data if one.legendgroup == kind]
+        labels = [one.text for one in figure.data if one.legendgroup == kind]
         numbers = spans.microbatch[spans.kind == kind]
-        assert sorted(np.concatenate(told)) == sorted(map(str, numbers))
+        assert sorted(np.concatenate(labels)) == sorted(map(str, numbers))
     axes = viz.print.timeline(trace).axes[0]  # on paper, 800 pixels wide, as well: all of them
     assert sorted(label.get_text() for label in axes.texts) == sorted(map(str, spans.microbatch))
 
@@ -58,7 +58,7 @@ def test_each_further_stage_of_a_rank_is_a_lighter_shade_of_its_kind(name):
     assert len(first.x) == len(second.x) == (trace.spans.kind == "forward").sum() / 2
 
 
-def test_shades_grow_lighter_and_a_lone_stage_keeps_its_colour():
+def test_shades_grow_lighter_and_a_lone_stage_has_its_own_colour():
     def light(color):
         return sum(int(color[i : i + 2], 16) for i in (1, 3, 5))
 
@@ -95,19 +95,19 @@ def test_a_bubble_says_what_it_waited_for():
     trace = simulate(make("gpipe", 3, 4), COSTS)
     figure = viz.timeline(trace)
     bubbles, rows = series(figure, "idle"), figure.layout.yaxis.tickvals
-    told = {(rows.index(y), start): words for y, start, words in zip(
+    hovers = {(rows.index(y), start): words for y, start, words in zip(
         bubbles.y, bubbles.base, bubbles.customdata, strict=True)}  # fmt: skip
-    words = told[1, 0.0].replace("<br>", " ")
+    words = hovers[1, 0.0].replace("<br>", " ")
     assert words.endswith(
         "1F0 waited until a message came from rank 0; rank 0 was mostly in forward 0, for 2 of "
-        "2.5 s, then its message was on its way"
+        "2.5 s, then its message was in transit"
     )
     # rank 0 has done its forwards: F and B of rank 2, then B of rank 1 lie between
-    words = told[0, 8.0]
+    words = hovers[0, 8.0]
     assert words.startswith("<b>idle</b><br>rank 0: ")
     assert "0B0 waited until a message came from rank 1" in words.replace("<br>", " ")
-    last = max(start for row, start in told if row == 2)
-    assert told[2, last].endswith("nothing left to do")
+    last = max(start for row, start in hovers if row == 2)
+    assert hovers[2, last].endswith("nothing left to do")
 
 
 def test_a_trace_that_is_no_pipelines_has_no_bubbles():
@@ -153,10 +153,10 @@ def test_hover_says_whether_a_span_is_on_the_critical_path():
     trace = simulate(make("1f1b", 3, 4), COSTS)
     path = {*metrics.critical_path(trace).span.tolist()}
     figure = viz.timeline(trace, critical=True)
-    told = [words for one in figure.data if one.type == "bar" and one.name != "idle"
+    hovers = [words for one in figure.data if one.type == "bar" and one.name != "idle"
             for words in one.customdata]  # fmt: skip
-    assert sum(words.endswith("on the critical path: yes") for words in told) == len(path)
-    assert sum(words.endswith("on the critical path: no") for words in told) == len(
+    assert sum(words.endswith("on the critical path: yes") for words in hovers) == len(path)
+    assert sum(words.endswith("on the critical path: no") for words in hovers) == len(
         trace.spans
     ) - len(path)
 
@@ -271,17 +271,17 @@ def test_what_plotly_would_read_stays_out_of_the_template_of_many_spans():
 
 
 @pytest.mark.parametrize("view", [viz.timeline, viz.print.timeline])
-def test_both_halves_of_a_backward_bear_the_names_of_the_grids_key(view):
+def test_both_halves_of_a_backward_have_the_names_of_the_grids_key(view):
     """In keys, on hover and in what a wait was for."""
     trace = simulate(make("zb_h1", 2, 3))
     if view is viz.print.timeline:
         (box,) = view(trace).legends
         names = [words.get_text() for words in box.get_texts()]
-        told = ""
+        hovers = ""
     else:
         figure = view(trace)
         names = [one.name for one in figure.data]
-        told = " ".join(str(one.customdata) for one in figure.data)
-        assert "input gradient" in told and "weight gradient" in told
+        hovers = " ".join(str(one.customdata) for one in figure.data)
+        assert "input gradient" in hovers and "weight gradient" in hovers
     assert {"input gradient", "weight gradient"} <= {*names}
-    assert "backward_" not in f"{names} {told}"
+    assert "backward_" not in f"{names} {hovers}"

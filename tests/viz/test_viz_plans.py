@@ -29,8 +29,8 @@ ROWS = [
 
 
 def test_a_cell_is_the_fastest_plan_that_fits_and_the_smallest_where_none_does():
-    notes = viz.plans(ROWS).layout.annotations
-    words = {(note.x, note.y): note.text for note in notes}  # columns tp 1, 2; rows pp 1, 2, 4
+    found = viz.plans(ROWS).layout.annotations
+    words = {(a.x, a.y): a.text for a in found}  # columns tp 1, 2; rows pp 1, 2, 4
     assert words == {
         (0, 1): "2 s<br>dp 4",
         (1, 0): "1 s<br>dp 4",
@@ -52,8 +52,9 @@ def test_the_best_is_framed_and_named_and_those_that_fit_are_counted():
     figure = viz.plans(ROWS)
     (frame,) = [s for s in figure.layout.shapes if s.line.width == 3]
     assert (round(frame.x0 + frame.x1) / 2, round(frame.y0 + frame.y1) / 2) == (1, 0)
-    told = figure.layout.title.subtitle.text
-    assert "4 of 7 plans fit" in told and "dp 4, pp 1, tp 2, microbatches of 1, 1F1B" in told
+    subtitle = figure.layout.title.subtitle.text
+    assert "4 of 7 plans fit" in subtitle
+    assert "dp 4, pp 1, tp 2, microbatches of 1, 1F1B" in subtitle
 
 
 def test_where_nothing_fits_the_smallest_plan_is_named_with_what_it_lacks_and_where():
@@ -61,10 +62,10 @@ def test_where_nothing_fits_the_smallest_plan_is_named_with_what_it_lacks_and_wh
     rows = [{**each, "fits": False, "over": each["memory"] - 6e8, "stage": 1} for each in ROWS]
     figure = viz.plans(rows)
     assert not [s for s in figure.layout.shapes if s.line.width == 3]
-    told = figure.layout.title.subtitle.text.replace("<br>", " ")
-    assert "0 of 7 plans fit" in told and "best" not in told
+    subtitle = figure.layout.title.subtitle.text.replace("<br>", " ")
+    assert "0 of 7 plans fit" in subtitle and "best" not in subtitle
     smallest = "The smallest, dp 1, pp 4, tp 2, needs 1 GB on each rank of stage 1: 400 MB too many"
-    assert smallest in told
+    assert smallest in subtitle
     planner = why_none_fits(rows)
     assert "dp 1, tp 2, pp 4" in planner and "400,000,000 bytes too many" in planner
     assert "on each rank of stage 1" in planner
@@ -94,7 +95,7 @@ def test_on_paper_cells_frame_and_words_are_those_of_a_page():
     page, figure = viz.plans(ROWS), viz.print.plans(ROWS)
     (axes,) = figure.axes
     words = {text.get_text() for text in axes.texts}
-    assert words == {note.text.replace("<br>", "\n") for note in page.layout.annotations}
+    assert words == {each.text.replace("<br>", "\n") for each in page.layout.annotations}
     (mesh,) = axes.collections
     np.testing.assert_allclose(mesh.get_array().filled(np.nan), np.asarray(page.data[0].z, float))
     frames = [patch for patch in axes.patches if not patch.get_fill()]

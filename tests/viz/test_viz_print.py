@@ -58,7 +58,7 @@ def words(figure):
     return [text for text in figure.findobj(matplotlib.text.Text) if text.get_text()]
 
 
-def told(figure):
+def texts(figure):
     return [text.get_text() for text in words(figure)]
 
 
@@ -130,7 +130,7 @@ def test_every_message_is_an_arrow_from_its_sender_to_its_receiver():
     assert legend(figure)[-1] == "message"
     plain = viz.print.timeline(trace)
     assert not len(arrows(plain.axes[0]))  # each passes a row with labels
-    assert "24 messages are left out: arrows past other rows would cover labels." in told(plain)
+    assert "24 messages are left out: arrows past other rows would cover labels." in texts(plain)
     assert not len(arrows(viz.print.timeline(trace, messages=False).axes[0]))
 
 
@@ -143,14 +143,14 @@ def test_a_message_that_nobody_received_is_a_line_to_a_cross_where_it_was_sent()
     np.testing.assert_allclose(line.get_xydata()[:2], [[300, 24], [300, 30]])
     assert line.get_marker() == "x" and line.get_markevery() == (1, 3)
     assert "never received" in legend(figure)
-    assert "The run failed; the figure shows what was recorded until then." in told(figure)
+    assert "The run failed; the figure shows what was recorded until then." in texts(figure)
 
 
 def test_more_messages_than_a_page_can_show_are_left_out_and_it_says_so():
     trace = data_parallel(ranks=8, steps=2)
     figure = viz.print.timeline(trace)
     assert len(trace.messages) == 448 and not len(arrows(figure.axes[0]))
-    assert any(line.startswith("448 messages are too many for arrows") for line in told(figure))
+    assert any(line.startswith("448 messages are too many for arrows") for line in texts(figure))
     assert "message" not in legend(figure)
 
 
@@ -173,7 +173,7 @@ def test_of_too_many_spans_the_longest_are_drawn_and_it_says_so():
     trace = Trace([span(start=i, end=i + (0.9 if i == 5 else 0.5)) for i in range(10)])
     figure = viz.print.timeline(trace, max_spans=1)
     np.testing.assert_allclose(boxes(figure.axes[0], "forward")[:, :2], [[5, 5.9]])
-    assert "The longest 1 of 10 spans are drawn." in told(figure)
+    assert "The longest 1 of 10 spans are drawn." in texts(figure)
 
 
 def test_a_label_stands_only_where_it_fits_into_its_bar():
@@ -231,7 +231,7 @@ def test_words_of_a_program_are_neither_tex_nor_markup_and_long_ones_are_cut():
         ),
     ]
     figure = viz.print.timeline(Trace(spans), title=EVIL)
-    seen = told(figure)
+    seen = texts(figure)
     assert not any(text.get_parse_math() or text.get_usetex() for text in words(figure))
     assert EVIL in seen and EVIL[:23] + "…" in seen and "n" * 23 + "…" in seen
     assert f"rank 1 · {EVIL[:15]}…" in seen
@@ -253,15 +253,15 @@ def test_settings_of_a_user_leave_figures_as_they_are():
 def test_ranks_without_spans_have_a_row_that_says_so():
     figure = viz.print.timeline(Trace([span(1)], meta={"ranks": 3}))
     axes = figure.axes[0]
-    notes = {note.get_text(): note.get_position()[1] for note in axes.texts}
+    found = {each.get_text(): each.get_position()[1] for each in axes.texts}
     rows = axes.get_yticks()
-    assert notes["rank 0 recorded nothing"] == rows[0]
-    assert notes["rank 2 recorded nothing"] == rows[2]
+    assert found["rank 0 recorded nothing"] == rows[0]
+    assert found["rank 2 recorded nothing"] == rows[2]
 
 
 def test_an_empty_trace_and_one_span_are_figures():
     empty = viz.print.timeline(Trace())
-    assert "nothing was recorded" in told(empty) and not empty.axes[0].collections
+    assert "nothing was recorded" in texts(empty) and not empty.axes[0].collections
     one = viz.print.timeline(Trace([span(start=2.0, end=2.0)]))
     np.testing.assert_allclose(boxes(one.axes[0], "forward")[0, :2] * 1e-6, 2.0)
     low, high = one.axes[0].get_xlim()
@@ -352,7 +352,7 @@ def test_messages_of_the_same_cells_run_side_by_side_and_others_beside_the_buffe
     x = sorted(arrows(figure.axes[1])[:, 0])
     assert x[:2] == pytest.approx([2, 4]) and x[2] > 6
     assert figure.axes[1].get_xlim()[1] > x[2]
-    assert any("beyond it: not from or to its cells" in line for line in told(figure))
+    assert any("beyond it: not from or to its cells" in line for line in texts(figure))
 
 
 def test_without_a_watched_buffer_only_messages_are_drawn():
@@ -360,7 +360,7 @@ def test_without_a_watched_buffer_only_messages_are_drawn():
     figure = viz.print.messages(trace, step=0)
     assert legend(figure) == ["message"]
     assert sum(len(arrows(axes)) for axes in figure.axes) == len(trace.messages)
-    assert any(line.startswith("No buffer was watched") for line in told(figure))
+    assert any(line.startswith("No buffer was watched") for line in texts(figure))
     assert not any(axes.get_xticks().size for axes in figure.axes)
 
 
@@ -398,15 +398,15 @@ def test_panels_stand_in_columns_and_only_the_first_names_the_ranks():
 def test_too_many_panels_are_cut_and_it_says_so():
     figure = viz.print.messages(ring(4, 16), max_frames=3)
     assert len(figure.axes) == 3
-    assert "The first 3 of 7 pictures are shown." in told(figure)
+    assert "The first 3 of 7 pictures are shown." in texts(figure)
 
 
-def test_the_cells_bear_the_buffers_name_as_it_is_written():
+def test_the_cells_have_the_buffers_name_as_it_is_written():
     trace = ring(2, 4)
     for snapshot in trace.buffers:
         snapshot["name"] = "$a_b$"
     figure = viz.print.messages(trace)
-    assert "cells of the watched buffer $a_b$" in told(figure)
+    assert "cells of the watched buffer $a_b$" in texts(figure)
     assert not any(text.get_parse_math() for text in words(figure))
 
 
@@ -465,7 +465,7 @@ def test_pyplot_is_not_touched_and_matplotlib_is_loaded_for_print_alone():
         viz.sculpture  # noqa: B018
 
 
-def test_16384_spans_are_a_path_for_each_kind_and_crowded_ones_keep_their_hue():
+def test_16384_spans_are_a_path_for_each_kind_and_crowded_ones_have_their_hue():
     turn = np.tile(np.arange(2048), 8)
     kind = np.array(["forward", "backward", "send", "wait"], object)[turn % 4]
     rank = np.repeat(np.arange(8), 2048)

@@ -69,13 +69,13 @@ def test_timelines_on_paper_hold_the_same_actions_numbers_and_titles(theme):
         bars = [(x, x + long) for one in page.data if one.legendgroup == kind
                 for x, long in zip(one.base, one.x, strict=True)]  # fmt: skip
         np.testing.assert_allclose(sorted(boxes(figure, kind)), sorted(bars))
-    told = words(figure)
-    titles = [note.text for note in page.layout.annotations if note.text.startswith("<b>GPipe")]
+    texts = words(figure)
+    titles = [each.text for each in page.layout.annotations if each.text.startswith("<b>GPipe")]
     assert (
         titles == ["<b>GPipe: 18 s, bubble ratio 0.5</b>"]
-        and "GPipe: 18 s, bubble ratio 0.5" in told
+        and "GPipe: 18 s, bubble ratio 0.5" in texts
     )
-    numbers = [word for word in told if word.isdigit()]
+    numbers = [word for word in texts if word.isdigit()]
     assert len(numbers) == 3 * 4 * (2 + 6)  # of GPipe F and B, of ZB-V F, I and W of two chunks
     assert legend(figure) == ["idle", "forward", "backward", "input gradient", "weight gradient",
                               "lighter: chunk 1"]  # fmt: skip

@@ -39,9 +39,9 @@ def test_lines_on_paper_are_those_of_a_page(log):
         np.testing.assert_array_equal(line.get_xdata(), series.x)
         np.testing.assert_array_equal(line.get_ydata(), np.array(series.y, float))
         assert line.get_color() == series.line.color
-    told = page.layout.title.subtitle.text
-    assert told.startswith("2 values are" if log else "1 value is")
-    assert told in [text.get_text() for text in figure.texts]
+    subtitle = page.layout.title.subtitle.text
+    assert subtitle.startswith("2 values are" if log else "1 value is")
+    assert subtitle in [text.get_text() for text in figure.texts]
     assert viz.print.curve([1.0]).get_figheight() < 6  # a single point
     with pytest.raises(ValueError, match="x has 1 points and a has 3"):
         viz.print.curve(values, x=[0])

@@ -89,8 +89,8 @@ def test_paced_points_are_the_median_step_by_the_wall_clock_and_say_how_late_the
     (mark,), (ratio,) = marks(figure, "y"), marks(figure, "y2")
     assert list(mark.y) == pytest.approx([1.0, 2 * 0.2 / 0.11])  # two batches in a step
     assert list(ratio.y) == pytest.approx([0.5, 0.5])
-    told = figure.layout.title.subtitle.text.replace("<br>", " ")
-    assert "Points of batch-weak: paced on 1, 2 ranks, by the wall clock, up to 12.3 ms" in told
+    subtitle = figure.layout.title.subtitle.text.replace("<br>", " ")
+    assert "Points of batch-weak: paced on 1, 2 ranks, by the wall clock, up to 12.3 ms" in subtitle
 
 
 def test_runs_lie_on_the_curve_that_they_are_named_after_with_a_mark_of_its_own():
@@ -118,7 +118,11 @@ def _rows(trace):
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(ValueError, match="'strongly' is no curve: its runs belong to one of 'str"):
+    with pytest.raises(
+        ValueError, match="'strongly' is not a curve: its runs belong to one of 'str"
+    ):
         viz.scaling({"strongly": simulated(1)}, curves=CURVES)
-    with pytest.raises(ValueError, match="the runs are on 2, 4 ranks: give the one on 1 rank"):
+    with pytest.raises(
+        ValueError, match="the runs are on 2, 4 ranks: a speed-up needs the run on 1 rank"
+    ):
         viz.scaling(simulated(4, 2), curves=CURVES)

@@ -48,19 +48,19 @@ def test_each_method_lies_at_its_examples_and_its_speed():
 def test_a_line_is_one_of_equal_time_and_says_which():
     figure = viz.spectrum(CROWDED, target=0.5, theme="light")
     lines = [one for one in figure.data if one.mode == "lines"]
-    words = [note.text for note in figure.layout.annotations]
+    words = [each.text for each in figure.layout.annotations]
     assert len(lines) >= 3
     for line in lines:
         seconds = np.array(line.x) / np.array(line.y)
         assert seconds[0] == pytest.approx(seconds[1])
-        told = line.name.removesuffix(" to target")
-        assert told == f"{seconds[0]:.3g} s" and told in words
+        time = line.name.removesuffix(" to target")
+        assert time == f"{seconds[0]:.3g} s" and time in words
     high = figure.layout.yaxis.range[1]
-    at_top = [note for note in figure.layout.annotations if note.y > high - 1e-6]
-    assert at_top and all(note.yanchor == "bottom" for note in at_top)  # above the axes
+    at_top = [each for each in figure.layout.annotations if each.y > high - 1e-6]
+    assert at_top and all(each.yanchor == "bottom" for each in at_top)  # above the axes
     (x, y), (left, right) = figure.layout.yaxis.range, figure.layout.xaxis.range
-    for note in figure.layout.annotations:  # plotly leaves out what is off the axes
-        assert x <= note.y <= y and left <= note.x <= right
+    for each in figure.layout.annotations:  # plotly leaves out what is off the axes
+        assert x <= each.y <= y and left <= each.x <= right
 
 
 def test_a_method_that_never_gets_there_is_beyond_the_border_at_its_speed():
@@ -82,10 +82,11 @@ def test_a_method_that_never_gets_there_is_beyond_the_border_at_its_speed():
 
 def test_no_name_covers_another_or_a_mark_in_a_notebook():
     figure = viz.spectrum(CROWDED, target=0.5, theme="light")
-    plan = chart.laid_out(CROWDED, (chart.WIDE, chart.INNER), (chart.LETTER, chart.TYPE, chart.GAP))
+    type_ = chart.CHARACTER, chart.TYPE, chart.GAP
+    plan = chart.laid_out(CROWDED, (chart.WIDE, chart.INNER), type_)
     scale = np.array([chart.WIDE, chart.INNER]) / (np.ptp(plan.x), np.ptp(plan.y))
     marks = (plan.points - (plan.x[0], plan.y[0])) * scale
-    sizes = [(chart.LETTER * len(name), chart.TYPE) for name in CROWDED.method]
+    sizes = [(chart.CHARACTER * len(name), chart.TYPE) for name in CROWDED.method]
     boxes = [
         (*(mark + beside - np.array(size) / 2), *(mark + beside + np.array(size) / 2))
         for mark, beside, size in zip(marks, plan.labels, sizes, strict=True)
@@ -95,9 +96,9 @@ def test_no_name_covers_another_or_a_mark_in_a_notebook():
         for other in others:
             wide = min(one[2], other[2]) - max(one[0], other[0])
             assert wide <= 0 or min(one[3], other[3]) <= max(one[1], other[1]), CROWDED.method[i]
-    notes = {note.text: note for note in figure.layout.annotations}
+    found = {each.text: each for each in figure.layout.annotations}
     for name, beside in zip(CROWDED.method, plan.labels, strict=True):
-        one = notes[name]
+        one = found[name]
         moved = (one.ax, -one.ay) if one.showarrow else (one.xshift, one.yshift)
         np.testing.assert_allclose(moved, beside, atol=1e-9)
 
@@ -108,10 +109,10 @@ def test_hover_has_the_time_read_off_and_the_quotient_beside_it():
     assert "examples to target / examples per second: 25.4 s" in said
 
 
-def test_target_smoothing_and_lateness_are_told():
-    told = viz.spectrum(CROWDED, target=0.5, over=8).layout.title.subtitle.text
-    assert "mean loss of 0.5 or less over the last 8 batches" in told.replace("<br>", " ")
-    assert "up to 30 ms late" in told
+def test_the_subtitle_has_target_smoothing_and_lateness():
+    subtitle = viz.spectrum(CROWDED, target=0.5, over=8).layout.title.subtitle.text
+    assert "mean loss of 0.5 or less over the last 8 batches" in subtitle.replace("<br>", " ")
+    assert "up to 30 ms late" in subtitle
     wall = viz.spectrum(CROWDED.assign(late=NONE), target=0.5)
     assert "late" not in wall.layout.title.subtitle.text
 

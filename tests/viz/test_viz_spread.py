@@ -1,4 +1,4 @@
-"""viz.spread: the line goes through the medians, every run is drawn, a missing one is told."""
+"""viz.spread: the line goes through the medians, every run is drawn, a missing one is counted."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_the_order_in_which_x_is_given_does_not_matter_and_both_axes_are_logarit
     assert figure.layout.height <= 640
 
 
-def test_a_run_without_a_value_counts_as_greater_than_the_others_and_is_told():
+def test_a_run_without_a_value_counts_as_greater_than_the_others_and_is_counted():
     runs = {512: [60, NONE, 50, 70, NONE], 1024: [NONE, NONE, NONE, 9, 9]}
     figure = spread({"scaled": runs}, missing="never reached it")
     line = figure.data[-1]
     assert line.y[0] == 70 and np.isnan(line.y[1])
-    told = figure.layout.title.subtitle.text
-    assert "scaled, 512: 2 of 5 runs never reached it" in told
-    assert "scaled, 1,024: 3 of 5 runs never reached it" in told
+    subtitle = figure.layout.title.subtitle.text
+    assert "scaled, 512: 2 of 5 runs never reached it" in subtitle
+    assert "scaled, 1,024: 3 of 5 runs never reached it" in subtitle
     assert "never" not in (spread({"a": {1: [1]}}).layout.title.subtitle.text or "")
 
 

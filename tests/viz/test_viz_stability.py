@@ -1,4 +1,4 @@
-"""viz.stability and viz.bars: a map of the radius with runs on it, and bars beside each other."""
+"""viz.stability and viz.bars: a map of the radius with runs on it, and bars side by side."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_runs_lie_at_their_numbers_by_what_became_of_them():
     assert settled.marker.symbol != blew_up.marker.symbol
 
 
-@pytest.mark.parametrize("stretch", [(1.0, 1.0), (-1.0, 1.0), (0.0, float("inf"))])
-def test_a_stretch_that_is_none_is_refused(stretch):
-    with pytest.raises(ValueError, match="is no stretch from 0 up"):
-        viz.stability(radius, eta=stretch)
-    with pytest.raises(ValueError, match="alpha=.* is no stretch from 0 up"):
-        viz.stability(radius, alpha=stretch)
+@pytest.mark.parametrize("eta", [(1.0, 1.0), (-1.0, 1.0), (0.0, float("inf"))])
+def test_an_invalid_range_is_refused(eta):
+    with pytest.raises(ValueError, match="is not a range from 0 up"):
+        viz.stability(radius, eta=eta)
+    with pytest.raises(ValueError, match="alpha=.* is not a range from 0 up"):
+        viz.stability(radius, alpha=eta)
 
 
 def test_bars_are_as_high_as_the_numbers_and_a_thing_without_one_has_none():

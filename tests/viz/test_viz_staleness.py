@@ -8,7 +8,7 @@ import pytest
 from dlviz import viz
 from dlviz.trace import Trace
 
-# rank 1 pushes twice as often as rank 2; each is answered at once; the last has nobody beside it
+# rank 1 pushes twice as often as rank 2; each is answered immediately; the last runs alone
 ORDER = [1, 2, 1, 1, 2, 1, 1, 2]
 
 
@@ -46,14 +46,14 @@ def test_bars_are_means_and_dots_are_shares():
 def test_the_prediction_is_one_less_than_the_workers_of_each_run():
     figure = viz.staleness({"two": served(), "three": served([1, 2, 3] * 4)})
     assert [shape.x0 for shape in figure.layout.shapes] == [1, 2]
-    words = [note.text for note in figure.layout.annotations]
+    words = [each.text for each in figure.layout.annotations]
     assert words == ["n - 1 = 1", "<b>two</b>", "n - 1 = 2", "<b>three</b>"]
 
 
-def test_rows_of_several_runs_and_their_names_do_not_meet():
+def test_rows_of_several_runs_and_their_names_do_not_touch():
     figure = viz.staleness({f"run {i}": served([1, 2, 3, 4] * 3) for i in range(2)})
     rows = [bar.y[0] for bar in figure.data if bar.type == "bar"]
-    names = [note.y for note in figure.layout.annotations if note.text.startswith("<b>")]
+    names = [each.y for each in figure.layout.annotations if each.text.startswith("<b>")]
     assert len(rows) == 10 and np.diff(sorted([*rows, *names])).min() > 0.7
     assert figure.layout.height <= 640
     assert sorted(figure.layout.yaxis.tickvals) == sorted(rows)

@@ -1,4 +1,4 @@
-"""Layer storage: the bars are as long as the bytes, the formula's four in a row, kept beside."""
+"""Layer storage: the bars are as long as the bytes, the formula's four in a row, saved below."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def table(layers: int = 2) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=COLUMNS, index=[f"<b>{i}" for i in range(layers)])
 
 
-def test_a_layers_four_bars_follow_each_other_and_kept_starts_anew():
-    *four, kept = storage(table()).data
+def test_a_layers_four_bars_follow_each_other_and_saved_starts_at_0():
+    *four, saved = storage(table()).data
     for layer, ends in enumerate([[1, 3, 4, 7], [2, 4, 6, 9]]):
         begin = 0.0
         for bar, end in zip(four, ends, strict=True):
             assert (bar.base[layer], bar.base[layer] + bar.x[layer]) == (begin, end)
             begin = bar.base[layer] + bar.x[layer]
-    assert list(kept.base) == [0, 0] and list(kept.x) == [0.5, 0.5]
+    assert list(saved.base) == [0, 0] and list(saved.x) == [0.5, 0.5]
 
 
 def test_bars_of_a_layer_do_not_overlap_those_of_another():
@@ -36,10 +36,10 @@ def test_bars_of_a_layer_do_not_overlap_those_of_another():
         assert all(a[1] <= b[0] for a, b in zip(ordered, ordered[1:], strict=False))
 
 
-def test_the_totals_are_told_and_names_are_shown_as_written():
+def test_the_totals_are_stated_and_names_are_shown_as_written():
     figure = storage(table())
-    told = figure.layout.title.subtitle.text
-    assert "= 16 KB in all" in told and "keeps 1 KB" in told
+    subtitle = figure.layout.title.subtitle.text
+    assert "= 16 KB in all" in subtitle and "saves 1 KB" in subtitle
     assert figure.layout.yaxis.ticktext[0] == "&lt;b&gt;0 Linear"
     assert "1,000 bytes" in figure.data[0].customdata[0]
     assert figure.layout.xaxis.title.text == "size (KB)"

@@ -62,21 +62,21 @@ def test_the_details_say_what_the_times_mean_the_machine_and_how_late_the_run_wa
 @pytest.mark.parametrize(
     "view", [viz.timeline, viz.breakdown, viz.memory, viz.traffic, viz.messages]
 )
-def test_every_figure_of_a_trace_keeps_its_details_behind_an_i(view):
+def test_every_figure_of_a_trace_has_its_details_behind_an_i(view):
     trace = ring(3, 6)
     trace.meta.update(PACED, machine="8 <A>")
     figure = view(trace)
     above = figure.layout.title.subtitle.text
     assert above.startswith("paced · 8 &lt;A&gt; · device time") and "slowed" not in above
-    note = next(note for note in figure.layout.annotations if note.name == text.DETAILS)
-    assert note.text == "<b>(i)</b>"
+    annotation = next(each for each in figure.layout.annotations if each.name == text.DETAILS)
+    assert annotation.text == "<b>(i)</b>"
     for line in text.details(trace, "device"):
-        assert text.wrap(line) in note.hovertext
+        assert text.wrap(line) in annotation.hovertext
     for frame in figure.frames:
-        assert note in frame.layout.annotations
+        assert annotation in frame.layout.annotations
 
 
-def test_several_traces_of_one_clock_are_told_of_as_one_with_the_worst_lateness():
+def test_several_traces_of_one_clock_are_described_as_one_with_the_worst_lateness():
     one, other = Trace(meta=PACED), data_parallel(2)
     other.meta.update({**PACED, "machine": "another", "lateness": {"worst": 4e-3, "median": 3e-5}})
     failed = Trace(meta={"clock": "wall", "machine": "mine", "outcome": "failed"})

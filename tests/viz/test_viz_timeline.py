@@ -7,7 +7,7 @@ import time
 import matplotlib.text
 import numpy as np
 import pytest
-from viz_scenes import data_parallel, deadlock, notes, pieces
+from viz_scenes import annotations_of, data_parallel, deadlock, pieces
 
 import dlviz
 from dlviz import viz
@@ -32,9 +32,9 @@ def line(figure, name="message"):
     (series,) = [
         s for s in figure.data if (s.name or "").startswith(name) and s.customdata is not None
     ]
-    x, y, told = (np.reshape(v, (-1, 4)) for v in (series.x, series.y, series.customdata))
+    x, y, hovers = (np.reshape(v, (-1, 4)) for v in (series.x, series.y, series.customdata))
     assert np.isnan(x[:, 3]).all() and np.isnan(y[:, 3]).all()
-    return x[:, :3], y[:, :3], told[:, 0]
+    return x[:, :3], y[:, :3], hovers[:, 0]
 
 
 def row_of(figure, heights):
@@ -132,15 +132,15 @@ def test_no_picture_is_higher_than_a_laptop_shows(ranks, lanes):
 def test_every_message_is_an_arrow_from_its_sender_to_its_receiver():
     trace = data_parallel(ranks=3)
     figure = viz.timeline(trace, messages=True)
-    x, y, told = line(figure)
+    x, y, hovers = line(figure)
     np.testing.assert_allclose(x[:, 0], trace.messages.sent / MS)
     np.testing.assert_allclose(x[:, 2], trace.messages.received / MS)
     assert row_of(figure, y[:, 0]) == [f"rank {rank} · comm" for rank in trace.messages.src]
     assert row_of(figure, y[:, 2]) == [f"rank {rank} · comm" for rank in trace.messages.dst]
     first = trace.messages[:1]
-    assert "rank 2 → rank 0" in told[0] and "4.1 KB" in told[0]
+    assert "rank 2 → rank 0" in hovers[0] and "4.1 KB" in hovers[0]
     for what in ("sent", "arrived", "received"):
-        assert f"{what} at {first[what][0] / MS:.3f} ms" in told[0]
+        assert f"{what} at {first[what][0] / MS:.3f} ms" in hovers[0]
     others = [s for s in viz.timeline(trace, messages=False).data if s.type == "scatter"]
     assert [s.mode for s in others] == ["text"]  # the names of the steps
 
@@ -157,8 +157,8 @@ def test_a_message_that_nobody_received_ends_in_a_cross():
     trace = Trace([span(0), span(1)], messages, meta={"outcome": "failed"})
     figure = viz.timeline(trace)
     assert len(line(figure)[0]) == 1
-    x, _, told = line(figure, "never received")
-    assert x.tolist() == [[300.0] * 3] and "never received" in told[0]
+    x, _, hovers = line(figure, "never received")
+    assert x.tolist() == [[300.0] * 3] and "never received" in hovers[0]
     cross = next(s for s in figure.data if s.name == "never received")
     assert cross.marker.symbol == "x"
     assert "The run failed" in figure.layout.title.subtitle.text
@@ -191,7 +191,7 @@ def test_a_step_is_drawn_alone_with_the_messages_that_its_spans_carry():
     first, last = spans.start.min() / MS, spans.end.max() / MS
     assert low < first and high > last and (high - low) < 1.05 * (last - first)
     inner = {*bars(viz.timeline(trace))["wait"].customdata}
-    assert {*bars(figure)["wait"].customdata} < inner  # what others did before is still told
+    assert {*bars(figure)["wait"].customdata} < inner  # what others did before is still said
     with pytest.raises(ValueError, match="step=7 has no span in this Trace: its steps are 0 to 2"):
         viz.timeline(trace, step=7)
     with pytest.raises(ValueError, match="its steps are none"):
@@ -249,11 +249,12 @@ def test_rows_are_ranks_and_lanes_a_ranks_own_lane_first():
     assert low > max(figure.layout.yaxis.tickvals) and high < 0  # rank 0 on top
 
 
-def test_a_rank_that_recorded_nothing_keeps_its_row_and_says_so():
+def test_a_rank_that_recorded_nothing_has_its_row_and_says_so():
     figure = viz.timeline(Trace([span(0), span(2)], meta={"ranks": 3, "outcome": "failed"}))
     assert list(figure.layout.yaxis.ticktext) == ["rank 0", "rank 1", "rank 2"]
-    (note,) = notes(figure)
-    assert note.text == "rank 1 recorded nothing" and note.y == figure.layout.yaxis.tickvals[1]
+    (annotation,) = annotations_of(figure)
+    assert annotation.text == "rank 1 recorded nothing"
+    assert annotation.y == figure.layout.yaxis.tickvals[1]
 
 
 def test_a_kind_that_takes_no_time_is_in_no_legend():
@@ -283,7 +284,7 @@ def test_a_kind_of_the_programs_own_gets_a_series_too():
 @pytest.mark.parametrize(
     ("length", "unit", "size"), [(90.0, "s", 1.0), (0.02, "ms", 1e-3), (3e-4, "µs", 1e-6)]
 )
-def test_the_axis_bears_a_unit_that_fits(length, unit, size):
+def test_the_axis_has_a_unit_that_fits(length, unit, size):
     figure = viz.timeline(Trace([span(start=0.0, end=length)]))
     assert figure.layout.xaxis.title.text.endswith(f"({unit})")
     assert figure.data[0].x[0] == pytest.approx(length / size)
@@ -295,7 +296,7 @@ def test_a_wall_trace_is_drawn_by_its_wall_columns():
     assert (figure.data[0].base[0], figure.data[0].x[0]) == (1.0, 2.0)
 
 
-def test_a_clock_that_the_trace_does_not_bear_is_refused():
+def test_a_clock_that_the_trace_lacks_is_refused():
     with pytest.raises(ValueError, match="clock='wall' cannot be drawn: this simulated Trace has"):
         viz.timeline(Trace([span()]), clock="wall")
     with pytest.raises(ValueError, match="clock='moon' is not a clock of a Trace"):
@@ -379,12 +380,12 @@ def test_arrows_that_would_cover_a_label_are_left_out_and_it_says_so():
     near = {"src": [0], "dst": [1], "sent": [4.5], "received": [4.5]}
     past = {"src": [0, 0], "dst": [1, 2], "sent": [4.5, 4.5], "received": [4.5, 4.5]}
     beside = {"src": [0, 0], "dst": [1, 2], "sent": [4.5, 1.0], "received": [4.5, 1.0]}
-    for messages, kept in ((near, 1), (beside, 2), (past, 1)):
+    for messages, drawn in ((near, 1), (beside, 2), (past, 1)):
         figure = viz.timeline(Trace(spans, messages))
-        assert len(line(figure)[0]) == kept
-        left_out = len(messages["src"]) - kept
-        told = f"{left_out} of 2 messages are left out: arrows past other rows would cover labels."
-        assert (told in figure.layout.title.subtitle.text) == bool(left_out)
+        assert len(line(figure)[0]) == drawn
+        left_out = len(messages["src"]) - drawn
+        words = f"{left_out} of 2 messages are left out: arrows past other rows would cover labels."
+        assert (words in figure.layout.title.subtitle.text) == bool(left_out)
         everything = viz.timeline(Trace(spans, messages), messages=True)
         assert len(line(everything)[0]) == len(messages["src"])
 
@@ -407,7 +408,7 @@ def test_a_failed_run_shows_its_sentence_open_bars_and_the_cycle():
 
 def test_an_empty_trace_and_one_span_are_figures():
     empty = viz.timeline(Trace())
-    assert len(empty.data) == 0 and notes(empty)[0].text == "nothing was recorded"
+    assert len(empty.data) == 0 and annotations_of(empty)[0].text == "nothing was recorded"
     one = viz.timeline(Trace([span(start=2.0, end=2.0)]))
     assert one.data[0].base[0] * 1e-6 == pytest.approx(2.0) and one.data[0].x[0] == 0
     low, high = one.layout.xaxis.range
@@ -477,7 +478,7 @@ def test_drawing_leaves_the_trace_as_it_is():
         np.testing.assert_array_equal(trace.spans[name], column)
 
 
-def test_what_letters_in_bars_stand_for_is_said_where_there_are_any():
+def test_codes_in_bars_are_explained_where_there_are_any():
     spans = [
         span(kind="phase", name=name, start=at, end=at + 1)
         for at, name in enumerate(("reduce-scatter", "all-gather", "layer"))

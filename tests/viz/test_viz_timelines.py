@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from viz_scenes import notes
+from viz_scenes import annotations_of
 
 from dlviz import Costs, metrics, simulate, viz
 from dlviz.schedules import make
@@ -75,10 +75,10 @@ def test_what_cannot_share_a_picture_is_refused():
         viz.timelines({"a": simulated, "b": Trace([span], meta={"clock": "wall"})})
 
 
-def test_each_pipeline_bears_its_name_its_time_and_its_bubble_and_idle_up_to_its_end():
+def test_each_pipeline_has_its_name_its_time_and_its_bubble_and_idle_up_to_its_end():
     traces = {"gpipe": simulate(make("gpipe", 4, 8)), "zb_h1": simulate(make("zb_h1", 4, 8))}
     figure = viz.timelines(traces)
-    titles = [note.text for note in notes(figure)]
+    titles = [each.text for each in annotations_of(figure)]
     ratios = [metrics.bubble_ratio(trace) for trace in traces.values()]
     assert ratios == pytest.approx([3 / 8, 1 / 8])
     assert titles == [
@@ -106,7 +106,7 @@ def test_of_a_run_of_several_steps_the_one_of_median_length_is_drawn():
     trace = Trace(spans, meta={"clock": "paced", "ranks": 1})
     (bar,) = [one for one in viz.timelines({"run": trace}).data if one.name == "forward"]
     assert list(bar.x) == [2.0] and list(bar.base) == [0.0]
-    assert "step 2 (of median length)" in notes(viz.timelines({"run": trace}))[0].text
+    assert "step 2 (of median length)" in annotations_of(viz.timelines({"run": trace}))[0].text
     (bar,) = [one for one in viz.timelines({"run": trace}, step=0).data if one.name == "forward"]
     assert list(bar.x) == [9.0]
 

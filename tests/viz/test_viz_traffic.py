@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from viz_scenes import notes, ring
+from viz_scenes import annotations_of, ring
 
 from dlviz import metrics, viz
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -48,11 +48,11 @@ def test_the_names_above_the_columns_stand_upright_and_are_no_wider_than_a_colum
     assert figure.layout.xaxis.ticktext[0] == name
 
 
-def test_every_cell_with_a_message_bears_its_number_where_there_is_room():
+def test_every_cell_with_a_message_shows_its_number_where_there_is_room():
     trace = collective("ring", 4, 4096, classroom(4))
-    marks = {(a.y, a.x): a.text for a in notes(viz.traffic(trace))}
+    marks = {(a.y, a.x): a.text for a in annotations_of(viz.traffic(trace))}
     assert marks == {(r, (r + 1) % 4): "6.14 KB" for r in range(4)}
-    assert not notes(viz.traffic(collective("ring", 20, 4096, classroom(20))))
+    assert not annotations_of(viz.traffic(collective("ring", 20, 4096, classroom(20))))
 
 
 def test_racks_are_parted_by_lines_and_what_crosses_them_is_counted():
@@ -70,14 +70,14 @@ def test_racks_are_parted_by_lines_and_what_crosses_them_is_counted():
 def test_what_crossed_slow_links_is_counted_and_their_ranks_are_named():
     link, slow = Link(1e-4, 1e9), Link(1e-3, 1e8)
     trace = collective("ring", 4, 4096, classroom(4, link=[link, slow, link, slow]))
-    told = viz.traffic(trace).layout.title.subtitle.text
-    assert "24.6 KB over the slow links of ranks 1, 3." in told  # of four pairs each has one
+    subtitle = viz.traffic(trace).layout.title.subtitle.text
+    assert "24.6 KB over the slow links of ranks 1, 3." in subtitle  # of four pairs each has one
     assert "over" not in viz.traffic(trace.only(rank=[0, 2])).layout.title.subtitle.text
     one = collective("direct", 3, 3000, classroom(3, link=[link, slow, link]))
     table = one.messages
     crossed = int(table.nbytes[(table.src == 1) | (table.dst == 1)].sum())
-    told = viz.traffic(one).layout.title.subtitle.text
-    assert crossed == 4 * 3000 and "12 KB over the slow link of rank 1." in told
+    subtitle = viz.traffic(one).layout.title.subtitle.text
+    assert crossed == 4 * 3000 and "12 KB over the slow link of rank 1." in subtitle
     fast = collective("ring", 4, 4096, classroom(4, link=[Link(1e-5, 1e10), *[link] * 3]))
     assert "slow" not in viz.traffic(fast).layout.title.subtitle.text
 
@@ -119,16 +119,16 @@ def test_several_traces_stand_side_by_side_in_one_scale_of_colours():
     )
     left, right = figure.layout.xaxis.domain, figure.layout.xaxis2.domain
     assert left[1] < right[0] and figure.layout.yaxis.domain == figure.layout.yaxis2.domain
-    names = [note.text for note in notes(figure) if note.text.startswith("<b>")]
+    names = [each.text for each in annotations_of(figure) if each.text.startswith("<b>")]
     assert names == ["<b>ring</b>", "<b>direct</b>"]
-    told = figure.layout.title.subtitle.text.split("<br>")
-    assert told[1].startswith("ring: ") and told[2].startswith("direct: ")
+    subtitle = figure.layout.title.subtitle.text.split("<br>")
+    assert subtitle[1].startswith("ring: ") and subtitle[2].startswith("direct: ")
     assert figure.layout.width is None and figure.layout.height <= 640
     with pytest.raises(ValueError, match="^traces has no Trace in it"):
         viz.traffic({})
 
 
-def test_crowded_columns_of_maps_side_by_side_bear_their_ranks_alone():
+def test_crowded_columns_of_maps_side_by_side_have_only_their_ranks():
     for ranks, received in ((6, ["0<br>(10<br>KB)", "0<br>(30<br>KB)"]), (8, ["0", "0"])):
         traces = {n: collective(n, ranks, 6000, classroom(ranks)) for n in ("ring", "direct")}
         layout = viz.traffic(traces).layout

@@ -47,8 +47,8 @@ def test_a_wait_says_for_how_long_for_whom_and_what_that_one_was_doing():
     found = viz.waited_for(trace)
     assert found == {
         0: "waited 3.1 s for rank 2; rank 2 was mostly in backward layer 1, for 2 of 3.1 s, then "
-        "its message was on its way",
-        1: "waited 400 ms for rank 2; the message of rank 2 was already on its way",
+        "its message was in transit",
+        1: "waited 400 ms for rank 2; the message of rank 2 was already in transit",
         5: "waited 3 s for rank 1; rank 1 was not yet recording (starting up?)",
     }
     (bar,) = [one for one in viz.timeline(trace).data if one.name == "recv"]
@@ -87,7 +87,7 @@ def test_where_no_single_thing_fills_half_its_kind_does_or_nothing_is_called_mos
     )
 
 
-def test_who_waits_for_one_that_waits_is_told_so():
+def test_a_wait_for_a_rank_that_waits_says_so():
     spans = [
         span(0, "wait", 0.0, 2.0, peer=1),
         span(1, "recv", 0.0, 2.0, peer=2),
@@ -153,19 +153,19 @@ def test_before_its_first_span_a_rank_may_be_starting_and_after_its_last_nothing
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "doing"),
     [
-        (0.009, "the message of rank 1 was already on its way"),
-        (0.4, "the message of rank 1 was mostly on its way, for 600 ms of 1 s; before that, rank 1 "
+        (0.009, "the message of rank 1 was already in transit"),
+        (0.4, "the message of rank 1 was mostly in transit, for 600 ms of 1 s; before that, rank 1 "
          "was in backward"),
-        (0.7, "rank 1 was mostly in backward, for 700 ms of 1 s, then its message was on its way"),
+        (0.7, "rank 1 was mostly in backward, for 700 ms of 1 s, then its message was in transit"),
         (0.995, "rank 1 was in backward"),
     ],
 )  # fmt: skip
-def test_a_message_on_its_way_is_a_part_of_the_wait_for_it(sent, told):
+def test_a_message_in_transit_is_a_part_of_the_wait_for_it(sent, doing):
     spans = [span(0, "wait", 0.0, 1.0, peer=1, flow=0), span(1, "backward", 0.0, 1.0)]
     messages = {"src": [1], "dst": [0], "sent": [sent], "received": [1.0]}
-    assert waits(Trace(spans, messages))[0].doing == told
+    assert waits(Trace(spans, messages))[0].doing == doing
 
 
 # -- every claim, counted --------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def says(spans, row):
         return f"itself waiting{whom}", 1 if name.startswith(FOR_LANE) else 3
     if kind in HOLDERS:
         return "between two operations" + (f" of {name}" if name else ""), 1
-    told = name if name and name != kind else spans.microbatch[row]
-    of = f" {told}" if told != -1 else ""
+    what = name if name and name != kind else spans.microbatch[row]
+    of = f" {what}" if what != -1 else ""
     return f"in {kind}{of}", 2 if kind == "collective" else 4
 
 
@@ -196,7 +196,7 @@ def counted(trace, row, start, end, sent):
     near = own[(end[own] > start[row]) & (start[own] < until)]
     edges = {start[row], until, *start[near], *end[near]}
     edges = sorted(edge for edge in edges if start[row] <= edge <= until)
-    filled = {"on its way": end[row] - until}
+    filled = {"in transit": end[row] - until}
     for a, b in zip(edges, edges[1:], strict=False):
         middle = (a + b) / 2
         at = [one for one in near if start[one] <= middle < end[one]]
@@ -255,7 +255,7 @@ def assert_claims(trace, clock="device", most=10**9):
             assert took >= whole / 2
         assert took >= max(filled.values()) * (1 - 1e-9), (wait.doing, filled)
         last = claim["then"] or claim["before"]
-        if last and last != "its message was on its way":
+        if last and last != "its message was in transit":
             assert filled[last] >= 0.01 * whole * (1 - 1e-9), (wait.doing, filled)
     return mostly
 

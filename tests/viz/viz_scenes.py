@@ -12,9 +12,9 @@ from dlviz.trace import Trace
 from dlviz.viz.words.text import DETAILS
 
 
-def notes(figure) -> list:
+def annotations_of(figure) -> list:
     """The annotations of a plotly figure, without its (i)."""
-    return [note for note in figure.layout.annotations if note.name != DETAILS]
+    return [each for each in figure.layout.annotations if each.name != DETAILS]
 
 
 def pieces(trace: Trace, clock: str) -> dict[str, np.ndarray]:
@@ -131,11 +131,10 @@ def data_parallel(ranks: int = 4, steps: int = 1, slow: int = 2) -> Trace:
 
 
 def ring(ranks: int = 4, length: int = 16, sabotage=None, steps: bool = True) -> Trace:
-    """A ring all-reduce of encoded buffers, as the snapshots and messages of real ranks would tell
-    it.
+    """A ring all-reduce of encoded buffers, as snapshots and messages of real ranks.
 
     `sabotage(hop, rank, buffer)` may change what a rank holds after its receive of that hop.
-    Without `steps` the messages bear no step, as if the program had not said which it was in.
+    Without `steps` the messages have no step, as if the program had not stated it.
     """
     buffers = [np.array(encode(rank, ranks, length)) for rank in range(ranks)]
     bound = [chunk * length // ranks for chunk in range(ranks + 1)]
@@ -205,8 +204,8 @@ def deadlock(ranks: int) -> Trace:
         for own in spans
     ]
     cycle = [0, *range(ranks - 1, 0, -1)]
-    told = " waits for ".join(f"rank {rank}" for rank in [*cycle, 0])
-    failure = {"message": f"Deadlock: {told}.", "cycle": cycle, "waits": waits}
+    sentence = " waits for ".join(f"rank {rank}" for rank in [*cycle, 0])
+    failure = {"message": f"Deadlock: {sentence}.", "cycle": cycle, "waits": waits}
     meta = {"clock": "simulated", "ranks": ranks, "outcome": "failed", "failure": failure}
     return Trace(spans, meta=meta)
 
@@ -249,13 +248,13 @@ def on_hosts(trace: Trace, hosts=None, error=None, ahead=None) -> Trace:
     got = messages["received"] + off[messages["dst"]]
     for name in ("arrived", "received", "wall_received"):
         messages[name] = got
-    kept = {key: trace.meta[key] for key in ("ranks", "outcome", "failure") if key in trace.meta}
+    meta = {key: trace.meta[key] for key in ("ranks", "outcome", "failure") if key in trace.meta}
     error = error or {name: 0.0 if 0 in ranks else 91e-6 for name, ranks in hosts.items()}
     meta = {
         "clock": "wall",
         "machine": "this machine",
         "hosts": hosts,
         "clock_error": error,
-        **kept,
+        **meta,
     }
     return Trace(spans, messages, trace.memory, trace.buffers, meta)

@@ -517,7 +517,7 @@ def test_idle_time_is_hatched_and_names_the_message_that_ended_it():
     told = [idle["why"]["of"][at] for at in idle["why"]["at"]]
     assert told == [
         "until a message came from rank 1; rank 1 was mostly in forward 3, for 3 of 4 s, then "
-        "its message was on its way",
+        "its message was in transit",
         "between two operations",
         "nothing left to do",
     ]

@@ -1,1 +1,1 @@
-"""Charts in plotly, a view a module: for a notebook, a script's `show()` and a page."""
+"""Charts in plotly, one view per module: for a notebook, a script's `show()` and a page."""

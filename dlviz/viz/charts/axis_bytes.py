@@ -4,7 +4,7 @@
                    pp |===|                          / between nodes
                    dp |////|
 
-A row for each axis, in the order of the placement: that whose ranks are neighbours comes last.
+A row for each axis, in the order of the placement: the axis whose ranks are neighbours comes last.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def axis_bytes(
     """Draw the bytes sent along each axis of a mesh, in all steps or in one, from the messages of
     a Trace or of several by name.
 
-    The nodes are those of the machine that a run was paced by. Raises ValueError for a step that a
-    Trace lacks, where no message went along an axis, and for another theme.
+    The nodes are those of the machine that paced the run. Raises ValueError for a step that a Trace
+    lacks, where no message went along an axis, and for an unknown theme.
     """
     rows, heads = laid_out(traces, step)
     last = max(row.y for row in rows)
@@ -99,7 +99,7 @@ def axis_bytes(
 def laid_out(
     traces: Trace | Mapping[str, Trace], step: int | None
 ) -> tuple[list[AxisBytes], list[tuple[int, str]]]:
-    """The rows from the top, and over the rows of each Trace that has one its name. Raises
+    """The rows from the top, and the name over the rows of each Trace that has one. Raises
     ValueError as `axis_bytes` does."""
     rows: list[AxisBytes] = []
     heads: list[tuple[int, str]] = []
@@ -142,7 +142,7 @@ def _bars(rows: list[AxisBytes], part: int) -> go.Bar:
 
 
 def _key(name: str, part: int) -> go.Bar:
-    """The legend's entry of a part, in a grey that is no axis's."""
+    """The legend's entry of a part, in a grey that no axis has."""
     marker = {"color": palette.OTHER.color, "pattern": {"shape": "/" if part else ""}}
     return go.Bar(x=[None], y=[None], name=name, marker=marker, hoverinfo="skip")
 

@@ -1,4 +1,4 @@
-"""Bars beside each other: for each of some things (labels, settings) a bar for each of the names.
+"""Bars side by side: for each thing (a label, a setting) one bar per name.
 
 error |    =
       |    =  .         = synchronous, 1 backup
@@ -21,7 +21,7 @@ from dlviz.viz.words.labels import hover
 
 TITLE = "Side by side"
 INNER = 320.0  # pixels of the axes
-NUMBERED = 24  # bars: of more none bears its number
+NUMBERED = 24  # bars: with more, none shows its number
 PATTERNS = ("/", ".", "x")  # of a method's forms after the first, which are paler
 
 Values = Mapping[str, Mapping[Hashable, float]]
@@ -35,8 +35,8 @@ def bars(
     ylabel: str = "",
     theme: str = "auto",
 ) -> Figure:
-    """Draw `values`, for each name a number for each thing; a thing that a name lacks, or whose
-    number is NaN, has no bar. Units belong in `xlabel` and `ylabel`.
+    """Draw `values`: for each name, a number per thing. A missing number or a NaN has no bar. Units
+    belong in `xlabel` and `ylabel`.
 
     Raises ValueError where there is no number.
     """
@@ -79,7 +79,7 @@ def bars(
 
 
 def things_of(values: Values) -> list[Hashable]:
-    """All things, in the order in which they first come. ValueError for none."""
+    """All things, in the order they first appear. Raises ValueError where there is none."""
     things = list(dict.fromkeys(thing for own in values.values() for thing in own))
     if not things:
         raise ValueError("there is no number to draw: give one or more for each name.")
@@ -107,7 +107,7 @@ def _style(look: palette.MethodLook) -> palette.Style:
 
 
 def numbers(heights: np.ndarray, values: Values, things: list[Hashable]) -> list[str] | None:
-    """What the bars bear where they are few."""
+    """The numbers on the bars; None where there are too many bars."""
     if len(values) * len(things) > NUMBERED:
         return None
     return [

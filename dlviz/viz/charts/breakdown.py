@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 ROW, LEAST, HIGHEST = 44, 14, 440  # pixels: a rank at most and at least, all ranks
-PARTS = {  # row of metrics.breakdown -> what it is called, and the kind whose colour it bears
+PARTS = {  # row of metrics.breakdown -> its label, and the kind whose colour it has
     "compute": ("compute", "forward"),
     "update": ("update", "update"),
     "communication": ("exposed communication", "collective"),
@@ -45,12 +45,12 @@ class Part:
 
     @property
     def words(self) -> list[str]:
-        """What stands in the bars."""
+        """The label in each bar."""
         return [f"{share:.0%}" if share >= 0.01 else "" for share in self.share.tolist()]
 
 
 def parts_of(trace: Trace, clock: str) -> list[Part]:
-    """The Parts of each rank's makespan, in the order in which they are stacked."""
+    """The Parts of each rank's makespan, in stacking order."""
     ranks = trace.ranks
     parts = {name: seconds[ranks] for name, seconds in metrics.breakdown(trace, clock).items()}
     whole = np.sum(list(parts.values()), axis=0)
@@ -74,7 +74,7 @@ def breakdown(
 ) -> Figure:
     """Draw the seconds of each rank's makespan by what it did, and each part's share of it.
 
-    `clock` chooses the device's or the wall's columns (by default those the Trace bears). Raises
+    `clock` chooses the device's or the wall's columns (by default those the Trace has). Raises
     ValueError where the Trace has no such clock.
     """
     clock, ranks = clock_of(trace, clock), trace.ranks

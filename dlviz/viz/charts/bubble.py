@@ -7,7 +7,7 @@
 
 Bubble *ratio* is idle / busy, bubble *fraction* idle / total. Symbols: p ranks, m microbatches, v
 chunks. The closed forms (`metrics.bubble_ratio_formula`) hold where all stages cost the same and
-messages take no time; what a mark lies above its line is what that leaves out.
+messages take no time; how far a mark lies above its line shows what they leave out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SIZES = {"ranks": "p", "microbatches": "m", "chunks": "v"}
 ONE = {"ranks": "rank", "microbatches": "microbatch", "chunks": "chunk"}
 MEASURES = {"ratio": "bubble ratio: idle / busy", "fraction": "bubble fraction: idle / total"}
-MARKS = {  # what a mark is -> plotly's symbol and matplotlib's, and whether it is filled
+MARKS = {  # origin of a mark -> plotly's symbol and matplotlib's, and whether it is filled
     "simulated": ("circle-open", "o", False),
     "measured": ("diamond", "D", True),
     "measured, late": ("diamond-open", "D", False),  # a paced run whose wall times mislead
@@ -59,7 +59,7 @@ class BubblePoint:
     costs: tuple[float, float, float]
 
     def formula(self, **sizes: int) -> float:
-        """The bubble ratio by the closed form, at these sizes or its own; NaN if it has none."""
+        """The bubble ratio by the closed form, at `sizes` or its own; NaN if there is none."""
         p, m, v = (getattr(self, name) if name not in sizes else sizes[name] for name in SIZES)
         if self.schedule not in metrics.CHUNKED:
             v = self.chunks
@@ -68,7 +68,7 @@ class BubblePoint:
 
 @dataclass(frozen=True)
 class BubbleCurve:
-    """Points that differ in the size on the axis alone (and in their clock), and their line."""
+    """Points that differ only in the size on the axis (and in their clock), and their line."""
 
     label: str
     points: list[BubblePoint]
@@ -87,11 +87,11 @@ def bubble(
 ) -> Figure:
     """Draw the bubble of each of `traces` against a size: marks, and the closed form as a line.
 
-    `traces` is a Trace, several, or either by name; one without a name bears that of its schedule.
+    `traces` is a Trace, several, or either by name; without a name, a Trace has its schedule's.
     `against` is "microbatches", "ranks" or "chunks", which are counted in the spans; `measure` is
-    "ratio" or "fraction". What ran is read by its wall clock if `clock` does not say "device". A
+    "ratio" or "fraction". A real run is read by its wall clock unless `clock` is "device". A
     schedule without a closed form gets no line. Raises ValueError for a Trace in which no rank
-    computes, and for another `against`, `measure`, clock or theme.
+    computes, and for an unknown `against`, `measure`, clock or theme.
     """
     groups, lines, details = grouped(traces, against, measure, clock)
     ink = palette.colors(theme)["ink"]
@@ -119,8 +119,7 @@ def bubble(
 def _series(
     group: BubbleCurve, place: int, against: str, measure: str, ink: str
 ) -> list[go.Scatter]:
-    """The line of one group and its marks, those of each origin a series; the first of them is in
-    the legend."""
+    """The line of one group, and a series of marks for each origin; the first is in the legend."""
     color, dash = palette.line(place)
     label = text.cut(group.label, 40)
     shared: dict[str, Any] = {"name": label, "legendgroup": str(place)}
@@ -157,7 +156,8 @@ def _series(
 
 
 def points(traces: Any, clock: str | None = None) -> Iterator[tuple[BubblePoint, Trace, str]]:
-    """Each of `traces` as a BubblePoint, with the columns it was read from. Raises ValueError."""
+    """Each of `traces` as a BubblePoint, its Trace, and the clock it was read by. Raises
+    ValueError."""
     for name, trace in _each(traces):
         read = clock
         if read is None:
@@ -191,7 +191,7 @@ def points(traces: Any, clock: str | None = None) -> Iterator[tuple[BubblePoint,
 def grouped(
     traces: Any, against: str, measure: str, clock: str | None
 ) -> tuple[list[BubbleCurve], list[str], list[str]]:
-    """The curves of a chart, in the order given, the lines of its subtitle and the details behind
+    """The curves of a chart in the given order, the lines of its subtitle, and the details behind
     its (i). Raises ValueError."""
     for what, value, known in (("against", against, SIZES), ("measure", measure, MEASURES)):
         if value not in known:
@@ -230,7 +230,7 @@ def grouped(
 
 
 def in_measure(ratio: np.ndarray, measure: str) -> np.ndarray:
-    """Bubble ratios as what `measure` asks for: a fraction is idle / (idle + busy)."""
+    """Bubble ratios in the `measure`: a fraction is idle / (idle + busy)."""
     return ratio if measure == "ratio" else fraction_of(ratio)
 
 
@@ -241,7 +241,7 @@ def origins(groups: list[BubbleCurve]) -> list[str]:
 
 
 def size_of(place: int) -> int:
-    """A mark's size in pixels: marks of several schedules in one place are rings in each other."""
+    """A mark's size in pixels: marks of several schedules at one point are concentric rings."""
     return 8 + 3 * (place % 4)
 
 
@@ -275,6 +275,6 @@ def _each(traces: Any) -> Iterator[tuple[str, Trace]]:
 
 
 def _whole(groups: list[BubbleCurve]) -> dict[str, Any]:
-    """Marks of an axis at whole numbers alone."""
+    """Ticks of an axis at whole numbers only."""
     high = max(int(group.x[-1]) for group in groups)
     return {"dtick": 1} if high <= 12 else {}

@@ -17,8 +17,8 @@ from dlviz.viz.charts.figure import ROWS, Figure, lay_out
 from dlviz.viz.words import text
 
 ROW, LEAST = 26.0, 130.0  # pixels: a row, all of them at least
-NUMBERED = 16  # columns: in more a cell bears no number
-STRONG = 0.5  # share of the largest number from which white letters read best
+NUMBERED = 16  # columns: with more, cells show no number
+STRONG = 0.5  # share of the largest number from which white text reads best
 
 
 def cells(
@@ -31,10 +31,10 @@ def cells(
     theme: str = "auto",
     title: str = "Who has what",
 ) -> Figure:
-    """Draw `values` (rows, columns), numbers from 0 up; a 0 is an empty cell. Rows and columns bear
-    their names, by default 0, 1, 2, ...
+    """Draw `values` (rows, columns), numbers from 0 up; a 0 is an empty cell. Rows and columns have
+    names, by default 0, 1, 2, ...
 
-    Raises ValueError for what is no such table, and for names that do not fit it.
+    Raises ValueError for an invalid table, and for names that do not fit it.
     """
     numbers = table_of(values)
     down_names = named(rows, len(numbers), "rows")
@@ -73,10 +73,10 @@ def down(names: list[str]) -> dict[str, Any]:
 
 
 def table_of(values: Any) -> np.ndarray:
-    """`values` as an array. Raises ValueError where they are no table of numbers from 0 up."""
+    """`values` as an array. Raises ValueError unless they are a table of numbers from 0 up."""
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 2 or not numbers.size:
-        raise ValueError(f"values of shape {numbers.shape} are no table: give (rows, columns).")
+        raise ValueError(f"values of shape {numbers.shape} are not a table: give (rows, columns).")
     wrong = ~(np.isfinite(numbers) & (numbers >= 0))
     if wrong.any():
         place = tuple(np.argwhere(wrong)[0].tolist())
@@ -85,7 +85,7 @@ def table_of(values: Any) -> np.ndarray:
 
 
 def named(given: Sequence[str] | None, count: int, which: str) -> list[str]:
-    """The names of `which`, cut to fit. Raises ValueError where there are not `count`."""
+    """The names of `which`, cut to fit. Raises ValueError unless there are `count`."""
     if given is None:
         return [str(place) for place in range(count)]
     if len(given) != count:

@@ -1,12 +1,12 @@
-"""Predicted over measured on one axis: what was to happen, and below it what did.
+"""Predicted over measured on one axis: what should happen, and below it what did.
 
     rank 0 predicted  |F0|F1|      |B0|B1|
-           measured   |F0 |F1 |       |B0|B1|      each bar knows by how much it differs
+           measured   |F0 |F1 |       |B0|B1|      each bar says by how much it differs
     rank 1 predicted     |F0|B0|...
 
 Actions are matched by rank, kind, stage, microbatch and step. Both begin with their first compute.
-What is measured is read by the wall clock. The gap of the makespans is split along the measured
-critical path: what its actions took longer than predicted, and what is left, which is waiting.
+The measured side is read by the wall clock. The prediction error of the makespan is split along the
+measured critical path: how much longer its actions took than predicted, and the rest, waiting.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 NAMES = ("predicted", "measured")
 BAR, PAIR = 0.86, 2.35  # a bar's height where rows are 1 apart; from one rank to the next
-HIGHEST, BELOW = 640, 96  # pixels: the whole picture, and of it what is below the ranks
-ROW, LEAST = 62, 26  # pixels: one rank of few at most, and one of many at least
+HIGHEST, BELOW = 640, 96  # pixels: the whole picture, and the part below the ranks
+ROW, LEAST = 62, 26  # pixels: a rank at most, and at least if there are many
 
 
 def compare(
@@ -45,9 +45,9 @@ def compare(
 ) -> Figure:
     """Draw the actions of `measured` below those of `predicted`, rank by rank, from the first one.
 
-    `step` is the measured step, by default the one whose length is the median. `clock` chooses the
-    measured columns, by default the wall's. Raises ValueError where either has no forward or
-    backward, and for a step or clock that the run has not.
+    `step` is the measured step, by default the one of median length. `clock` chooses the measured
+    columns, by default the wall's. Raises ValueError where either has no forward or backward, and
+    for a step or clock that the run lacks.
     """
     sides = matched(predicted, measured, step, clock)
     lines = lines_of(sides, (predicted, measured), step)
@@ -89,8 +89,8 @@ def compare(
 
 
 def lines_of(sides: Sides, traces: tuple[Trace, Trace], step: int | None) -> list[str]:
-    """The lines of a subtitle: where each of `traces` comes from, which actions only one side has,
-    and the gap. `step` is what was asked for."""
+    """The lines of a subtitle: where each of `traces` comes from, the actions that only one side
+    has, and the prediction error. `step` is the requested one."""
     lines = [
         part
         for name, side, trace in zip(NAMES, sides, traces, strict=True)
@@ -116,7 +116,7 @@ def rows_of(sides: Sides) -> dict[int, float]:
 
 
 def names_of(row: dict[int, float]) -> dict[float, str]:
-    """What stands beside each row, by its place."""
+    """The name beside each row, by its place."""
     return {at + i: f"rank {rank} {name}" if i == 0 else name
             for rank, at in row.items() for i, name in enumerate(NAMES)}  # fmt: skip
 
@@ -162,7 +162,7 @@ def _bars(sides: Sides, place: int, row: dict[int, float], unit: str, size: floa
 
 
 def _hover_texts(sides: Sides, place: int, unit: str, size: float) -> Iterator[str]:
-    """Each action of a side in words: both times, and the gap."""
+    """Each action of a side in words: both times, and their difference."""
     side, other = sides[place], sides[1 - place]
     name, others = NAMES[place], NAMES[1 - place]
     for row, twin in enumerate(side.other.tolist()):

@@ -1,5 +1,5 @@
-"""In which form ranks share a layer with the fewest bytes: a map over the rows of a batch and the
-shape of the layer, and on it what real runs sent.
+"""The form in which ranks share a layer with the fewest bytes: a map over the rows of a batch and
+the shape of the layer, with what real runs sent.
 
     C_in -> C_out |  partition \\
                   |  output     \\   data        tint: the form that sends least
@@ -8,7 +8,7 @@ shape of the layer, and on it what real runs sent.
                   |  output    /
                   +-------------------------- B
 
-All layers of a map have as many weights, so that one axis holds every shape.
+All layers of a map have the same number of weights, so that one axis holds every shape.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ AXIS, SHAPES = "rows of X, B", "C_in → C_out"
 FORMS = {form: palette.Style(hue) for form, (_, hue, _) in palette.FORMS.items()}
 NAMES = {form: title for form, (title, _, _) in palette.FORMS.items()}
 EDGES = {"B = C_out": ("solid", 1, 15 / 16), "B = C_in": ("dash", 0, 1 / 16)}
-"""The lines on which data parallelism changes places with another form: how they are drawn, which
-side of a shape they follow, and how far up the map their name is written."""
+"""The lines where data parallelism and another form cost the same: their dashes, the side of a
+shape that they follow, and how far up the map their name is written."""
 
 Price = Callable[[str, int, int, int], float]
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """What each form sends, at every pair of `batches` and `shapes` (inputs, outputs)."""
+    """What each form sends at every pair of `batches` and `shapes` (inputs, outputs)."""
 
     batches: np.ndarray  # (batches,)
     shapes: list[tuple[int, int]]
@@ -58,8 +58,8 @@ class Sampled:
         return np.array([outputs / inputs for inputs, outputs in self.shapes])
 
     def excess(self, form: str) -> np.ndarray:
-        """How many times as much the form sends as the best of the others, as a logarithm: below
-        0 where it sends least."""
+        """The logarithm of what the form sends over what the best other form sends: below 0 where
+        it sends least."""
         others = [sent for name, sent in self.nbytes.items() if name != form]
         return np.log2(self.nbytes[form] / np.min(others, axis=0))
 
@@ -79,7 +79,7 @@ def cost_map(
     `widest` times their inputs.
 
     `runs` has the columns form, batch, inputs, outputs and nbytes: what a rank sent. Raises
-    ValueError for ranges that are none, and for a run of another number of weights.
+    ValueError for invalid ranges, and for a run of another number of weights.
     """
     check_counts(weights=weights, widest=widest)
     found = sampled(price, weights, batch, widest)
@@ -116,10 +116,10 @@ def cost_map(
 
 
 def sampled(price: Price, weights: int, batch: tuple[int, int], widest: int) -> Sampled:
-    """The map's numbers. Raises ValueError for ranges that are none."""
+    """The map's numbers. Raises ValueError for invalid ranges."""
     least, most = batch
     if not 1 <= least < most:
-        raise ValueError(f"batch={batch!r} is no range from 1 up: give the least and the most.")
+        raise ValueError(f"batch={batch!r} is not a range from 1 up: give the least and the most.")
     if widest < 2 or weights < widest**2:
         raise ValueError(
             f"widest={widest!r} shapes no layers of {weights!r} weights: use 2 or more, and at "
@@ -138,7 +138,7 @@ def sampled(price: Price, weights: int, batch: tuple[int, int], widest: int) -> 
 
 
 def measured(runs: pandas.DataFrame | None, weights: int) -> dict[str, list[dict[str, Any]]]:
-    """By form, the layers in which it sent least: batch, inputs, outputs, and the bytes by form."""
+    """By form, the layers where it sent least: batch, inputs, outputs, and the bytes by form."""
     layers: dict[tuple[int, int, int], dict[str, float]] = {}
     for row in () if runs is None else runs.itertuples():
         layer = int(row.batch), int(row.inputs), int(row.outputs)  # pyright: ignore
@@ -165,21 +165,21 @@ def summary(weights: int) -> str:
 
 
 def rows(batch: tuple[int, int]) -> dict[str, Any]:
-    """The range and the marks of the axis of rows, every second power of two."""
+    """The range and the ticks of the axis of rows, every second power of two."""
     places = [2**k for k in range(0, 40, 2) if batch[0] <= 2**k <= batch[1]]
     ends = [float(np.log10(end)) for end in batch]
     return {"range": ends, "tickvals": places, "ticktext": [f"{place:,}" for place in places]}
 
 
 def shapes(found: Sampled) -> dict[float, str]:
-    """The marks of the axis of shapes: by ratio, every second doubling of the outputs."""
+    """The ticks of the axis of shapes by ratio: every second doubling of the outputs."""
     chosen = list(zip(found.ratios.tolist(), found.shapes, strict=True))[:: 2 * FINE]
     return {ratio: f"{inputs:,} → {outputs:,}" for ratio, (inputs, outputs) in chosen}
 
 
 def places(found: Sampled) -> dict[str, tuple[float, float]]:
-    """Where a form's name is written: left of the lines, on the row of its part that is three
-    quarters of the way from the square layer to the widest, or on the square layer's."""
+    """Where a form's name is written: left of the lines, on the row three quarters from the square
+    layer to the widest, or on the square layer's row."""
     written = {}
     for form in FORMS:
         least = found.excess(form) < 0
@@ -192,7 +192,7 @@ def places(found: Sampled) -> dict[str, tuple[float, float]]:
 
 
 def edge(found: Sampled, name: str) -> tuple[np.ndarray, tuple[float, float]]:
-    """The rows at which B is the outputs or the inputs of each shape, and where that is written."""
+    """Where B equals the outputs or the inputs of each shape, and where the name is written."""
     _, side, height = EDGES[name]
     across = np.array([shape[side] for shape in found.shapes])
     row = round((len(across) - 1) * height)
@@ -200,7 +200,7 @@ def edge(found: Sampled, name: str) -> tuple[np.ndarray, tuple[float, float]]:
 
 
 def label_of(layer: dict[str, Any]) -> str:
-    """The bytes that a mark bears: those of the form that sent least."""
+    """The label of a mark: the bytes of the form that sent least."""
     return text.nbytes(round(min(layer["nbytes"].values())))
 
 
@@ -227,7 +227,7 @@ def _label(words: str, place: tuple[float, float], look: dict[str, Any]) -> dict
 
 
 def _answers(found: Sampled) -> go.Scatter:
-    """What shows under the pointer: at the points of every second doubling what each form sends."""
+    """The hover texts: what each form sends, at the points of every second doubling."""
     words, x, y = [], [], []
     for down in range(0, len(found.shapes), FINE):
         for across in range(0, len(found.batches), FINE):

@@ -1,4 +1,4 @@
-"""What algorithms cost over the size of a message, which is cheapest where, and from where on.
+"""What algorithms cost over the size of a message, and from which size on which is cheapest.
 
     seconds  |  ring ______________________/      both axes logarithmic; a diamond where one
              |  ____________________--o---/       algorithm takes over from another as the cheapest
@@ -7,8 +7,8 @@
 
 The two bandwidths are those of nccl-tests. The algorithm bandwidth is size / time: what a user of
 the collective sees. The bus bandwidth multiplies it by what each rank must move at least, for an
-all-reduce 2(n-1)/n: it compares with the speed of the link whatever the number n of ranks. It is no
-measurement of what went over the link: an algorithm that sends more than it must shows a low bus
+all-reduce 2(n-1)/n: it compares with the speed of the link for any number n of ranks. It does not
+measure what went over the link: an algorithm that sends more than it must shows a low bus
 bandwidth on a link that is full all the time.
 """
 
@@ -28,14 +28,14 @@ from dlviz.viz.charts.figure import Figure, lay_out
 from dlviz.viz.words import text
 from dlviz.viz.words.labels import hover
 
-TENS = (10.0, 100.0, 1e3, 1e6)  # steps between the marks of an axis
-MARKS = 9  # at most, on an axis
+TENS = (10.0, 100.0, 1e3, 1e6)  # steps between the ticks of an axis
+MARKS = 9  # ticks at most, on an axis
 SHOWN = {"seconds": "time", "algorithm": "algorithm bandwidth", "bus": "bus bandwidth"}
 DEFINITIONS = {
     "seconds": "",
     "algorithm": "Algorithm bandwidth: size / time.",
-    "bus": "Bus bandwidth: size / time × 2(n-1)/n, which is what each of n ranks must move at "
-    "least. An algorithm that moves more shows a lower bus bandwidth on the same link.",
+    "bus": "Bus bandwidth: size / time × 2(n-1)/n, the least that each of n ranks must move. "
+    "An algorithm that moves more shows a lower bus bandwidth on the same link.",
 }
 
 
@@ -52,12 +52,12 @@ def costs(
 ) -> Figure:
     """Draw the predicted `seconds` of each algorithm over `nbytes`, and where the cheapest changes.
 
-    `nbytes` ascend. `measured` lays (bytes, seconds) points of an algorithm beside its line. `show`
-    is "seconds", "algorithm" (bandwidth, bytes/s) or "bus" (that of an all-reduce, which needs
-    `ranks`). Seconds have a logarithmic axis, a bandwidth has an even one from 0 on, on which
-    `link` is a line: what a link carries (bytes/s). Raises ValueError for another `show`, for a bus
-    bandwidth without ranks, for a link beside seconds, and where sizes and seconds are no positive
-    numbers, as many of one as of the other.
+    `nbytes` ascend. `measured` has (bytes, seconds) points of an algorithm, drawn beside its line.
+    `show` is "seconds", "algorithm" (bandwidth, bytes/s) or "bus" (that of an all-reduce, which
+    needs `ranks`). Seconds have a logarithmic axis, a bandwidth a linear one from 0, on which
+    `link` is a line: what a link carries (bytes/s). Raises ValueError for an unknown `show`, a bus
+    bandwidth without ranks, a link beside seconds, and unless sizes and seconds are equally many
+    positive numbers.
     """
     _check_form(show, ranks, link)
     sizes = np.asarray(nbytes, dtype=np.float64)
@@ -96,7 +96,7 @@ def costs(
 
 
 def _lines_of(sizes: np.ndarray, seconds: Mapping[str, Sequence[float]]) -> dict[str, np.ndarray]:
-    """The seconds of each algorithm, by the name that it bears."""
+    """The seconds of each algorithm, by its name in the chart."""
     lines = {text.named(name): np.asarray(values, np.float64) for name, values in seconds.items()}
     for name, values in lines.items():
         _check(name, sizes, values)
@@ -104,7 +104,7 @@ def _lines_of(sizes: np.ndarray, seconds: Mapping[str, Sequence[float]]) -> dict
 
 
 def _marks_of(measured: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, np.ndarray]:
-    """The measured points of each algorithm, (points, 2), by the name that it bears."""
+    """The measured points of each algorithm, (points, 2), by its name in the chart."""
     marks = {text.named(name): np.array(at, float).reshape(-1, 2) for name, at in measured.items()}
     for name, points in marks.items():
         _check(f"{name}, measured", *points.T)
@@ -112,7 +112,7 @@ def _marks_of(measured: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str
 
 
 def _draw_link(figure: Figure, link: float, theme: str) -> None:
-    """What a link carries, as a line across."""
+    """What a link carries, as a horizontal line."""
     figure.add_hline(
         link, line={"color": palette.colors(theme)["ink"], "width": 1.5, "dash": "dot"},
         annotation={"text": f"the link: {_rate(link)}", "font": {"size": 11}},
@@ -129,12 +129,12 @@ def _series(
     said: Callable[[float], str],
     theme: str,
 ) -> list[go.Scatter]:
-    """The cheapest at each size as a broad line, over it each algorithm's, its measured points, and
-    a diamond where another becomes the cheapest."""
+    """The cheapest at each size as a broad line, over it each algorithm's line and measured points,
+    and a diamond where the cheapest changes."""
     series = []
     if lines:
         best = height(sizes, np.min(list(lines.values()), axis=0))
-        series.append(_envelope(sizes, best, theme))
+        series.append(_cheapest(sizes, best, theme))
     for i, (name, values) in enumerate(lines.items()):
         series.append(_line(name, i, sizes, height(sizes, values), said))
     for name, points in marks.items():
@@ -149,7 +149,7 @@ def _series(
 
 def _check_form(show: str, ranks: int | None, link: float | None) -> None:
     if show not in SHOWN:
-        raise ValueError(f"show={show!r} is no form of costs: use {', '.join(map(repr, SHOWN))}.")
+        raise ValueError(f"show={show!r} is unknown: use one of {', '.join(map(repr, SHOWN))}.")
     check_counts(ranks=ranks)
     if show == "bus" and (ranks is None or ranks < 2):
         raise ValueError(f"show='bus' depends on the number of ranks, not {ranks!r}: give 2 or up.")
@@ -161,7 +161,7 @@ def _check_form(show: str, ranks: int | None, link: float | None) -> None:
 
 
 def ticks(values: np.ndarray, steps: Sequence[float], said: Callable[[float], str]) -> dict:
-    """Marks of a logarithmic axis at the powers of the first of `steps` that are few enough."""
+    """Ticks of a logarithmic axis at the powers of the first of `steps` that gives few enough."""
     places = np.zeros(0)
     for step in steps if len(values) else ():
         low, high = np.log([np.min(values), np.max(values)]) / np.log(step)
@@ -172,7 +172,7 @@ def ticks(values: np.ndarray, steps: Sequence[float], said: Callable[[float], st
 
 
 def even(top: float) -> dict[str, Any]:
-    """An even axis of bandwidths from 0 to above `top`, marked up to its end."""
+    """A linear axis of bandwidths from 0 to above `top`, with ticks up to its end."""
     size = 10.0 ** np.floor(np.log10(top))
     step = next(size * part for part in (0.2, 0.5, 1.0, 2.0) if top <= 6 * size * part)
     places = (np.arange(np.ceil(top / step) + 1) * step).tolist()
@@ -193,7 +193,7 @@ def _check(name: str, sizes: np.ndarray, values: np.ndarray) -> None:
             )
 
 
-def _envelope(sizes: np.ndarray, best: np.ndarray, theme: str) -> go.Scatter:
+def _cheapest(sizes: np.ndarray, best: np.ndarray, theme: str) -> go.Scatter:
     line = {"color": palette.colors(theme)["grid"], "width": 11}
     return go.Scatter(x=sizes, y=best, name="the cheapest", mode="lines", line=line,
                       hoverinfo="skip")  # fmt: skip
@@ -259,7 +259,7 @@ def _hover_texts(
 
 
 def winners(crossed: list[tuple[float, str, str]], lines: Mapping[str, np.ndarray]) -> list[str]:
-    """Which is cheapest from where on, in a sentence."""
+    """Which is cheapest from which size on, in a sentence."""
     if not lines:
         return []
     first = crossed[0][1] if crossed else [*lines][cheapest(np.array([*lines.values()]))[0]]
@@ -273,7 +273,7 @@ def size_of(nbytes: float) -> str:
 
 
 def _rate(value: float) -> str:
-    """Bytes a second in words, in powers of ten as nccl-tests has it: 1.2 GB/s."""
+    """Bytes a second in words, in powers of ten like nccl-tests: 1.2 GB/s."""
     scale, name = next(
         ((s, n) for s, n in ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "KB/s")) if value >= s),
         (1.0, "B/s"),

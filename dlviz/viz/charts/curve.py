@@ -1,4 +1,4 @@
-"""Numbers over steps: a loss falling, one line for each run, told apart by colour and by dashes."""
+"""Numbers over steps: a falling loss, one line for each run, with its own colour and dashes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def curve(
     log_x: bool = False,
     theme: str = "auto",
 ) -> Figure:
-    """Draw `values`, or each of several by name, against `x` (by default 0, 1, 2, ...), one for all
-    or each by name.
+    """Draw `values`, or several by name, against `x` (by default 0, 1, 2, ...), one for all or by
+    name.
 
-    A value that is no finite number (or, with `log`, not above 0; or, with `log_x`, whose x is not)
-    leaves a gap, and the subtitle says how many there are. Units belong in `xlabel` and `ylabel`.
-    Raises ValueError where `x` and `values` differ in length.
+    A value that is not finite (or, with `log`, not above 0; or, with `log_x`, whose x is not above
+    0) leaves a gap, and the subtitle counts these. Units belong in `xlabel` and `ylabel`. Raises
+    ValueError where `x` and `values` differ in length.
     """
     found, subtitle = lines_of(values, x, log, log_x)
     figure = Figure()
@@ -77,8 +77,8 @@ def lines_of(
     log: bool,
     log_x: bool,
 ) -> tuple[list[tuple[str, np.ndarray, np.ndarray]], list[str]]:
-    """Each line's name, x and y, in which a value that cannot be drawn is NaN, and what is to be
-    said of such values. Raises ValueError where `x` has another length."""
+    """Each line's name, x and y, with NaN for a value that cannot be drawn, and a remark on such
+    values. Raises ValueError where `x` has another length."""
     named = values if isinstance(values, Mapping) else {"": values}
     found, gaps = [], 0
     for name, numbers in named.items():
@@ -100,7 +100,7 @@ def lines_of(
 
 
 def powers(found: list[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, list]:
-    """The marks of a logarithmic axis below these lines: powers of 2, or of 10 where these are too
+    """The ticks of a logarithmic axis below these lines: powers of 2, or of 10 where those are too
     many."""
     across = np.concatenate([np.zeros(0), *(at[np.isfinite(y)] for _, at, y in found)])
     return ticks(across, (2.0, 10.0), "{:g}".format)

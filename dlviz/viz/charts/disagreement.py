@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 INNER = 330.0  # pixels of the axes
-LOWEST = -7.0  # decades: models that differ by less differ by rounding, and count as the same
+LOWEST = -7.0  # decades: a smaller difference is rounding, and counts as none
 
 
 class ReplicasApart(NamedTuple):
-    """What is drawn, in decades: each method's line by name, (points, 2) of seconds and decades, on
-    an axis from `low` to `high`, at whose lower end is 0."""
+    """The lines by name of method, (points, 2) of seconds and decades, on an axis from `low` to
+    `high` decades; a 0 lies at its lower end."""
 
     lines: dict[str, np.ndarray]
     low: float
@@ -82,7 +82,7 @@ def disagreement(
 
 
 def laid_out(traces: Mapping[str, Trace], clock: str) -> ReplicasApart:
-    """The lines, those without a disagreement on the border below the smallest that there is."""
+    """The lines; points without disagreement lie on the border below the smallest one."""
     found = {text.named(name): metrics.disagreement(trace, clock) for name, trace in traces.items()}
     with np.errstate(divide="ignore"):
         decades = {name: np.log10(table.disagreement) for name, table in found.items()}
@@ -103,6 +103,6 @@ def summary(traces: Mapping[str, Trace], clock: str) -> str:
 
 
 def marks(plan: ReplicasApart) -> tuple[list[float], list[str]]:
-    """Powers of ten above the border, and 0 on it."""
+    """Ticks: powers of ten above the border, and 0 on it."""
     places = np.arange(plan.low + 1, np.floor(plan.high) + 1).tolist()
     return [plan.low, *places], ["0", *(f"{10**place:.10g}" for place in places)]

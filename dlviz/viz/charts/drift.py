@@ -1,4 +1,4 @@
-"""Where clients went in a round, from the weights that all were sent.
+"""Where clients went in a round, from the weights that the server sent to all.
 
             o client 2
            /                  o  where a client's weights are after its local training
@@ -6,8 +6,8 @@
            \\
             o client 0
 
-Weights have thousands of dimensions: drawn is the plane through the start in which most of all the
-updates drawn lies (the first two right singular vectors of the updates).
+Weights have thousands of dimensions: the chart shows the plane through the start that holds most of
+the updates' squared length (the first two right singular vectors of the updates).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def drift(
     theme: str = "auto",
     title: str = "Where the clients went",
 ) -> Figure:
-    """Draw for each name its `updates` (clients, parameters), all in one plane and at one scale.
+    """Draw the `updates` (clients, parameters) of each name, all in one plane and at one scale.
 
     Raises ValueError where there is no update, and where they differ in their parameters.
     """

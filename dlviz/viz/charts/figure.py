@@ -1,9 +1,9 @@
 """A plotly figure that follows the theme of the page on which it is shown, light or dark.
 
-plotly writes a figure's colours into the page and knows nothing of the page's own. A figure of
-theme "auto" is drawn in the light theme with colours that nothing else bears (palette.FOLLOWING). A
-style sheet, shown beside the figure, puts those of the dark theme in their place while the page is
-dark. Where a page keeps no style sheet (a notebook that is not trusted) the figure stays light.
+plotly writes a figure's colours into the page and does not know the page's own. A figure of theme
+"auto" is drawn in the light theme with colours that nothing else has (palette.FOLLOWING). A style
+sheet, shown with the figure, replaces them by those of the dark theme while the page is dark. Where
+a page strips style sheets (a notebook that is not trusted) the figure stays light.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from dlviz.viz.words.labels import MANY, complete, hover
 if TYPE_CHECKING:
     from dlviz.trace import Table
 
-WIDE = 700  # pixels: how wide the plot is taken to be when labels are chosen
+WIDE = 700  # pixels: the assumed width of the plot when labels are chosen
 CHARACTER, DIGIT, ROUND = 6.5, 5.1, 6  # pixels: of a label, and left and right of it
 # Dragging zooms, a double click shows all and the axes pan: few buttons stay clear of titles. The
 # first one would upload the figure.
 BUTTONS = ["sendChartToCloud", "zoom2d", "pan2d", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d"]
 BUTTONS += ["autoScale2d"]
-DARK = 'body[data-jp-theme-light="false"] .js-plotly-plot'  # so JupyterLab and nbconvert mark it
+DARK = 'body[data-jp-theme-light="false"] .js-plotly-plot'  # as JupyterLab and nbconvert mark it
 
 
 ROWS = {"showgrid": False, "ticks": "", "ticklabelstandoff": 6, "fixedrange": True}
-"""What an axis of named rows has."""
+"""Settings of an axis of named rows."""
 
 
 def named_rows(names: Mapping[float, str], low: float, high: float = -0.5) -> dict[str, Any]:
-    """An axis whose rows bear names by how far down they are, from `high`, its top, to `low`."""
+    """An axis with row names by how far down they are, from `high`, its top, to `low`."""
     return {"tickvals": [*names], "ticktext": [*names.values()], "range": [low, high], **ROWS}
 
 
@@ -97,10 +97,10 @@ def bar_series(
     labels: list[str] | None,
     texts: list[str],
 ) -> go.Bar:
-    """Horizontal bars of one look, which a legend's click hides with their `group`: begins and
-    lengths `across`, middles and heights `down`, what each bears and what it says on hover."""
+    """Horizontal bars of one look, which a click in the legend hides with their `group`: starts and
+    lengths `across`, middles and heights `down`, their labels and hover texts."""
     heights = down[1]
-    alike = len(heights) > MANY and np.ptp(heights) < 1e-9  # of many one height is sent
+    alike = len(heights) > MANY and np.ptp(heights) < 1e-9  # then one height is sent for all
     return go.Bar(
         name=text.cut(name),
         legendgroup=text.cut(group),
@@ -120,13 +120,13 @@ def bar_series(
 
 
 def label_width(label: str) -> float:
-    """Pixels of a bar that bears it; plotly sets numbers in smaller figures where it has to."""
+    """The width in pixels of a bar that fits it; plotly makes numbers smaller if it has to."""
     return len(label) * (DIGIT if label.isdigit() else CHARACTER) + ROUND
 
 
 def microbatch_labels(spans: Table, lasted: np.ndarray, high: float) -> list[str]:
-    """Of each action its microbatch; of a rank's of one kind all of them or none. It lasted so many
-    of the `high` seconds that are drawn."""
+    """The microbatch of each action; all or none of a rank's actions of one kind have a label. An
+    action lasts `lasted` of the `high` seconds that are drawn."""
     words = [str(number) if number >= 0 else "" for number in spans.microbatch.tolist()]
     pixels = (lasted / high * WIDE).tolist()
     fit = (label_width(word) <= wide for word, wide in zip(words, pixels, strict=True))
@@ -171,15 +171,15 @@ def message_key(name: str, symbol: str, color: str, **options: Any) -> go.Scatte
 
 
 def changes(series: Any) -> dict[str, Any]:
-    """What a picture changes of a series, which keeps its name and looks."""
+    """What a picture changes of a series; its name and look stay."""
     all_of_it = series.to_plotly_json()
     changing = ("type", "base", "x", "y", "width", "text", "customdata")
     return {key: all_of_it[key] for key in changing if key in all_of_it}
 
 
 def slider(first: str, stops: int, gap: float, inner: float, theme: str) -> dict[str, Any]:
-    """A slider `gap` pixels below axes that are `inner` high, with so many stops, of which the
-    first is named."""
+    """A slider `gap` pixels below axes that are `inner` high, with `stops` stops; `first` names the
+    first one."""
     colors = palette.colors(theme)
     jump = {
         "mode": "immediate",
@@ -208,8 +208,8 @@ def slider(first: str, stops: int, gap: float, inner: float, theme: str) -> dict
 
 
 class Figure(go.Figure):
-    """A figure that brings the style sheet along wherever a notebook shows it, and that stands
-    still on a page until it is asked to play."""
+    """A figure that brings the style sheet along in a notebook, and does not play by itself on a
+    page."""
 
     def to_html(self, *args: Any, auto_play: bool = False, **options: Any) -> str:
         return super().to_html(*args, auto_play=auto_play, **options)

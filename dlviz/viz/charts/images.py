@@ -1,4 +1,4 @@
-"""Pictures beside each other, a row for each name.
+"""Pictures side by side, a row for each name.
 
 on the phone   [ 3 ] [ 7 ] [ 1 ]       pixels from 0, white, to 1, black
 read           [ 3 ] [ 7 ]
@@ -18,7 +18,7 @@ from dlviz.viz.charts.figure import Figure, lay_out, named_rows
 from dlviz.viz.words import text
 
 BETWEEN = 3  # of a picture's pixels, from one picture to the next
-PIXEL = 7.0  # pixels of the screen for one of a picture's, at most
+PIXEL = 7.0  # screen pixels for one of a picture's, at most
 SCALE = [[0.0, palette.WHITE], [1.0, palette.BLACK]]
 
 
@@ -30,12 +30,12 @@ def images(
     theme: str = "auto",
     title: str = "Pictures",
 ) -> Figure:
-    """Draw the pictures of each name in a row: (n, ...) with height x width = `size` pixels each,
-    of any shape, from 0 to 1 (what is beyond looks like the nearer end). A name may have none.
-    `captions` are written below the pictures of a name.
+    """Draw the pictures of each name in a row: (n, ...) of any shape with height x width = `size`
+    pixels each, from 0 to 1 (others are clipped). A name may have none. `captions` are written
+    below the pictures of a name.
 
-    Raises ValueError where there is no picture, for one of another size or with a pixel that is no
-    number, and for captions that do not fit.
+    Raises ValueError where there is no picture, for a picture of another size or with a pixel
+    that is not finite, and for captions that do not fit.
     """
     rows = pictures_of(values, size)
     words = {name: captions_of(name, own, rows) for name, own in (captions or {}).items()}
@@ -80,7 +80,7 @@ def images(
 
 
 def pictures_of(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, np.ndarray]:
-    """The pictures of each name, (n, height, width). Raises ValueError where they are none."""
+    """The pictures of each name, (n, height, width). Raises ValueError for invalid ones."""
     rows = {}
     for name, own in values.items():
         given = np.asarray(own, dtype=np.float64)
@@ -91,7 +91,7 @@ def pictures_of(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, n
             )
         rows[name] = given.reshape(len(given), *size)
         if not np.isfinite(rows[name]).all():
-            raise ValueError(f"{name} has a pixel that is no number: use numbers from 0 to 1.")
+            raise ValueError(f"{name} has a pixel that is not finite: use numbers from 0 to 1.")
     if not any(len(own) for own in rows.values()):
         raise ValueError("there is no picture to draw: give one or more.")
     return rows
@@ -100,7 +100,7 @@ def pictures_of(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, n
 def captions_of(
     name: str, captions: Sequence[str], rows: Mapping[str, np.ndarray]
 ) -> Sequence[str]:
-    """The captions. Raises ValueError where there is not one for each picture."""
+    """The captions. Raises ValueError unless there is one for each picture."""
     pictures = len(rows.get(name, ()))
     if len(captions) != pictures:
         raise ValueError(
@@ -111,7 +111,7 @@ def captions_of(
 
 
 def _pixels(rows: Mapping[str, np.ndarray], size: tuple[int, int]) -> go.Heatmap:
-    """All pictures as one, with gaps between them."""
+    """All pictures as one heat map, with gaps between them."""
     high, wide = (length + BETWEEN for length in size)
     many = max(len(own) for own in rows.values())
     whole = np.full((high * len(rows), wide * many), np.nan)
@@ -131,7 +131,7 @@ def _pixels(rows: Mapping[str, np.ndarray], size: tuple[int, int]) -> go.Heatmap
 
 
 def _frames(rows: Mapping[str, np.ndarray], size: tuple[int, int], theme: str) -> go.Scatter:
-    """A line around each picture: its white ends where a page is white."""
+    """A line around each picture, which shows its edges on a white page."""
     high, wide = (length + BETWEEN for length in size)
     x: list[float | None] = []
     y: list[float | None] = []

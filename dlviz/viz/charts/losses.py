@@ -1,4 +1,4 @@
-"""A loss that falls over batches, and beside it over time: the same runs, a line each.
+"""A falling loss over batches, and beside it over time: the same runs, a line each.
 
     loss |\\                |\\
          | \\ synchronous   |  \\ synchronous
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 Curves = Mapping[str, tuple["Trace", Sequence[float]]]
 INNER = 330.0  # pixels of the axes
-LEFT, RIGHT = (0.0, 0.475), (0.525, 1.0)  # the shares of the width that the two panels have
+LEFT, RIGHT = (0.0, 0.475), (0.525, 1.0)  # the two panels' shares of the width
 ROW = 20  # pixels of a row of the legend
-LEGEND_WIDE, KEY, LETTER = 790, 74, 6.8  # pixels: of the legend, of a key in it, of a letter
+LEGEND_WIDE, KEY, CHARACTER = 790, 74, 6.8  # pixels: of the legend, of a key in it, of a character
 
 
 class FallingLoss(NamedTuple):
-    """A method's mean loss after so many batches, which was so many seconds after the start."""
+    """A method's mean loss over batches, and over seconds since the start."""
 
     name: str
     look: palette.MethodLook
@@ -52,7 +52,7 @@ def losses(
 ) -> Figure:
     """Draw the losses of each run by name, (Trace, losses), as means of the last `over` batches.
 
-    Raises ValueError as `metrics.descent`, and for an `over` that is not 1, 2, 3, ...
+    Raises ValueError as `metrics.descent` does, and for an `over` that is not 1, 2, 3, ...
     """
     lines = lines_of(curves, over, clock)
     figure = Figure()
@@ -62,7 +62,7 @@ def losses(
     words = text.wrap(" ".join(summary(lines, curves, over, clock)), text.LINE)
     heading = text.heading(title, words)
     below = 64 + ROW * legend_rows([line.name for line in lines])
-    low, high = stretch(lines)
+    low, high = loss_range(lines)
     places, names = decades(low, high)
     shared = {"type": "log", "range": [low, high], "tickvals": places, "ticktext": names}
     lay_out(
@@ -83,7 +83,7 @@ def losses(
 
 
 def lines_of(curves: Curves, over: int, clock: str) -> list[FallingLoss]:
-    """Each run's line, from the first batch with `over` - 1 before it; NaN where the mean is no
+    """Each run's line, from the first batch with `over` - 1 before it; NaN where the mean is not a
     finite number above 0."""
     looks = palette.methods([text.named(name) for name in curves])
     found = []
@@ -96,15 +96,15 @@ def lines_of(curves: Curves, over: int, clock: str) -> list[FallingLoss]:
     return found
 
 
-def stretch(lines: list[FallingLoss]) -> tuple[float, float]:
-    """From where to where all losses lie, in decades."""
+def loss_range(lines: list[FallingLoss]) -> tuple[float, float]:
+    """The least and the largest of all losses, in decades."""
     seen = np.concatenate([np.zeros(0), *(line.loss for line in lines)])
     seen = np.log10(seen[np.isfinite(seen)])
     return (float(seen.min()) - 0.08, float(seen.max()) + 0.08) if len(seen) else (-1.0, 0.0)
 
 
 def summary(lines: list[FallingLoss], curves: Curves, over: int, clock: str) -> list[str]:
-    """What the lines are, what they lack, and what of their clocks."""
+    """What the lines are, how many points they lack, and what their clocks are."""
     words = ["Each loss is that of a batch at the weights its worker had."]
     if over > 1:
         words = [f"Mean loss of the last {over} batches, each at the weights its worker had."]
@@ -115,11 +115,11 @@ def summary(lines: list[FallingLoss], curves: Curves, over: int, clock: str) -> 
 
 
 def clocks(traces: Sequence[Trace], clock: str) -> list[str]:
-    """How the runs came by their times, and how late they were by the wall clock."""
+    """Where the runs' times come from, and how late they were by the wall clock."""
     words = []
     for trace, _ in text.merged([(trace, clock) for trace in traces]):
-        born, late = text.BORN[trace.meta["clock"]], trace.meta["lateness"]
-        words.append(f"{born[0].upper()}{born[1:]}")
+        origin, late = text.ORIGINS[trace.meta["clock"]], trace.meta["lateness"]
+        words.append(f"{origin[0].upper()}{origin[1:]}")
         if trace.meta["clock"] == "paced" and clock == "wall":
             words[-1] += ", read by the wall clock"
         words[-1] += f", up to {text.seconds(late['worst'])} late." if late else "."
@@ -127,8 +127,8 @@ def clocks(traces: Sequence[Trace], clock: str) -> list[str]:
 
 
 def legend_rows(names: Sequence[str]) -> int:
-    """How many rows of entries of one width plotly makes of these in a notebook's width."""
-    entry = KEY + LETTER * max((len(text.short(name, 40)) for name in names), default=0)
+    """How many rows plotly needs in a notebook's width for entries of one width."""
+    entry = KEY + CHARACTER * max((len(text.short(name, 40)) for name in names), default=0)
     return -(-len(names) // max(int(LEGEND_WIDE / entry), 1))
 
 

@@ -1,4 +1,4 @@
-"""The matrices of layers that ranks share, coloured by owner, joined by the messages of a real run.
+"""The matrices of layers that ranks share, coloured by owner, with the messages of a real run.
 
               X     W of up   Y of up    W of down   Y of down
     rank 0  [   ]   [0   ]    [0   ]     [0      ]   [/ / /] |      a block of rank 0's hue: rank 0
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
     from dlviz.trace import Trace
 
-ROW, ABOVE, BELOW = 96, 92, 108  # pixels: a rank's row, the words and names over it, what is below
+ROW, ABOVE, BELOW = 96, 92, 108  # pixels: a rank's row, the text over the rows, what is below
 SLIDER = 14  # pixels from the matrices to the slider
-TALL = 640  # pixels: a figure is no higher, so that a notebook shows all of it
+TALL = 640  # pixels: the largest height of a figure that a notebook shows whole
 TITLE = "Who holds which part of which matrix"
 OWN, ALL, SUMMAND = "a part, on this rank", "the same on all ranks", "a summand of the whole"
-COMMON = palette.KINDS["phase"]  # grey: no rank's own
-LEAN = 0.12  # of a row: an arrow ends so far from the middle of its ranks
+COMMON = palette.KINDS["phase"]  # grey: no rank's own colour
+LEAN = 0.12  # of a row: the distance of an arrow's end from the middle of its rank
 
 
 def matrices(
@@ -54,7 +54,7 @@ def matrices(
     title: str = TITLE,
 ) -> Figure:
     """Go through one pass of layers of `dlviz.parallel.tensor`, product by product and round by
-    round. `step` chooses a step of the Trace, `layers` those whose names begin so.
+    round. `step` chooses a step of the Trace, `layers` gives the beginnings of layers' names.
 
     Raises ValueError where the run recorded no product, or more than 9 matrices."""
     picture = _Slides(trace, step, layers, theme)
@@ -83,8 +83,8 @@ def matrices(
         sliders=[slider("start", len(moments), SLIDER, inner, theme)],
     )
     shared = list(figure.layout.annotations)  # pyright: ignore[reportAttributeAccessIssue]
-    for note in picture.words(0):
-        figure.add_annotation(note)
+    for annotation in picture.words(0):
+        figure.add_annotation(annotation)
     figure.frames = [
         go.Frame(
             name=str(i),
@@ -104,12 +104,12 @@ class _Slides(Blocks):
     theme: str = "auto"
 
     def words(self, at: int) -> list[dict[str, Any]]:
-        """Above the columns their names, and above these what happens in the moment."""
+        """The names above the columns, and above these what happens in the moment."""
         moment = self.moments[at]
         top = {"yref": "paper", "y": 1, "showarrow": False, "yanchor": "bottom"}
         said = f"<b>{text.clean(moment.title)}</b>: {text.clean(moment.words)}"
         head = {"text": said, "x": 0, "xref": "paper", "xanchor": "left", "yshift": 62}
-        notes = [{**top, **head}]
+        annotations = [{**top, **head}]
         for place, column in enumerate(self.columns):
             wide, _ = self.sizes[place]
             names = [
@@ -119,11 +119,11 @@ class _Slides(Blocks):
             rows, columns = column.shape
             lines = [*names, f"{rows:,} × {columns:,}"]
             at_middle = {"x": self.lefts[place] + wide / 2, "text": "<br>".join(lines)}
-            notes.append({**top, **at_middle, "font": {"size": 11}, "yshift": 6})
-        return notes
+            annotations.append({**top, **at_middle, "font": {"size": 11}, "yshift": 6})
+        return annotations
 
     def still(self) -> list[Any]:
-        """What no moment changes: the outline of every matrix on every rank, and the legend."""
+        """The fixed parts: the outline of every matrix on every rank, and the legend."""
         x: list[float | None] = []
         y: list[float | None] = []
         for row in range(len(self.ranks)):
@@ -167,7 +167,7 @@ class _Slides(Blocks):
         return go.Bar(**self._across(cells), marker=style.marker(), hoverinfo="skip")
 
     def _across(self, cells: list) -> dict[str, Any]:
-        """Where bars lie that cover the blocks."""
+        """The extents of bars that cover the blocks."""
         boxes = [self.box(place, block, row) for row, _, place, block in cells]
         return {
             "orientation": "h",
@@ -192,7 +192,7 @@ class _Slides(Blocks):
         return go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
 
     def _hover(self, moment: Moment, cells: list) -> go.Bar:
-        """What shows under the pointer: one clear bar over each block."""
+        """The hover texts, on a transparent bar over each block."""
         return go.Bar(
             **self._across(cells),
             marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 0}},
@@ -240,7 +240,7 @@ class _Slides(Blocks):
 
 
 def looks(blocks: Blocks) -> list[tuple[str, palette.Style]]:
-    """How a block is filled, by who holds it; on the first rank."""
+    """How blocks of the first rank are filled, by who holds them."""
     first = palette.rank_style(blocks.ranks[0])
     held = (own for moment in blocks.moments for own in moment.held)
     sums = any(block.summands > 1 for own in held for block in own.values())
@@ -248,7 +248,7 @@ def looks(blocks: Blocks) -> list[tuple[str, palette.Style]]:
 
 
 def style_of(blocks: Blocks, held: Held, rank: int) -> palette.Style:
-    """How the block of a matrix that the rank holds is filled."""
+    """How the rank's block of a matrix is filled."""
     if blocks.shared(held, rank):
         return COMMON
     style = palette.rank_style(rank)
@@ -256,6 +256,6 @@ def style_of(blocks: Blocks, held: Held, rank: int) -> palette.Style:
 
 
 def summand(style: palette.Style) -> palette.Style:
-    """How a rank's summand of a whole matrix is filled: by lines alone, as it is not that matrix
-    yet; even the small key of a legend tells it from a part."""
+    """How a rank's summand of a whole matrix is filled: with lines only, as it is not that matrix
+    yet; even in the small key of a legend it differs from a part."""
     return palette.Style(style.color, "/", solid=False)

@@ -3,10 +3,10 @@
     rank 0   __|~~~|__..4.|~~|___     the strip's height is the most that any rank held
     rank 1   ___|~|_____
 
-Several Traces are drawn under each other to one scale, so that their heights compare.
+Several Traces are drawn below each other to one scale, so that their heights compare.
 A simulated pipeline counts microbatches (of a stage) whose activations are held, a real run bytes:
-the axis says which. It is `trace.memory` that is drawn, and its times are those of the device, or
-of the wall where nothing was paced.
+the axis says which. The strips show `trace.memory`; times are the device's, or the wall's where
+nothing was paced.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from dlviz.viz.words.labels import hover
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-STRIP, HEAD = 0.8, 0.8  # height of a full strip where rows are 1 apart, and of a Trace's name
+STRIP, HEAD = 0.8, 0.8  # height of a full strip (rows are 1 apart), and of a Trace's name
 ROW, LEAST, HIGHEST = 46, 18, 430  # pixels: a row at most and at least, all rows
-CHANGES = 4000  # of one rank: of more the highest of each stretch of time is drawn
+CHANGES = 4000  # of one rank: with more, the highest in each interval is drawn
 
 
 @dataclass(frozen=True)
 class Strip:
-    """What one rank held, the `name` of its Trace, where it has one, and its row."""
+    """What one rank held, the `name` of its Trace (if any), and its row."""
 
     held: Held
     name: str
@@ -52,10 +52,10 @@ def memory(
 ) -> Figure:
     """Draw how much of `what` each rank held over time, in steps, and the most it ever held.
 
-    `traces` is a Trace, or several by name, which are drawn under each other to one scale. `what`
-    is a name in `trace.memory`, or None for all of them together. Raises ValueError for a name that
-    a Trace has not, for Traces of which one counts microbatches and another bytes, or one bears
-    device time and another the wall's, and for another theme.
+    `traces` is a Trace, or several by name, drawn below each other to one scale. `what` is a name
+    in `trace.memory`, or None for all of them together. Raises ValueError for a name that a Trace
+    lacks, for Traces that mix microbatches with bytes or device time with wall time, and for an
+    unknown theme.
     """
     plan = laid_out(traces, what)
     colors = palette.colors(theme)
@@ -70,8 +70,8 @@ def memory(
             text=f"<b>{text.cut(name, 60)}</b>", font={"size": 12},
         )  # fmt: skip
     if not plan.most:
-        note = {"showarrow": False, "font": {"color": colors["faint"], "size": 12}}
-        figure.add_annotation(text="no memory was recorded", **note)
+        annotation = {"showarrow": False, "font": {"color": colors["faint"], "size": 12}}
+        figure.add_annotation(text="no memory was recorded", **annotation)
     heading = text.heading(
         title or "Memory held by each rank", "<br>".join(map(text.clean, plan.lines))
     )
@@ -149,8 +149,8 @@ def _peak(figure: Figure, one: Strip, plan: MemoryPlan, theme: str, size: float)
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a picture of memory shows and where: strips from the top, heads over those of a Trace
-    that has a name, `rows` in all, times in seconds, and the words about it."""
+    """What a picture of memory shows and where: strips from the top, names over those of a named
+    Trace, `rows` in all, times in seconds, and the subtitle."""
 
     strips: list[Strip]
     heads: list[tuple[str, float]]
@@ -202,7 +202,7 @@ def laid_out(traces: Trace | Mapping[str, Trace], what: str | None) -> MemoryPla
 
 
 def steps(one: Held, until: float) -> tuple[np.ndarray, np.ndarray]:
-    """The corners of a rank's steps, from 0 up to its first change until `until`."""
+    """The corners of a rank's steps, from 0 at its first change until `until`."""
     time, level = highest(one, CHANGES)
     before = np.append(0, level)[: len(level)]
     corners = np.stack([before, level], axis=1).ravel()
@@ -210,7 +210,7 @@ def steps(one: Held, until: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def height(level: np.ndarray, y: float, most: int) -> np.ndarray:
-    """Where a level lies in the strip of row `y`, rows counted downwards."""
+    """The height of a level in the strip of row `y`; rows count downwards."""
     return y + STRIP / 2 - STRIP * level / max(most, 1)
 
 
@@ -222,12 +222,12 @@ def amount(counts: bool, number: int) -> str:
 
 
 def short(counts: bool, number: int) -> str:
-    """The same where there is little room."""
+    """A level in few characters."""
     return str(number) if counts else text.nbytes(number)
 
 
 def axis(counts: bool, what: str | None) -> str:
-    """The title of the axis of what is held."""
+    """The axis title: what is held, and its unit."""
     name = "activations in flight" if what == "activations" else what or "all that is held"
     return f"{text.cut(name, 30)} ({'microbatches' if counts else 'bytes'})"
 

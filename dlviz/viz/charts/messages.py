@@ -5,8 +5,8 @@
                 v                     an arrow for each message, the cells it carried outlined
     rank 2  |2   |  ...
 
-For a script, and a notebook without widgets: `widgets.MessagePlayer` shows more. What the pictures
-show is a Scene (scene.py). Each picture is the state after its messages landed.
+For a script, and a notebook without widgets: `widgets.MessagePlayer` shows more. The pictures show
+a Scene (scene.py), each the state after its messages landed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from dlviz.viz.words.labels import hover
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-CELLS = 0.62  # height of a rank's cells where rows are 1 apart
-ROW, ABOVE, BELOW = 74, 40, 110  # pixels: a rank's row, the words over it, the controls below
+CELLS = 0.62  # height of a rank's cells (rows are 1 apart)
+ROW, ABOVE, BELOW = 74, 40, 110  # pixels: a rank's row, the text over the rows, the controls below
 SLIDER = 56  # pixels from the cells to the slider, for the axis
-TALL = 640  # pixels: a figure is no higher, so that a notebook shows all of it
+TALL = 640  # pixels: the largest height of a figure that a notebook shows whole
 
 
 def messages(
@@ -53,10 +53,10 @@ def messages(
 ) -> Figure:
     """Go through the messages: the cells of all ranks, arrows, and a slider with a stop a round.
 
-    Whose contributions a cell holds shows where each rank filled its buffer with `viz.encode` and
-    called `comm.watch` on it before the first message. `step` shows the messages of one step of the
-    Trace, `buffer` the watched buffer of that name (by default the first). Of more than
-    `max_frames` pictures the first are shown, and the subtitle says so. Raises ValueError for a
+    A cell shows its contributions if each rank filled its buffer with `viz.encode` and called
+    `comm.watch` on it before the first message. `step` shows the messages of one step of the
+    Trace, `buffer` the watched buffer of that name (by default the first). At most the first
+    `max_frames` pictures are shown; the subtitle says if some are left out. Raises ValueError for a
     buffer that was not watched.
     """
     check_counts(max_frames=max_frames)
@@ -100,7 +100,7 @@ def messages(
 
 
 class _Line:
-    """Points of a line series, with a gap after each piece; to a piece belongs a message."""
+    """Points of a line series, with a gap after each piece; each piece has a message."""
 
     def __init__(self) -> None:
         self.x: list[float | None] = []
@@ -130,7 +130,7 @@ class _Picture(Scene):
         return ranks | {y: f"<b>{text.clean(name)}</b>" for y, name in self.group_names.items()}
 
     def subtitle(self, shown: int) -> str:
-        """Which clock, then what keeps the picture from being read at its face value."""
+        """The clock, then the caveats of the picture."""
         lines, frames = self.caveats, len(self.frames)
         if shown < frames:
             lines.append(f"The first {shown} of {frames} pictures are shown.")
@@ -148,7 +148,7 @@ class _Picture(Scene):
         }
 
     def headline(self, at: int) -> dict[str, Any]:
-        """Above a picture its name, its messages in short and what is odd about the buffers."""
+        """The text above a picture: its name, its messages in short, and oddities of buffers."""
         frame, odd = self.frames[at], [*self.losses(at), *self.oddities(at)]
         summary = text.clean(self.summary(frame))
         lines = [f"<b>{frame.name}</b>" + (f": {summary}" if summary else "")]
@@ -160,7 +160,7 @@ class _Picture(Scene):
         return {**words, **place, "yanchor": "bottom"}
 
     def still(self) -> list[go.Scatter]:
-        """What no round changes: the empty cells of each rank, and what arrows mean."""
+        """The fixed parts: the empty cells of each rank, and what arrows mean."""
         colors = palette.colors(self.theme)
         lengths = {rank: len(self.arrays[p]) for rank, p in self.frames[0].snapshots.items()}
         grid = _Line()
@@ -227,7 +227,7 @@ class _Picture(Scene):
         )
 
     def _hover(self, ranges: list[CellRange]) -> go.Bar:
-        """What shows under the pointer: one clear bar over all the slots of a cell."""
+        """The hover texts, on a transparent bar over all slots of a cell."""
         return go.Bar(
             orientation="h",
             base=[one.low for one in ranges],
@@ -241,10 +241,8 @@ class _Picture(Scene):
         )
 
     def _carried(self, frame: Frame) -> list[go.Scatter]:
-        """The messages: the cells they took, the cells they landed in, and arrows.
-
-        One that was never received ends in a cross.
-        """
+        """The messages: the cells they took, the cells they landed in, and arrows, or a cross where
+        a message was never received."""
         colors = palette.colors(self.theme)
         table = self.trace.messages
         left, landed, all_arrows, arrows, crosses = (_Line() for _ in range(5))

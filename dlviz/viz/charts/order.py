@@ -5,8 +5,8 @@
     pp 2  300 ms o\\  /o dp 2  301 ms
     dp 2  310 ms o/--\\o pp 2  333 ms       lines that cross are pairs in another order
 
-Both sides list all names, the least number on top. A line is marked where its name changes places
-with another by more than a tie.
+Both sides list all names, the least number on top. A line is marked where its name swaps places
+with another, and the two numbers are no tie.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ROW, HIGHEST, NAMES = 30, 480, 30  # pixels: a row at most, all rows, the names 
 
 @dataclass(frozen=True)
 class Entry:
-    """A name with its two numbers, its place from the top on each side, and whether it changes
-    places with another by more than a tie."""
+    """A name with its two numbers, its place from the top on each side, and whether it swaps places
+    with another (ties aside)."""
 
     name: str
     seconds: tuple[float, float]
@@ -46,10 +46,10 @@ def order(
     theme: str = "auto",
     title: str = TITLE,
 ) -> Figure:
-    """Draw the seconds `predicted` and `measured` of each name, sorted on either side, and a line
-    from the one place to the other. Numbers that differ by at most `ties` have no order.
+    """Draw the seconds `predicted` and `measured` of each name, each side sorted, and a line
+    between its two places. Numbers that differ by at most `ties` have no order.
 
-    Raises ValueError where the names differ or there is none, and for another theme.
+    Raises ValueError where the names differ or there is none, and for an unknown theme.
     """
     entries = entries_of(predicted, measured, ties)
     figure = Figure()
@@ -100,8 +100,7 @@ def order(
 def entries_of(
     predicted: Mapping[str, float], measured: Mapping[str, float], ties: float
 ) -> list[Entry]:
-    """What is drawn, in the predicted order. Raises ValueError where the names differ or there is
-    none."""
+    """The entries in predicted order. Raises ValueError where the names differ or there is none."""
     if not predicted:
         raise ValueError("there is no number to draw: give both numbers for each name.")
     swapped = {name for pair in ordered(predicted, measured, ties).swapped for name in pair}

@@ -30,8 +30,8 @@ def participation(
 ) -> Figure:
     """Draw the records `rounds` that `federated.train` returns, of so many `clients`.
 
-    Raises ValueError where there is no round, for a client that is not there, and where times are
-    modelled in some of the rounds and measured in others.
+    Raises ValueError where there is no round, for an unknown client, and where times are modelled
+    in some rounds and measured in others.
     """
     fates = fates_of(rounds, clients)
     figure = Figure()
@@ -72,8 +72,7 @@ def participation(
 
 def fates_of(rounds: Sequence[Any], clients: int) -> np.ndarray:
     """What became of every client in every round: (clients, rounds) of the keys of FATES, "" where
-    it was not asked. Raises ValueError where there is no round, and for a client that is not
-    there."""
+    it was not asked. Raises ValueError where there is no round, and for an unknown client."""
     if not len(rounds):
         raise ValueError("rounds=[] has nothing to draw: give what federated.train returns.")
     check_counts(clients=clients)
@@ -92,7 +91,7 @@ def fates_of(rounds: Sequence[Any], clients: int) -> np.ndarray:
 
 
 def modelled(rounds: Sequence[Any]) -> bool:
-    """Whether who was late is a model's. Raises ValueError where it is of some rounds alone."""
+    """Whether times are modelled. Raises ValueError where only some rounds' are."""
     found = {each.modelled: each.number for each in rounds}
     if len(found) == 2:
         raise ValueError(
@@ -103,7 +102,7 @@ def modelled(rounds: Sequence[Any]) -> bool:
 
 
 def summary(fates: np.ndarray) -> str:
-    """Who was never heard."""
+    """Which clients are never in the weights, in a sentence."""
     heard = ((fates == "answered") | (fates == "taken")).any(axis=1)
     silent = [str(k) for k in (~heard).nonzero()[0].tolist()]
     if not silent:

@@ -1,4 +1,4 @@
-"""The race of update rules over a surface: where each was after every step, from recorded steps.
+"""The race of update rules over a surface: where each was after every recorded step.
 
     w₂ |  o--.            a line for each rule, its head at the step of the slider;
        |      `--o        below them the surface, as lines of equal height
@@ -39,9 +39,9 @@ def paths(
 ) -> Figure:
     """Animate the points (steps + 1, 2) of each rule by name, over `surface(x, y)`.
 
-    `x` and `y` are the stretches that are shown. The lines of the surface lie at equal ratios of
-    the height above its lowest point in view. Of many steps the slider stops at some, the lines
-    have all. Raises ValueError where there are no points, or not as many for each rule.
+    `x` and `y` are the ranges shown. The surface's lines lie at equal ratios of the height above
+    its lowest point in view. The slider stops at some of many steps; the lines show all. Raises
+    ValueError where there are no points, or not equally many for each rule.
     """
     found = {name: np.asarray(points, np.float64) for name, points in steps.items()}
     shapes = {points.shape for points in found.values()}
@@ -90,7 +90,7 @@ def paths(
 def _lines(
     surface: Callable[..., np.ndarray], x: tuple[float, float], y: tuple[float, float], color: str
 ) -> go.Contour:
-    """Lines of equal height, each a ratio above the next."""
+    """Lines of equal height, at equal ratios."""
     across, up = np.linspace(*x, GRID), np.linspace(*y, GRID)
     height = surface(*np.meshgrid(across, up))  # (GRID, GRID), a row for each of `up`
     above = height - height.min()
@@ -138,7 +138,7 @@ def _path(place: int, name: str, begin: tuple[dict[str, Any], ...]) -> list[go.S
 
 
 def _until(stop: int, points: np.ndarray, height: np.ndarray) -> tuple[dict[str, Any], ...]:
-    """How far a rule's line goes at a stop, and where its head is."""
+    """A rule's line up to a stop, and its head there."""
     x, y = (
         [float(f"{value:.4g}") if math.isfinite(value) else None for value in column]
         for column in points[: stop + 1].T.tolist()

@@ -1,5 +1,5 @@
-"""The plans for a model on many devices: for each pipeline length and tensor-parallel degree the
-best plan that fits, or how much memory the smallest one needs.
+"""The plans for a model on many devices: the best plan that fits for each pipeline length and
+tensor-parallel degree, or how much memory the smallest one needs.
 
     stages  4 |  2.1 s    2.4 s    ////       tint: seconds of a step
     (pp)    2 | [1.8 s]   2.0 s    2.9 s      frame: the best of all
@@ -24,9 +24,9 @@ from dlviz.viz.words import text
 
 TITLE = "The best plan of each shape"
 ACROSS, DOWN = "ranks that share a layer (tp)", "stages (pp)"
-STRONG = 0.55  # of the scale: from here on a cell bears white ink
+STRONG = 0.55  # of the scale: from here on the text of a cell is white
 CELL, HIGHEST = 44, 440  # pixels: a row at most, all rows
-NUMBERED = 12  # columns: of more no cell has room for a number
+NUMBERED = 12  # columns: with more, no cell has room for a number
 SLOWEST = 8.0  # times the best: from here on all cells look alike
 
 Row = Mapping[str, Any]
@@ -34,8 +34,8 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PlanCell:
-    """The plan that a cell shows: the fastest of those that fit, or where none does the one that
-    needs the least memory; how many plans it has, and its place from the left and from below."""
+    """The plan that a cell shows, the fastest that fits, or the one that needs the least memory if
+    none does; how many plans it has, and its place from the left and from below."""
 
     plan: Row
     plans: int
@@ -44,7 +44,7 @@ class PlanCell:
 
     @property
     def words(self) -> tuple[str, str]:
-        """What a cell bears: seconds, or bytes of a plan that does not fit, and dp."""
+        """The text of a cell: seconds, or the bytes of a plan that does not fit, and dp."""
         fits = self.plan["fits"]
         number = text.seconds(self.plan["seconds"]) if fits else memory(self.plan)
         return number, f"dp {self.plan['dp']}"
@@ -52,8 +52,8 @@ class PlanCell:
 
 @dataclass(frozen=True)
 class PlanMap:
-    """The cells of a map, its columns (tp) and rows (pp, from below), and the best of all plans
-    where one fits."""
+    """The cells of a map, its columns (tp) and rows (pp, from below), and the best plan that fits,
+    if any."""
 
     cells: list[PlanCell]
     tp: list[int]
@@ -62,8 +62,8 @@ class PlanMap:
 
     @property
     def slowness(self) -> np.ndarray:
-        """How many times the best's seconds each cell takes, as a share of the scale from 0 to 1;
-        NaN where nothing fits or nothing is."""
+        """The seconds of each cell over those of the best, on a scale from 0 to 1; NaN where
+        nothing fits or there is no plan."""
         found = np.full((len(self.pp), len(self.tp)), np.nan)
         for cell in self.cells:
             if cell.plan["fits"] and self.best:
@@ -75,7 +75,7 @@ class PlanMap:
 def plans(rows: Sequence[Row], *, theme: str = "auto", title: str = TITLE) -> Figure:
     """Draw the plans `rows` of `dlviz.sim.plans`, one cell for each tp and pp.
 
-    Raises ValueError for no plan at all, and for another theme.
+    Raises ValueError where there is no plan, and for an unknown theme.
     """
     found = map_of(rows)
     colors = palette.colors(theme)
@@ -107,7 +107,7 @@ def plans(rows: Sequence[Row], *, theme: str = "auto", title: str = TITLE) -> Fi
 
 
 def map_of(rows: Sequence[Row]) -> PlanMap:
-    """The plans by cell. Raises ValueError for none."""
+    """The plans by cell. Raises ValueError where there is none."""
     if not rows:
         raise ValueError("there is no plan to draw: give the rows of dlviz.sim.plans.")
     tp, pp = (sorted({row[axis] for row in rows}) for axis in ("tp", "pp"))
@@ -144,7 +144,7 @@ def summary(found: PlanMap, rows: Sequence[Row]) -> list[str]:
 
 
 def _smallest(rows: Sequence[Row]) -> str:
-    """What the plan that comes nearest to fitting lacks."""
+    """What the plan nearest to fitting lacks."""
     plan = min(rows, key=lambda row: row["memory"])
     where = "on each rank" + (f" of stage {plan['stage']}" if plan["pp"] > 1 else "")
     return (

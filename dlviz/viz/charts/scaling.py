@@ -6,7 +6,7 @@
               +------------------ ranks                   points: runs, by the wall clock
     memory    |-----___________
 
-Communication and computation are those of a rank: where they are as 1 to 3, a step without overlap
+Communication and computation are those of a rank: at a ratio of 1 to 3, a step without overlap
 takes 4/3 of its computation, and 4 ranks give 3 times the speed of one.
 """
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 Runs = Mapping[int, "Trace"]
-TOP, BOTTOM = (0.36, 1.0), (0.0, 0.21)  # the shares of the height that the two panels have
+TOP, BOTTOM = (0.36, 1.0), (0.0, 0.21)  # the two panels' shares of the height
 _DASH = ("solid", "dash")  # without overlap, with it
 
 
 class Point(NamedTuple):
-    """What a run on `ranks` ranks came to, as `curves` have it."""
+    """The result of a run on `ranks` ranks, in the quantities of `curves`."""
 
     ranks: int
     seconds: float  # of a step, the median
@@ -49,13 +49,13 @@ def scaling(
     theme: str = "auto",
     title: str | None = None,
 ) -> Figure:
-    """Draw `curves` (of `dlviz.sim.scaling_curves`) over the ranks, and lay the runs of `traces`,
-    by their number of ranks, over them.
+    """Draw `curves` (of `dlviz.sim.scaling_curves`) over the ranks, and over them the runs of
+    `traces`, by their number of ranks.
 
-    `traces` belong to the first curve, or are given by the name of theirs: {"batch-weak": {1: ...,
-    2: ...}}. A run's step is the median of its steps, by the wall clock (of a simulated Trace by
-    the device clock); its speed-up is over the run on 1 rank. {} draws the curves alone. Raises
-    ValueError for a name that is no curve's and for runs of which none is on 1 rank.
+    `traces` belong to the first curve, or are given by curve: {"batch-weak": {1: ..., 2: ...}}. A
+    run's step is the median of its steps, by the wall clock (of a simulated Trace by the device
+    clock); its speed-up is over the run on 1 rank. {} draws only the curves. Raises ValueError for
+    an unknown curve, and for runs of which none is on 1 rank.
     """
     found = {name: points(runs, curves[name].scaling) for name, runs in named(traces, curves)}
     figure = Figure(_lines(curves, theme))
@@ -100,29 +100,29 @@ def scaling(
 
 
 def named(traces: Runs | Mapping[str, Runs], curves: Mapping[str, Any]) -> list[tuple[str, Runs]]:
-    """Runs by the name of their curve. Raises ValueError where it is none."""
+    """Runs by the name of their curve. Raises ValueError for an unknown curve."""
     flat = any(not isinstance(name, str) for name in traces)
     given: Mapping[str, Runs] = {next(iter(curves)): traces} if flat else traces  # pyright: ignore
     for name in given:
         if name not in curves:
             known = ", ".join(map(repr, curves))
-            raise ValueError(f"{name!r} is no curve: its runs belong to one of {known}.")
+            raise ValueError(f"{name!r} is not a curve: its runs belong to one of {known}.")
     return [(name, dict(sorted(runs.items()))) for name, runs in given.items()]
 
 
-def points(runs: Runs, way: str) -> list[Point]:
-    """What each run came to. Raises ValueError where none is on 1 rank."""
+def points(runs: Runs, mode: str) -> list[Point]:
+    """The result of each run. Raises ValueError where none is on 1 rank."""
     if 1 not in runs:
         raise ValueError(
-            f"the runs are on {', '.join(map(str, runs))} ranks: give the one on 1 rank as well, "
-            "over which the others' speed-up is."
+            f"the runs are on {', '.join(map(str, runs))} ranks: a speed-up needs the run on 1 "
+            "rank as well."
         )
     steps = {n: _step(trace) for n, trace in runs.items()}
     return [
         Point(
             n,
             steps[n],
-            steps[1] / steps[n] * (1 if way == "strong" else n),
+            steps[1] / steps[n] * (1 if mode == "strong" else n),
             metrics.communication_ratio(trace, _clock(trace)),
         )
         for n, trace in runs.items()
@@ -134,7 +134,7 @@ def _clock(trace: Trace) -> str:
 
 
 def _step(trace: Trace) -> float:
-    """Seconds a step; of the whole where no span bears a step."""
+    """Seconds a step; those of the whole run where no span has a step."""
     if (trace.spans.step >= 0).any():
         return metrics.seconds_per_step(trace, _clock(trace))
     return metrics.makespan(trace, _clock(trace))
@@ -145,10 +145,10 @@ def _last(runs: Runs) -> Trace:
 
 
 def _summary(runs: Mapping[str, Runs]) -> list[str]:
-    """What the points are: of which clock, on how many ranks, and how late they were."""
+    """What the points are: their clock, on how many ranks, and how late they were."""
     summary = []
     for name, own in runs.items():
-        clock = text.BORN[_last(own).meta["clock"]]
+        clock = text.ORIGINS[_last(own).meta["clock"]]
         late = [
             trace.meta["lateness"]["worst"] for trace in own.values() if "lateness" in trace.meta
         ]
@@ -191,7 +191,7 @@ def _line(
     said: Callable[[float], str],
     curves: Mapping[str, Any],
 ) -> go.Scatter:
-    """A line that the click on its scaling in the legend hides."""
+    """A line that a click on its scaling in the legend hides."""
     at = [(n, value) for n, value in zip(curve.ranks, values, strict=True) if value > 0]
     return go.Scatter(
         x=[n for n, _ in at],
@@ -274,8 +274,8 @@ def _symbol(curve: Any) -> str:
 
 def _color(curve: Any, curves: Mapping[str, Any]) -> str:
     """One hue for each scaling."""
-    ways = [*dict.fromkeys(each.scaling for each in curves.values())]
-    return palette.LINES[ways.index(curve.scaling) % len(palette.LINES)]
+    scalings = [*dict.fromkeys(each.scaling for each in curves.values())]
+    return palette.LINES[scalings.index(curve.scaling) % len(palette.LINES)]
 
 
 def _times(value: float) -> str:
@@ -293,7 +293,7 @@ def _plain(value: float) -> str:
 def _tens(
     title: str, values: list[float], said: Callable[[float], str], most: int = 7
 ) -> dict[str, Any]:
-    """A logarithmic axis of `values`, marked at powers of ten, `most` of them at most."""
+    """A logarithmic axis of `values`, with at most `most` ticks at powers of ten."""
     drawn = [value for value in values if 0 < value < np.inf] or [1.0]
     low, high = np.log10(min(drawn)), np.log10(max(drawn))
     powers = np.arange(np.ceil(low - 1e-9), np.floor(high + 1e-9) + 1)

@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     import pandas
 
 WIDE, INNER = 700.0, 400.0  # pixels of the axes in a notebook
-LETTER, TYPE, GAP = 6.8, 15.0, 11.0  # pixels: of a label a letter, its height, beside its point
-ABOVE = 16  # pixels: of what the lines of time bear
+CHARACTER, TYPE, GAP = 6.8, 15.0, 11.0  # pixels: a label's character, its height, gap to its point
+ABOVE = 16  # pixels: of the labels on the lines of time
 NEVER = 0.14  # of the width: the column of those that never got there
 TIMES = 7  # lines at most
 
 
 class SpectrumPlan(NamedTuple):
-    """What is drawn, in decades (log10) of both quantities."""
+    """The chart, in decades (log10) of both quantities."""
 
     points: np.ndarray  # (methods, 2)
     x: tuple[float, float]
     y: tuple[float, float]
-    border: float  # beyond it are those that never got there; x[1] where all did
+    border: float  # methods beyond it never got to the target; x[1] where all did
     times: list[tuple[float, np.ndarray]]  # seconds; both ends (2, 2), the upper one last
     labels: np.ndarray  # (methods, 2): from a point to the middle of its label, in units of `size`
 
@@ -58,11 +58,11 @@ def spectrum(
 ) -> Figure:
     """Draw the methods of `table`, as `viz.spectrum_table` made it with `target` and `over`.
 
-    Raises ValueError for a table without rows, and for a speed or a number that is not above 0.
+    Raises ValueError for a table without rows, and for a speed or number not above 0.
     """
     check_counts(over=over)
     names = named(table)
-    plan = laid_out(table, (WIDE, INNER), (LETTER, TYPE, GAP))
+    plan = laid_out(table, (WIDE, INNER), (CHARACTER, TYPE, GAP))
     figure = Figure(_times(plan, theme))
     for i, (name, look) in enumerate(palette.methods(names).items()):
         figure.add_trace(_point(table.iloc[i], name, look, plan.points[i], theme))
@@ -127,8 +127,8 @@ def summary(table: pandas.DataFrame, target: float, over: int) -> str:
 def laid_out(
     table: pandas.DataFrame, size: tuple[float, float], type_: tuple[float, float, float]
 ) -> SpectrumPlan:
-    """Where all lies on axes of `size`; `type_` is what a letter takes, a line, and the gap beside
-    a point."""
+    """Where everything lies on axes of `size`; `type_` is the width of a character, the height of a
+    line, and the gap beside a point."""
     with np.errstate(divide="ignore"):
         points = np.log10(table[["examples_to_target", "examples_per_second"]].to_numpy(float))
     there = np.isfinite(points[:, 0])
@@ -138,24 +138,24 @@ def laid_out(
     points[~there, 0] = (border + high) / 2
     y = _around(points[:, 1])
     times = [(each, _line(each, (low, border), y)) for each in _seconds((low, border), y)]
-    letter, line, gap = type_
+    character, line, gap = type_
     scale = np.array(size) / (high - low, y[1] - y[0])
     at = (points - (low, y[0])) * scale
     names = [text.named(name) for name in table.method]
-    sizes = np.array([(letter * len(name), line) for name in names])
+    sizes = np.array([(character * len(name), line) for name in names])
     edge = (border - low) * float(scale[0])
     taken: list[Box] = [] if there.all() else [(edge - gap / 9, 0.0, edge + gap / 9, size[1])]
     for seconds, ends in times:
         if ends[1, 1] < y[1]:  # its label lies at the right border
             right, top = ((ends[1] - (low, y[0])) * scale).tolist()
-            wide = letter * len(text.seconds(seconds))
+            wide = character * len(text.seconds(seconds))
             taken.append((right - wide, top - line, right, top))
     labels = placed(at, sizes, (0.0, 0.0, *size), gap, taken) - at
     return SpectrumPlan(points, (low, high), y, border, times, labels)
 
 
 def x_ticks(plan: SpectrumPlan) -> tuple[list[float], list[str]]:
-    """Marks of the examples to target, and one of the column beyond."""
+    """Ticks of the examples to target, and one of the column beyond."""
     places, names = decades(plan.x[0], plan.border)
     if plan.border < plan.x[1]:
         places, names = [*places, 10 ** ((plan.border + plan.x[1]) / 2)], [*names, "never"]
@@ -163,7 +163,7 @@ def x_ticks(plan: SpectrumPlan) -> tuple[list[float], list[str]]:
 
 
 def decades(low: float, high: float) -> tuple[list[float], list[str]]:
-    """Marks of a logarithmic axis at 1, 2 and 5 times the powers of ten."""
+    """Ticks of a logarithmic axis at 1, 2 and 5 times the powers of ten."""
     powers = range(int(np.floor(low)), int(np.ceil(high)) + 1)
     places = [part * 10.0**power for power in powers for part in (1, 2, 5)]
     places = [place for place in places if low <= np.log10(place) <= high]
@@ -171,7 +171,7 @@ def decades(low: float, high: float) -> tuple[list[float], list[str]]:
 
 
 def _around(values: np.ndarray) -> tuple[float, float]:
-    """A stretch of half a decade at least, with room beside all values."""
+    """A range of at least half a decade, with room beside all values."""
     low, high = float(values.min()), float(values.max())
     room = max(0.16 * (high - low), (0.5 - (high - low)) / 2, 0.1)
     return low - room, high + room
@@ -236,9 +236,9 @@ def _point(
 
 
 def _label(figure: go.Figure, name: str, point: np.ndarray, beside: np.ndarray, theme: str) -> None:
-    """The name beside its point; with a line to it where it lies farther off."""
+    """The name beside its point, with a line where it lies farther off."""
     right, up = beside.tolist()
-    wide, high = LETTER * len(name), TYPE
+    wide, high = CHARACTER * len(name), TYPE
     far = abs(right) - wide / 2 > 1.5 * GAP or abs(up) - high / 2 > 1.5 * GAP
     line = {"ax": right, "ay": -up, "arrowhead": 0, "arrowwidth": 0.9, "standoff": 7,
             "arrowcolor": palette.colors(theme)["faint"]}  # fmt: skip
@@ -254,6 +254,6 @@ def _label(figure: go.Figure, name: str, point: np.ndarray, beside: np.ndarray, 
     )
 
 
-def _axis(places: list[float], names: list[str], stretch: tuple[float, float]) -> dict[str, Any]:
-    return {"type": "log", "range": [*stretch], "tickvals": places, "ticktext": names,
+def _axis(places: list[float], names: list[str], limits: tuple[float, float]) -> dict[str, Any]:
+    return {"type": "log", "range": [*limits], "tickvals": places, "ticktext": names,
             "showgrid": False}  # fmt: skip

@@ -1,12 +1,11 @@
-"""What several runs came to, over one quantity: the median as a line, each run as a dot.
+"""The results of several runs over one quantity: the median as a line, each run as a dot.
 
     steps |  .
           |  o-.             both axes logarithmic
           |  ' o-___
           |________o___      x: batch
 
-A run that has no value (it never got there) counts as greater than all others, and the subtitle
-tells of it.
+A run without a value (it never got there) counts as greater than all others; the subtitle says so.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ def spread(
     missing: str = "did not get there",
     theme: str = "auto",
 ) -> Figure:
-    """Draw `values`, by name and x: what the runs there came to; NaN is a run without a value.
+    """Draw `values`, the results of runs by name and x; NaN is a run without a value.
 
-    `missing` says of such runs what became of them. Units belong in `xlabel` and `ylabel`. Raises
+    `missing` says what became of such runs. Units belong in `xlabel` and `ylabel`. Raises
     ValueError where an x has no run, or where x or a value is not above 0.
     """
     figure, summary = Figure(), []

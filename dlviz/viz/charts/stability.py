@@ -1,7 +1,7 @@
-"""A map of where a method comes to rest, over two of its numbers, and what real runs did there.
+"""A map of where a method settles, over two of its numbers, and what real runs did there.
 
-    α |  x  grows            tint: by how much a round makes it grow in the end,
-      |_____                 the spectral radius of a round
+    α |  x  grows            tint: the factor by which a round makes it grow in
+      |_____                 the end, the spectral radius of a round
       |  o  \\____  x         line: where that is 1
       |  settles  \\
       +------------ η
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 INNER = 400.0  # pixels of the axes
 GRID = 61  # points of the map in each direction
-LOW, HIGH, STEP = 0.5, 1.5, 0.1  # the radii told apart by a tint
+LOW, HIGH, STEP = 0.5, 1.5, 0.1  # the radii with tints of their own
 PLACES = [LOW, 0.75, 1.0, 1.25, HIGH]
 NAMES = [f"{LOW:g} or less", "0.75", "1", "1.25", f"{HIGH:g} or more"]
 ETA, ALPHA = (0.05, 2.0), (0.0, 1.5)
-TITLE = "Where elastic averaging comes to rest"
-TOLD = "Blue: a round shrinks what is left, orange: a round makes it grow. Black line: radius 1."
+TITLE = "Where elastic averaging settles"
+SUBTITLE = "Blue: a round shrinks the error, orange: a round makes it grow. Black line: radius 1."
 SIDES = {True: ("a run that settled", "circle"), False: ("a run that blew up", "x")}
-"""How a run is drawn: what it is called, and its mark."""
+"""How a run is drawn: its label and its mark."""
 Radius = Callable[[float, float], float]
 
 
@@ -44,16 +44,16 @@ def stability(
     theme: str = "auto",
     title: str = TITLE,
 ) -> Figure:
-    """Draw `radius(eta, alpha)`, the spectral radius of a round, over the stretches of both, and
-    the `runs`: columns eta, alpha and settled (whether its loss went down).
+    """Draw `radius(eta, alpha)`, the spectral radius of a round, over the ranges of both, and the
+    `runs`: columns eta, alpha and settled (whether its loss went down).
 
-    Raises ValueError for a stretch that is none.
+    Raises ValueError for an invalid range.
     """
     etas, alphas, found = sampled(radius, eta, alpha)
     figure = Figure([_map(etas, alphas, found, theme), _bound(etas, alphas, found)])
     for settled, own in by_outcome(runs):
         figure.add_trace(_runs(own, settled))
-    heading = text.heading(title, text.wrap(TOLD, text.LINE))
+    heading = text.heading(title, text.wrap(SUBTITLE, text.LINE))
     lay_out(
         figure,
         heading,
@@ -71,10 +71,12 @@ def stability(
 def sampled(
     radius: Radius, eta: tuple[float, float], alpha: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both stretches as points, and the radius at each pair (alphas, etas)."""
+    """Both ranges as points, and the radius at each pair (alphas, etas)."""
     for name, (low, high) in (("eta", eta), ("alpha", alpha)):
         if not 0 <= low < high < np.inf:
-            raise ValueError(f"{name}=({low!r}, {high!r}) is no stretch from 0 up: give low, high.")
+            raise ValueError(
+                f"{name}=({low!r}, {high!r}) is not a range from 0 up: give low, high."
+            )
     etas, alphas = np.linspace(*eta, GRID), np.linspace(*alpha, GRID)
     found = [[radius(x, y) for x in etas.tolist()] for y in alphas.tolist()]
     return etas, alphas, np.array(found, dtype=np.float64)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 ROW, LEAST, HIGHEST = 38.0, 16.0, 440.0  # pixels: a row at most and at least, all of them
 BAR, BELOW = 0.4, 0.42  # of a row: the height of a bar; how far below it the dots are
-LEFT = -0.3  # where the axis begins, so that a dot at 0 is whole
+LEFT = -0.3  # where the axis begins: all of a dot at 0 shows
 DOT = 15.0  # pixels: the dot of a value that all gradients have
 TITLE = "How old the weights of a gradient are"
-TOLD = (
+SUBTITLE = (
     "Bar and number: the mean; dots: how often each value. Line: prediction for the mean of all, "
     "the number of workers less one. Counted until the first worker has pushed its last gradient."
 )
@@ -39,13 +39,13 @@ STYLE = palette.style("phase")  # of that row
 
 
 class ServedWorker(NamedTuple):
-    """The gradients of a worker that were applied, or those of all."""
+    """The applied gradients of a worker, or of all."""
 
     y: float
     name: str
     rank: int
     mean: float
-    values: np.ndarray  # each staleness that there was
+    values: np.ndarray  # each staleness that occurred
     share: np.ndarray  # of the gradients
 
     @property
@@ -54,7 +54,7 @@ class ServedWorker(NamedTuple):
 
 
 class ServedRun(NamedTuple):
-    """A run: its name, its rows, and what staleness is predicted for the mean of all, n - 1."""
+    """A run: its name, its rows, and the predicted mean staleness of all, n - 1."""
 
     name: str
     rows: list[ServedWorker]
@@ -65,7 +65,7 @@ def staleness(
     traces: Trace | Mapping[str, Trace], *, theme: str = "auto", title: str | None = None
 ) -> Figure:
     """Draw `metrics.staleness` of one run with a server, or of several by name, each with its
-    prediction: with n workers the gradients are n - 1 updates old in the mean, whoever is slow.
+    prediction: the gradients of n workers are n - 1 updates old in the mean, whoever is slow.
 
     Raises ValueError for a Trace whose updates do not say whose gradient they apply.
     """
@@ -80,7 +80,7 @@ def staleness(
     inner = max(min(HIGHEST, ROW * (last + 1)), LEAST * (last + 1), 120.0)
     lay_out(
         figure,
-        text.heading(title or TITLE, text.wrap(TOLD, text.LINE)),
+        text.heading(title or TITLE, text.wrap(SUBTITLE, text.LINE)),
         [],
         theme,
         inner=inner,
@@ -94,7 +94,7 @@ def staleness(
 
 
 def groups_of(traces: Mapping[str, Trace]) -> list[ServedRun]:
-    """The rows of each run, from above; a named run has a row for its name."""
+    """The rows of each run, from the top; a named run has a row for its name."""
     groups, y = [], 0.0
     for name, trace in traces.items():
         found = applied(trace)
@@ -115,13 +115,13 @@ def groups_of(traces: Mapping[str, Trace]) -> list[ServedRun]:
 
 
 def applied(trace: Trace) -> Table:
-    """Whose gradients were applied and how stale they were, while every worker had more to push:
-    a slow one that ends alone meets nobody. Raises ValueError where none is told apart."""
+    """Whose gradients were applied and how stale they were, while every worker had more to push (a
+    slow one that ends alone is never stale). Raises ValueError where updates name no worker."""
     found = metrics.staleness(trace)
     if not isinstance(found, Table):
         raise ValueError(
-            "no update of this Trace says whose gradient it applies: give that of a run in which a "
-            "server applies each worker's by itself."
+            "no update of this Trace says whose gradient it applies: give the Trace of a run whose "
+            "server applies each worker's gradient by itself."
         )
     last = min(np.flatnonzero(found["rank"] == rank)[-1] for rank in np.unique(found["rank"]))
     return found[: int(last) + 1]
@@ -134,7 +134,7 @@ def highest(groups: list[ServedRun]) -> float:
 
 
 def reach(group: ServedRun) -> tuple[float, float]:
-    """The stretch of the rows over which a group's prediction is drawn."""
+    """The range of rows over which a group's prediction is drawn."""
     return group.rows[0].y - 0.45, group.rows[-1].y + 0.5
 
 

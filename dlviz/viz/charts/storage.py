@@ -1,7 +1,7 @@
-"""Layer storage: a bar per layer of what the formula counts, and below it what autograd keeps.
+"""Layer storage: a bar per layer of what the formula counts, and below it what autograd saves.
 
     layer 1   |weights|outputs|∇weights|∇outputs|
-              |kept|
+              |saved|
     layer 2   |outputs|∇outputs|
 
 It draws the table of `models.layer_storage`.
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import pandas
 
 ROW, LEAST, HIGHEST = 54, 20, 430  # pixels: a layer at most and at least, all layers
-PARTS = {  # column -> what it is called, and the look of the pass that makes it
+PARTS = {  # column -> its label, and the look of the pass that makes it
     "weights": ("weights", palette.style("update")),
     "outputs": ("outputs", palette.style("forward")),
     "weight_gradients": ("gradients of weights", palette.style("backward_weight")),
     "output_gradients": ("gradients of outputs", palette.style("backward_input")),
 }
-KEPT = ("kept by autograd", palette.pale(palette.style("forward")))
+SAVED = ("saved by autograd", palette.pale(palette.style("forward")))
 
 
 def storage(
@@ -46,11 +46,11 @@ def storage(
         ((name, size) for name, size in text.BYTES if _longest(table) >= 2 * size), ("bytes", 1.0)
     )
     figure = Figure(_bars(table, names, size))
-    total, kept = int(table[list(PARTS)].to_numpy().sum()), int(table.kept.sum())
+    total, saved = int(table[list(PARTS)].to_numpy().sum()), int(table.kept.sum())
     heading = text.heading(
         title,
         f"|w| + |f(o)| + |∇w| + |∇o| = {text.nbytes(total)} in all; "
-        f"autograd keeps {text.nbytes(kept)} of the forward.",
+        f"autograd saves {text.nbytes(saved)} of the forward.",
     )
     lay_out(
         figure,
@@ -69,10 +69,10 @@ def storage(
 
 def _bars(table: pandas.DataFrame, names: list[str], size: float) -> list[go.Bar]:
     """The parts of each layer end to end, in units of `size` bytes, and below them what autograd
-    keeps."""
+    saves."""
     at, begin = np.arange(len(table)), np.zeros(len(table))
     series = []
-    for column, (label, style) in {**PARTS, "kept": KEPT}.items():
+    for column, (label, style) in {**PARTS, "kept": SAVED}.items():
         nbytes = table[column].to_numpy()
         base, middle, height = (
             (begin, at - 0.14, 0.46) if column in PARTS else (0 * begin, at + 0.25, 0.22)

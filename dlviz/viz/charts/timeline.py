@@ -5,9 +5,9 @@
     rank 0 · comm         |collective   | |collective    |
     rank 1          |forward   |backward        ...
 
-For a script, and a notebook without widgets: `widgets.Timeline` shows more. What is drawn, `gantt`
-says, and where, `layout`. One series per kind, not per span, keeps a figure of 16,384 spans under a
-second. Times are seconds in the Trace and s, ms or µs on the axis, whichever reads best.
+For a script, and a notebook without widgets: `widgets.Timeline` shows more. `gantt` decides what is
+drawn and where. One series per kind, not per span, keeps a figure of 16,384 spans under a second.
+Times are seconds in the Trace and s, ms or µs on the axis, whichever reads best.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from dlviz.viz.words.labels import complete, forms_of, hover, hovers_of, short_f
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-LABELLED = 2000  # bars: with more of them a label is sent only where it fits at first sight
+LABELLED = 2000  # bars: with more, a label is sent only where it fits without zooming
 BELOW, EDGE = 100, 4  # pixels: the axis and the legend; over and under the rows
 ROOM, LINE = TALLEST - BELOW - 100, 18  # pixels: of the rows, about; a line with a host's name
-MOST = 5000  # messages: with more of them there are none
+MOST = 5000  # messages: with more, none is drawn
 
 
 def timeline(
@@ -65,17 +65,17 @@ def timeline(
 ) -> Figure:
     """Draw the spans of every rank and lane over time, and an arrow for each message.
 
-    `step` draws one step of the program, with the messages that its spans carry; `messages=None`
-    leaves out arrows that would cover labels, and more than 150 wait for a click on the legend.
-    `clock` chooses the device's or the wall's columns (by default those the Trace bears). Of more
-    than `max_spans` spans the longest are drawn, and the subtitle says so. A receive, and a
-    backend's collective, begins as a wait until its message is moved, or all have entered. Hover on
-    a wait says whom it waited for and what that one was doing, in whichever step. Of a pipeline
+    `step` draws one step of the program, with the messages that its spans carry. `messages=None`
+    leaves out arrows that would cover labels; more than 150 show after a click on the legend.
+    `clock` chooses the device's or the wall's columns (by default those the Trace has). At most the
+    longest `max_spans` spans are drawn; the subtitle says if some are left out. A receive begins as
+    a wait until its message is moved, a backend's collective until all have entered. Hover on a
+    wait says whom it waited for and what that rank was doing, in whichever step. In a pipeline,
     each further stage of a rank is a lighter shade, and idle time a hatched bubble that says what
     ended it. `critical` outlines the critical path of what is drawn. Ranks of a host, or of a rack,
-    stand together under its name; a message between hosts that seems to come before it was sent, by
-    no more than their clocks are known, arrives at once. Raises ValueError where the
-    Trace has no such clock or step.
+    stand together under its name; a message between hosts that seems to arrive before it was sent,
+    within the bound of their clocks, arrives immediately. Raises ValueError where the Trace has no
+    such clock or step.
     """
     clock = clock_of(trace, clock)
     seen = shown(trace, clock, step, max_spans, messages is not False)
@@ -98,20 +98,20 @@ def timeline(
     layout = _layout(plan, heading["margin"]["t"])
     lay_out(figure, heading, text.details(trace, clock), theme, below=BELOW, **layout)
 
-    note = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
+    annotation = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
     for rank, label in silent(trace).items():
         y = plan.y[rank, ""]
-        figure.add_annotation(text=label, x=0.01, xref="paper", xanchor="left", y=y, **note)
+        figure.add_annotation(text=label, x=0.01, xref="paper", xanchor="left", y=y, **annotation)
     for own in plan.lines:
         figure.add_hline(own.y, line={"color": palette.colors(theme)["grid"], "width": 1.5})
     if not plan.rows:
-        figure.add_annotation(text="nothing was recorded", **note)
+        figure.add_annotation(text="nothing was recorded", **annotation)
     return figure
 
 
 def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: CriticalPath | None) -> list[go.Bar]:
     """One horizontal bar series for each look of the spans `drawn`."""
-    heads = np.array([span for span, _, _ in plan.heads()], np.int64)  # drawn whatever is left out
+    heads = np.array([span for span, _, _ in plan.heads()], np.int64)  # never left out
     hovers = hovers_of(trace, np.union1d(drawn, heads), plan.clock, plan.unit, plan.size)
     on = {*path.rows.tolist()} if path else ()
     for span in hovers if path else ():
@@ -143,25 +143,25 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: CriticalPath | None
 def _labels(
     forms: list[tuple[str, ...]], every: list[Bars], plan: Plan, many: bool
 ) -> list[list[str]]:
-    """Of each bar in a row its label's longest form that fits, else its shortest name, which plotly
-    hides until there is room. Of many spans only what fits."""
+    """The longest form of each label that fits its bar, else the shortest, which plotly hides until
+    there is room; with `many` spans, only what fits."""
     series, words, fit = [], [], []
     for own in every:
         labelled = own.labelled & (plan.top[own.rows] >= 0)
         pixels = np.where(labelled, (own.finish - own.begin) / (plan.high - plan.low) * WIDE, 0)
-        for row, wide, bears in zip(
+        for row, wide, has_label in zip(
             own.rows.tolist(), pixels.tolist(), labelled.tolist(), strict=True
         ):
             word = next((form for form in forms[row] if label_width(form) <= wide), forms[row][-1])
             series.append((plan.top[row], own.kind))
-            words.append(text.clean(word) if bears else "")
+            words.append(text.clean(word) if has_label else "")
             fit.append(label_width(word) <= wide or not (many or word.isdigit()))
     found = iter(complete(series, words, fit))
     return [[next(found) for _ in own.rows] for own in every]
 
 
 def _strip_names(trace: Trace, plan: Plan) -> list[go.Scatter]:
-    """The names of what is shown once for all ranks, where they fit at first sight: plotly hides
+    """The names of what is shown once for all ranks, where they fit without zooming: plotly hides
     the label of a bar that low."""
     forms, pixel = forms_of(trace), (plan.high - plan.low) / WIDE
     x, y, names = [], [], []
@@ -217,7 +217,7 @@ def _outlines(path: CriticalPath, plan: Plan, theme: str) -> list[go.Scatter]:
 
 
 def _arrows(trace: Trace, plan: Plan, arrows: Arrows, theme: str) -> list[go.Scatter]:
-    """The messages as one line series, and as another those never received, which end in a cross.
+    """The messages as one line series, and those never received as another, with crosses.
 
     A message has four points: its start, its middle (to hover on), its head and a gap. Under each
     series lies a halo, so that lines show on bars of their own colour.
@@ -318,7 +318,7 @@ def _lost(found: list[Loss], plan: Plan) -> list[go.Scatter]:
 
 
 def _words(bars: list[go.Bar], plan: Plan) -> np.ndarray:
-    """Where labels stand that fit into their bars: left and right (s) and height, (labels, 3)."""
+    """The labels that fit into their bars: left and right (s) and height, (labels, 3)."""
     pixel = (plan.high - plan.low) / WIDE
     found = [np.zeros((0, 3))]
     for series in bars:

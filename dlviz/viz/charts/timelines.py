@@ -1,12 +1,12 @@
-"""The timelines of several pipelines under each other on one time axis, a thin row for each rank.
+"""The timelines of several pipelines below each other on one time axis, a thin row for each rank.
 
     GPipe: 33 s    0  |F0|F1|F2|//////|B0 |B1 |B2 |
                    1     |F0|F1|F2|B0 |B1 |B2 |////
-    1F1B: 33 s     0  |F0|F1|//|B0 |F2|B1 |//|B2  |        bars bear the number of their microbatch
+    1F1B: 33 s     0  |F0|F1|//|B0 |F2|B1 |//|B2  |        a bar shows the number of its microbatch
                    1     |F0|B0 |F1|B1 |F2|B2 |////
 
-Each begins with its first action. What of a rank's row is no action, up to the last one of its
-pipeline, is idle. `timeline` shows one run with all that it did; this shows what differs.
+Each begins with its first action. The rest of a rank's row, up to the last action of its pipeline,
+is idle. `timeline` shows one run in full; this shows what differs.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from dlviz.viz.words.prediction_error import action, named
 if TYPE_CHECKING:
     from dlviz.trace import Table, Trace
 
-BAR, HEAD = 0.86, 1.5  # height of a bar where rows are 1 apart, and of a pipeline's name
+BAR, HEAD = 0.86, 1.5  # height of a bar (rows are 1 apart), and of a pipeline's name
 ROW, LEAST, HIGHEST = 24, 6, 470  # pixels: a row at most and at least, all rows
 
 
 @dataclass(frozen=True)
 class Line:
-    """The actions of one pipeline: its spans, when they began and ended since the first one did
-    (s), the number of each one's stage among those of its rank, and the row of each rank."""
+    """The actions of one pipeline: its spans, their start and end since the first action began (s),
+    the number of each one's stage among those of its rank, and the row of each rank."""
 
     name: str
     spans: Table
@@ -64,8 +64,8 @@ class Line:
 
 @dataclass(frozen=True)
 class TimelinesPlan:
-    """The lines from the top, how many chunks a rank has at most, the lowest row, the longest
-    makespan (s), and the words of the subtitle and behind the (i)."""
+    """The lines from the top, the most chunks of a rank, the lowest row, the longest makespan (s),
+    the subtitle, and the details behind the (i)."""
 
     lines: list[Line]
     chunks: int
@@ -85,10 +85,10 @@ def timelines(
 ) -> Figure:
     """Draw the actions of each of `traces` (pipelines by name), rank by rank, on one time axis.
 
-    `step` is the step of a run that has several, by default the one whose length is the median.
-    `clock` chooses the device's or the wall's columns (by default those that the Traces bear).
-    Raises ValueError where there is no Trace, where one has no forward or backward or no such step
-    or clock, where they bear different clocks, and for another theme.
+    `step` is the step of a run that has several, by default the one of median length. `clock`
+    chooses the device's or the wall's columns (by default those that the Traces have). Raises
+    ValueError where there is no Trace, where one has no forward or backward or no such step or
+    clock, where they have different clocks, and for an unknown theme.
     """
     plan = laid_out(traces, step, clock)
     unit, size = text.unit(plan.high)
@@ -162,7 +162,7 @@ def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -
 
 
 def _idle(plan: TimelinesPlan, size: float) -> list[go.Bar]:
-    """Behind the actions: the whole time of each pipeline on each rank, hatched."""
+    """The whole time of each pipeline on each rank, hatched, behind the actions."""
     y = [y for line in plan.lines for y in line.rows.values()]
     spans = [line.makespan / size for line in plan.lines for _ in line.rows]
     bar = {"name": "idle", "orientation": "h", "base": 0, "x": spans, "y": y, "width": BAR}
@@ -170,8 +170,8 @@ def _idle(plan: TimelinesPlan, size: float) -> list[go.Bar]:
 
 
 def _bars(plan: TimelinesPlan, unit: str, size: float) -> list[go.Bar]:
-    """The actions: for each pipeline a series for each kind and chunk. The legend has a kind once,
-    and says what a lighter shade is."""
+    """The actions: a series per pipeline, kind and chunk. The legend has each kind once, and says
+    what a lighter shade is."""
     series, listed = [], set()
     for line in plan.lines:
         texts = _hover_texts(line, unit, size)

@@ -5,10 +5,10 @@
     from 1 (1.5 MB)                        1.5 MB
     from 2 (1.5 MB)   1.5 MB
 
-A pair without a message is left blank, so that the shape of an algorithm is seen before its numbers
-are read. Where ranks are on several hosts, or the machine has racks, or switches under switches,
-lines part them: what lies in a block off the diagonal went over a link that pairs of ranks share.
-Where some ranks have slow links of their own, the subtitle counts what crossed these.
+A pair without a message is blank, so that the shape of an algorithm shows before its numbers. Lines
+part hosts, racks, and switches under switches: a block off the diagonal went over a link that pairs
+of ranks share. Where some ranks have slow links of their own, the subtitle counts what crossed
+them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from dlviz.viz.words.hosts import short, whereabouts
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-NUMBERED = 16  # ranks: of more no cell has room for a number
-NARROW = 6  # ranks side by side: of more a number and its unit stand on two lines
-CROWDED = 12  # ranks side by side: of more no column has room for what its rank received
-STRONG = 0.61  # of the most: from here on a cell bears white ink
+NUMBERED = 16  # ranks: with more, no cell has room for a number
+NARROW = 6  # ranks side by side: with more, a number and its unit stand on two lines
+CROWDED = 12  # ranks side by side: with more, no column has room for what its rank received
+STRONG = 0.61  # of the most: from here on the text of a cell is white
 HIGHEST, CELL, LEAST = 620, 62, 220  # pixels: a figure at most, a cell, a map at least
 BETWEEN = 0.16  # of the width: for the names of the rows of the map on the right
 
@@ -46,8 +46,8 @@ def traffic(
     """Draw the bytes that each rank sent to each other as a heat map, one number in each cell.
 
     `traces` is a Trace, or several by name, whose maps stand side by side in one scale of colours.
-    Messages that were never received count as sent. Raises ValueError for no Trace at all, and for
-    another theme.
+    Messages that were never received count as sent. Raises ValueError where there is no Trace, and
+    for an unknown theme.
     """
     named = text.by_name(traces)
     found = [by_group(trace) for trace in named.values()]
@@ -92,7 +92,7 @@ def traffic(
 @dataclass(frozen=True)
 class _Maps:
     """Maps of so many ranks at most, `columns` of them side by side, in one scale of colours up to
-    `most` bytes; what has room on them."""
+    `most` bytes, and which numbers have room on them."""
 
     ranks: int
     columns: int
@@ -153,8 +153,7 @@ class _Maps:
             figure.add_annotation(x=j, y=i, text=words, showarrow=False, font=font, **at)
 
     def _axes(self, trace: Trace, sent: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The axes of one map: the ranks, what each sent in all, and where there is room
-        received."""
+        """The axes of one map: the ranks, what each sent in all and, if there is room, received."""
         ranks = in_order(trace)
         names = [str(rank) for rank in ranks]
         outs = [f"{rank} ({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=1))]
@@ -176,7 +175,7 @@ class _Maps:
 
 
 def _name(figure: go.Figure, name: str, place: int, head: float) -> None:
-    """The name of map number `place`, so many pixels above it."""
+    """The name of map number `place`, `head` pixels above it."""
     words = {"text": f"<b>{text.cut(name, 40)}</b>", "yshift": head, "showarrow": False}
     corner = {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
     number = place + 1 if place else ""
@@ -185,7 +184,7 @@ def _name(figure: go.Figure, name: str, place: int, head: float) -> None:
 
 
 def _map(trace: Trace, sent: np.ndarray, count: np.ndarray, most: int, scale: bool) -> go.Heatmap:
-    """The heat map of one Trace, and the scale of colours where it is asked for."""
+    """The heat map of one Trace, with the scale of colours if `scale`."""
     ranks, where = in_order(trace), whereabouts(trace)
     names = {rank: text.clean(f"rank {rank}{where.get(rank, '')}") for rank in ranks}
     return go.Heatmap(
@@ -225,7 +224,7 @@ def _hover_text(src: str, dst: str, nbytes: int, count: int) -> str:
 
 
 def in_order(trace: Trace) -> list[int]:
-    """The ranks from the top and from the left."""
+    """The ranks in the order of rows and columns."""
     return side_by_side(trace, trace.ranks)
 
 
@@ -237,8 +236,7 @@ def by_group(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _groups(trace: Trace) -> np.ndarray:
-    """The number of the host, rack or lowest switch of each rank shown; 0 where there is but
-    one."""
+    """The number of the host, rack or lowest switch of each rank shown; 0 if there is only one."""
     ranks, number = in_order(trace), group_numbers(rank_groups(trace))
     if number:
         return np.array([number[rank] for rank in ranks])
@@ -246,12 +244,12 @@ def _groups(trace: Trace) -> np.ndarray:
 
 
 def edges(trace: Trace) -> list[float]:
-    """Between which rows a host or a rack ends and the next begins."""
+    """The boundaries between hosts or racks, in rows."""
     return (np.flatnonzero(np.diff(_groups(trace))) + 0.5).tolist()
 
 
 def sentences(named: Mapping[str, Trace], found: list[tuple[np.ndarray, np.ndarray]]) -> list[str]:
-    """The lines of the subtitle: clock and machine, then for each Trace who talked."""
+    """The lines of the subtitle: clock and machine, then how much each Trace sent."""
     read = text.merged((trace, clock_of(trace)) for trace in named.values())
     lines = [line for trace, clock in read for line in text.provenance(trace, clock)]
     for (name, trace), (sent, count) in zip(named.items(), found, strict=True):

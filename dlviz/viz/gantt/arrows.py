@@ -1,8 +1,8 @@
 """The messages of a timeline as arrows: from which row and moment to which, in every medium.
 
-An arrow leaves and reaches rows at the edges that face each other. One past other rows may cover
-labels: then such arrows can be left out. None points back in time: a message of another host that
-came before it was sent, as far as their clocks are known, is drawn as coming at once.
+An arrow leaves and reaches rows at the edges that face each other. Arrows past other rows may cover
+labels, and can then be left out. None points back in time: a message between hosts that seems to
+arrive before it was sent, within the bound of their clocks, is drawn as arriving immediately.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class Arrows:
         return len(self.rows)
 
     def only(self, chosen: np.ndarray) -> Arrows:
-        """Some of them."""
+        """The `chosen` arrows."""
         columns = self.rows, self.tails, self.heads, self.got, self.leave, self.reach
         return Arrows(*(column[chosen] for column in columns))
 
     def fitting(
         self, most: int, advice: str, labels: Callable[[], np.ndarray] | None
     ) -> tuple[Arrows, list[str]]:
-        """Those that can be drawn, and what is to be said of the others, with `advice`: none where
-        there are more than `most`, else those that leave the `labels` free, if any are given."""
+        """The arrows to draw, and a remark on the others, with `advice`: none where there are more
+        than `most`, else those that leave the `labels` (if given) free."""
         if len(self) > most:
             line = f"{len(self):,} messages are too many for arrows: {advice}."
             return self.only(np.zeros(len(self), bool)), [line]
         return self.beside(labels()) if labels else (self, [])
 
     def beside(self, labels: np.ndarray) -> tuple[Arrows, list[str]]:
-        """Those that leave the labels free, (labels, 3) left, right and y, and what is to be said
-        of the others."""
+        """The arrows that leave the labels free, (labels, 3) left, right and y, and a remark on the
+        others."""
         past = _past_rows(self.leave, self.reach, self.tails, self.heads, labels)
         if not past.any():
             return self, []
@@ -64,7 +64,7 @@ class Arrows:
 
 
 def arrows_of(trace: Trace, plan: Plan, rows: np.ndarray) -> Arrows:
-    """The messages `rows` as Arrows, without those of which the other end is not drawn."""
+    """The messages `rows` as Arrows, without those whose other end is not drawn."""
     sent, received = (column[rows] for column in message_times(trace, plan.clock))
     leave, reach = (column[rows] for column in ends(trace, plan))
     tail, head = _heights(plan, leave, reach)
@@ -79,7 +79,7 @@ def ends(trace: Trace, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     """The rows that each message leaves and reaches, as places in `plan.rows`; -1 for a rank that
     is not drawn.
 
-    They are those of the spans that carry it as their flow, else the rank's first.
+    They are the rows of the spans that carry it as their flow, else the rank's first row.
     """
     spans, table = trace.spans, trace.messages
     first = {rank: number for number, (rank, _) in reversed([*enumerate(plan.rows)])}
@@ -96,8 +96,8 @@ def ends(trace: Trace, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _heights(plan: Plan, tail: np.ndarray, head: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where arrows between rows begin and end: at the edges that face each other; NaN where a row
-    is missing."""
+    """Where arrows begin and end: at the edges of rows that face each other; NaN for a missing
+    row."""
     edges = np.array([*plan.rows.values(), (np.nan, np.nan)]).reshape(-1, 2)
     (tops, bottoms), middles = edges.T, edges.mean(axis=1)
     down = np.sign(head - tail)
@@ -110,7 +110,7 @@ def _heights(plan: Plan, tail: np.ndarray, head: np.ndarray) -> tuple[np.ndarray
 def _past_rows(
     tail: np.ndarray, head: np.ndarray, tails: np.ndarray, heads: np.ndarray, labels: np.ndarray
 ) -> np.ndarray:
-    """Which arrows are better left out: those past other rows, if one of them covers a label.
+    """Which arrows are better left out: all past other rows, if one of them covers a label.
 
     They lead from row `tail` to row `head` (places) and from `tails` to `heads`, (arrows, 2), x and
     y; a label, (labels, 3), has left, right and y. Between neighbours an arrow covers nothing.

@@ -1,7 +1,7 @@
 """The bars of a timeline by their look, in plotly and in print, and who recorded nothing.
 
     |/////////|recv|    a span that begins by waiting is two bars, the first of which looks like any
-                        wait; the longer one bears the label
+                        wait; the longer one has the label
 
 `layout` says where bars lie.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars of one look, in rows of the Trace and seconds: `labelled` are those that bear the label
-    of their span, `open` those that have no end since their span never ended. Only what is `listed`
-    is in the legend."""
+    """Bars of one look, in rows of the Trace and seconds: `labelled` bars show the label of their
+    span, `open` ones have no end since their span never ended. Only `listed` ones are in the
+    legend."""
 
     kind: str
     name: str
@@ -44,8 +44,8 @@ class Bars:
 
 
 def bars_of(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[Bars]:
-    """The spans `drawn` as Bars: kinds in the palette's order, then a caller's own, and of a
-    pipeline each chunk in its shade."""
+    """The spans `drawn` as Bars: kinds in the palette's order, then a caller's own; each chunk of a
+    pipeline has its shade."""
     whole, begin, finish = plan.bars(drawn)
     waiting, until = waited_until(trace, plan.clock)
     waits = np.full(len(trace.spans), -np.inf)
@@ -80,7 +80,7 @@ def bars_of(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[Bars]:
 
 
 def silent(trace: Trace) -> dict[int, str]:
-    """What is to be said in the row of each rank that recorded nothing; its lane is ""."""
+    """The text in the row of each rank that recorded nothing; its lane is ""."""
     ranks = sorted(set(trace.ranks) - set(trace.spans.rank.tolist()))
     lost = trace.meta.get("lost", {})
     return {
@@ -92,8 +92,7 @@ def silent(trace: Trace) -> dict[int, str]:
 
 
 def rows_of(plan: Plan) -> dict[float, str]:
-    """The name of each row, of each group of ranks, and of what is shown once, by how far down it
-    is."""
+    """Names of rows, of groups of ranks, and of what is shown once, by how far down they are."""
     names = {y: text.row(*at) for at, y in plan.y.items()}
     names |= {own.y: short(own.group.name) for own in plan.lines}
     return {-plan.above / 2: "all ranks", **names} if plan.shared else names

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StuckWait:
-    """A rank that waits for another one for ever: places of both in the plan's rows, in words."""
+    """A rank that waits for another for ever: the places of both in the plan's rows, and a
+    sentence."""
 
     tail: int
     head: int

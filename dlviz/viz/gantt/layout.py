@@ -8,8 +8,8 @@
     host-b _______________________________  the ranks of a host, or of a rack, under its name
     rank 1        |0 |1 |2 | ////|0 |1|
 
-Every form of the timeline, on a page, in a widget and in print, is laid out by this. Heights are in
-pixels from the top of the first row; what is shown once lies above it, at negative heights.
+This lays out every form of the timeline, on a page, in a widget and in print. Heights are in pixels
+from the top of the first row; what is shown once lies above it, at negative heights.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 BAR, STRIP = 24.0, 13.0  # pixels: the height of a bar, and of a span that holds others
-BETWEEN_LANES, BETWEEN_RANKS = 3.0, 6.0  # pixels; as many below what is shown once
-INSTANT = 6.0  # pixels: the least height of a span that has no length inside another one
+BETWEEN_LANES, BETWEEN_RANKS = 3.0, 6.0  # pixels; the former also below what is shown once
+INSTANT = 6.0  # pixels: the least height of a span of no length inside another one
 SMALLEST = 5.0  # pixels: the least height of a bar where many rows share a picture
 TALLEST = 640.0  # pixels: a picture, with all its words
 
 
 @dataclass(frozen=True)
 class GroupLine:
-    """The line that bears the name of a group of ranks: its top and bottom, over their rows."""
+    """The line with the name of a group of ranks: its top and bottom, over their rows."""
 
     group: RankGroup
     top: float
@@ -59,10 +59,10 @@ class Plan:
     unit: str  # of the axis, and
     size: float  # its seconds
     rows: dict[tuple[int, str], tuple[float, float]]  # top and bottom of each rank and lane
-    row: np.ndarray  # of each span the place of its row in `rows`, and its own edges
+    row: np.ndarray  # the place of each span's row in `rows`, and the span's own edges
     top: np.ndarray
     bottom: np.ndarray
-    shared: list[np.ndarray]  # of the spans shown once for all ranks those of each level:
+    shared: list[np.ndarray]  # the spans shown once for all ranks, by level:
     # (spans of a rank, ranks), rows of the Trace
     groups: list[RankGroup]  # of the ranks, where they are on several hosts or in several racks
     lines: list[GroupLine] = field(default_factory=list)  # where each is named, once `headed`
@@ -74,7 +74,7 @@ class Plan:
 
     @property
     def above(self) -> float:
-        """How high the strips are that stand above the first row."""
+        """The height of the strips above the first row."""
         return STRIP * len(self.shared) + BETWEEN_LANES * bool(self.shared)
 
     @property
@@ -83,12 +83,12 @@ class Plan:
         return max((bottom for _, bottom in self.rows.values()), default=BAR)
 
     def scale(self, room: float) -> float:
-        """By how much all heights shrink so that the picture is at most `room` pixels high, as far
-        as a bar can still be seen."""
+        """The factor by which all heights shrink so that the picture is at most `room` pixels high,
+        as long as bars stay visible."""
         return min(max(room / (self.above + self.height), SMALLEST / BAR), 1.0)
 
     def headed(self, room: float, line: float) -> Plan:
-        """With a line over the rows of each group for its name, which is `line` pixels high when
+        """The Plan with a line for the name of each group over its rows, `line` pixels high when
         all heights have shrunk so that the picture is at most `room` pixels high."""
         if not self.groups:
             return self
@@ -106,8 +106,8 @@ class Plan:
         return replace(self, rows=rows, lines=lines, top=self.top + more, bottom=self.bottom + more)
 
     def heads(self) -> list[tuple[int, float, float]]:
-        """Of each strip shown once: a span that it stands for, and from when to when it is drawn:
-        from its first start on any rank to its last end, or to where the next one begins."""
+        """A span of each strip shown once, and when the strip begins and ends: from the first start
+        on any rank to the last end, or to the beginning of the next strip."""
         found = []
         for level in self.shared:
             begin, finish = self.start[level].min(axis=1), self.end[level].max(axis=1)
@@ -116,8 +116,8 @@ class Plan:
         return found
 
     def bars(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What is drawn of the spans `drawn`: rows of the Trace, from when and to when. A strip
-        that is shown once stands for all ranks' spans."""
+        """The bars of the spans `drawn`: rows of the Trace, starts and ends. A strip shown once
+        stands for all ranks' spans."""
         heads = self.heads()
         hidden = np.concatenate([level.ravel() for level in self.shared] or [drawn[:0]])
         own = drawn[~np.isin(drawn, hidden)]
@@ -146,7 +146,7 @@ def laid_out(trace: Trace, clock: str, drawn: np.ndarray, arrows: np.ndarray) ->
         level[row == at] -= level[drawn][row[drawn] == at].min()
     shared = _shared(trace, drawn, row, level, start, end)
 
-    lasting = drawn[end[drawn] > start[drawn]]  # one of no length may stand before its neighbour
+    lasting = drawn[end[drawn] > start[drawn]]  # a span of no length may precede its neighbour
     lasting = lasting[level[lasting] >= 0]
     order = lasting[np.lexsort((level[lasting], start[lasting], row[lasting]))]
     here, following = order[:-1], order[1:]  # a span's first child follows it
@@ -175,9 +175,8 @@ def _shared(
     start: np.ndarray,
     end: np.ndarray,
 ) -> list[np.ndarray]:
-    """The steps and phases that all ranks have alike, outermost level first, as Plan.shared has
-    them. What runs inside them moves up by a level: `level` is changed, and below 0 where a span is
-    shown once."""
+    """The steps and phases that are alike on all ranks, outermost level first, as in Plan.shared.
+    Changes `level`: spans inside them move up by a level, and spans shown once are below 0."""
     spans = trace.spans
     own = []
     for rank in np.unique(spans.rank[drawn]).tolist():
@@ -206,8 +205,8 @@ def _shared(
 
 
 def _lanes(trace: Trace) -> list[tuple[int, str]]:
-    """Each (rank, lane) in the order of rows, those of a group of ranks together. A rank without
-    spans has a row as well."""
+    """Each (rank, lane) in the order of rows, groups of ranks together. A rank without spans also
+    has a row."""
     used: dict[int, set[str]] = {rank: set() for rank in trace.ranks}
     for rank, lane in set(zip(trace.spans.rank.tolist(), trace.spans.lane.tolist(), strict=True)):
         used.setdefault(rank, set()).add(lane)

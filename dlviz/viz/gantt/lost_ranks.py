@@ -1,4 +1,4 @@
-"""What a timeline shows of ranks that the run has lost: the moment, across their rows."""
+"""What a timeline shows of lost ranks: the moment, across their rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loss:
-    """A rank is lost `at` that moment (s): top and bottom of its rows in pixels, in words."""
+    """A rank lost `at` a moment (s): top and bottom of its rows in pixels, and a sentence."""
 
     rank: int
     at: float
@@ -24,8 +24,8 @@ class Loss:
 
 
 def losses(trace: Trace, plan: Plan, step: int | None) -> list[Loss]:
-    """Those that fall into what the plan shows, by the Trace's `meta["lost"]`. Where it shows all
-    steps, one that comes after everything else lies at the end."""
+    """The losses in the Trace's `meta["lost"]` within the plan's times. Where the plan shows all
+    steps, a later loss lies at the end."""
     found = []
     for rank, one in trace.meta.get("lost", {}).items():
         edges = [edge for (own, _), both in plan.rows.items() if str(own) == rank for edge in both]

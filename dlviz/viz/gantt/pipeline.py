@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
     from dlviz.viz.gantt.layout import Plan
 
-LISTED = 3  # chunks: of more a legend lists the first and the last
+LISTED = 3  # chunks: with more, a legend lists the first and the last
 FINEST = 0.5  # pixels: shorter bubbles are left out
-LITTLE = 0.005  # of a run: a smaller part that is not on the critical path is not mentioned
+LITTLE = 0.005  # of a run: a smaller part off the critical path is not mentioned
 
 
 def shades(
     style: palette.Style, name: str, rows: np.ndarray, chunk: np.ndarray, chunks: int
 ) -> Iterator[tuple[str, palette.Style, np.ndarray, bool]]:
-    """The spans `rows` of one kind by chunk: name, style, rows, and whether a legend lists them (of
-    many chunks the first and the last)."""
+    """The spans `rows` of one kind by chunk: name, style, rows, and whether a legend lists them
+    (the first and the last of many chunks)."""
     for number in np.unique(chunk[rows]).tolist():
         title = text.kind(name)
         title = f"{title}, chunk {number}" if number else title
@@ -45,14 +45,14 @@ def shades(
 
 
 def lighter_chunk(chunks: int) -> tuple[str, palette.Style]:
-    """What a legend says of the lighter shades of a rank's further chunks, and the lightest."""
+    """The legend's words for the lighter shades of a rank's further chunks, and the lightest."""
     what = "chunk 1" if chunks == 2 else f"chunks 1 to {chunks - 1}"
     return f"lighter: {what}", palette.shade(palette.style("forward"), chunks - 1, chunks)
 
 
 def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> ExplainedIdle | None:
-    """The idle time that the spans `drawn` leave in a picture so many pixels wide; None where they
-    are no pipeline's."""
+    """The idle time that the spans `drawn` leave in a picture `pixels` wide; None where they are
+    not a pipeline's."""
     spans = trace.spans
     actions = np.isin(spans.kind[drawn], COMPUTE)
     if not (actions & (spans.stage[drawn] >= 0) & (spans.microbatch[drawn] >= 0)).any():
@@ -68,8 +68,8 @@ def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> Expla
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The critical path: stretches of spans (rows) in the order of time, in seconds, and what is to
-    be said of it, a line each."""
+    """The critical path: segments of spans (rows) in the order of time, in seconds, and the lines
+    of a subtitle about it."""
 
     rows: np.ndarray
     start: np.ndarray
@@ -81,13 +81,13 @@ class CriticalPath:
         return " ".join(self.lines)
 
     def among(self, drawn: np.ndarray) -> CriticalPath:
-        """What of it lies in the spans `drawn`."""
+        """The part in the spans `drawn`."""
         seen = np.isin(self.rows, drawn)
         return replace(self, rows=self.rows[seen], start=self.start[seen], end=self.end[seen])
 
 
 def critical_of(trace: Trace, step: int | None, clock: str) -> CriticalPath:
-    """The critical path of `step` (of all where it is None), by what has times by `clock`."""
+    """The critical path of `step` (None: of all steps), over what has times by `clock`."""
     rows, start, end, whole = path_of_step(trace, step, clock)
     if not len(rows):
         return CriticalPath(rows, start, end, ["There is no critical path."])
@@ -104,9 +104,8 @@ def critical_of(trace: Trace, step: int | None, clock: str) -> CriticalPath:
 
 
 def outlines(path: CriticalPath, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """The corners of a box around each part of the path in which one stretch follows another on a
-    row without a gap, (boxes, 5, 2), and the line from each box to the next, (boxes - 1, 2, 2):
-    seconds across, rows down."""
+    """The corners of a box around each run of segments on one row without a gap, (boxes, 5, 2), and
+    the line from each box to the next, (boxes - 1, 2, 2): seconds across, rows down."""
     left, right = path.start, path.end
     top, bottom = plan.top[path.rows], plan.bottom[path.rows]
     apart = (
@@ -119,6 +118,6 @@ def outlines(path: CriticalPath, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     boxes = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
     down, middle = np.sign(top[1:] - top[:-1]), (top + bottom) / 2
     leaves = np.select([down > 0, down < 0], [bottom[:-1], top[:-1]], middle[:-1])
-    meets = np.select([down > 0, down < 0], [top[1:], bottom[1:]], middle[1:])
-    tails, heads = np.stack([right[:-1], leaves], axis=-1), np.stack([left[1:], meets], axis=-1)
+    reaches = np.select([down > 0, down < 0], [top[1:], bottom[1:]], middle[1:])
+    tails, heads = np.stack([right[:-1], leaves], axis=-1), np.stack([left[1:], reaches], axis=-1)
     return boxes, np.stack([tails, heads], axis=1)

@@ -1,4 +1,4 @@
-"""What a timeline shows of a Trace: a step or all of it, and the longest spans if they are many."""
+"""What a timeline shows of a Trace: a step or all of it, and only the longest of many spans."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a timeline shows: where it lies, the spans that are drawn and those that are left out as
-    too many, the messages (all by their rows in the Trace), what is to be said of that, and of how
-    well times of several hosts compare."""
+    """What a timeline shows: its plan, the spans that are drawn and those that are left out as too
+    many, the messages (all by their rows in the Trace), and remarks on these and on the clocks of
+    hosts."""
 
     plan: Plan
     drawn: np.ndarray
@@ -33,14 +33,14 @@ class Shown:
 
     @property
     def spans(self) -> np.ndarray:
-        """Those that are drawn and those that are left out."""
+        """The spans drawn and left out."""
         return np.concatenate([self.drawn, self.left_out])
 
 
 def shown(trace: Trace, clock: str, step: int | None, most: int, messages: bool = True) -> Shown:
-    """What a timeline shows of `step` (of all where it is None): at most `most` spans, and the
-    messages that spans of the step carry. Without what has no times by `clock`, and without the
-    messages that came before they were sent by more than clocks of hosts are apart."""
+    """What a timeline shows of `step` (None: of all steps): at most `most` spans, and the messages
+    that spans of the step carry. It leaves out what has no times by `clock`, and messages that
+    arrived before they were sent by more than the bound of the hosts' clocks."""
     check_counts(max_spans=most)
     start, end = span_times(trace, clock)
     drawn = spans_in(trace, step)
@@ -56,7 +56,7 @@ def shown(trace: Trace, clock: str, step: int | None, most: int, messages: bool 
         return Shown(plan, drawn, drawn[:0], arrows, [], hosts)
     lasted = end - start
     for level in plan.shared:
-        lasted[level] = np.inf  # all ranks' or none
+        lasted[level] = np.inf  # drawn for all ranks or for none
     order = drawn[np.argsort(-lasted[drawn], kind="stable")]
     line = f"The longest {most:,} of {len(drawn):,} spans are drawn."
     return Shown(plan, np.sort(order[:most]), np.sort(order[most:]), arrows, [line], hosts)

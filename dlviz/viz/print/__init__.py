@@ -3,8 +3,8 @@
     figure = dlviz.viz.print.timeline(run.trace, step=3)
     figure.savefig("step.pdf")
 
-Colours, patterns, rows and strips are those of the other media. Nothing can be pointed at on paper,
-so a label stands wherever it fits. Lengths are inches (paper.py).
+Colours, patterns, rows and strips are those of the other media. Paper has no hover, so a label
+stands wherever it fits. Lengths are inches (paper.py).
 """
 
 from dlviz.viz.print.bars import breakdown, compare, timelines

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PART, PARTS = 0.32, 4.4  # inches: a rank's bar at most, all of them
 ROW, ROWS = 0.2, 4.4  # inches: a row of actions at most, all of them
-FITS = 1.15  # times the height of type: what a bar needs to bear words
+FITS = 1.15  # times the height of type: the least height of a bar with words
 
 
 def breakdown(
@@ -120,7 +120,7 @@ def timelines(
     title: str | None = None,
     width: float = 7.2,
 ) -> Figure:
-    """The actions of several pipelines under each other on one time axis, `width` inches wide.
+    """The actions of several pipelines below each other on one time axis, `width` inches wide.
     Arguments and errors are those of `viz.timelines`."""
     plan = laid_out(traces, step, clock)
     unit, size = text.unit(plan.high)
@@ -166,7 +166,7 @@ def timelines(
 
 
 def _sides(names: list[str]) -> tuple[float, float]:
-    """The room left and right of axes whose rows bear these names."""
+    """The room left and right of axes whose rows have these names."""
     return paper.beside(names), paper.MARGIN + 0.1
 
 
@@ -201,7 +201,7 @@ def _labels(
     high: float,
     ink: str,
 ) -> None:
-    """Words in the boxes that are large enough for them, `high` inches high."""
+    """Words in the boxes, `high` inches high, that are large enough for them."""
     size = min(paper.LABEL, 72 * high / FITS)
     if size < paper.MARK:
         return

@@ -30,8 +30,8 @@ def costs(
     title: str | None = None,
     width: float = 7.2,
 ) -> Figure:
-    """The predicted `seconds` of each algorithm over `nbytes`, both logarithmic, with the sizes
-    marked at which the cheapest changes, and the size `at`; `width` inches wide."""
+    """The predicted `seconds` of each algorithm over `nbytes`, both logarithmic, with marks where
+    the cheapest changes and at the size `at`; `width` inches wide."""
     colors = palette.colors(theme)
     seconds = {text.named(name): values for name, values in seconds.items()}
     crossed = crossovers(nbytes, seconds)

@@ -67,7 +67,7 @@ def _map(
     side: float,
     theme: str,
 ) -> None:
-    """One heat map, a number in each cell in which it fits."""
+    """One heat map, with a number in each cell where it fits."""
     colors, ranks = palette.colors(theme), in_order(trace)
     axes.set_facecolor(colors["cell"])
     shown = np.ma.masked_where(count == 0, sent)
@@ -141,7 +141,7 @@ def curve(
 
 
 def _reach(axes: Axes, across: np.ndarray, marks: dict[str, list] | None) -> None:
-    """The horizontal axis over what lies `across`: even, or logarithmic with such `marks`."""
+    """The horizontal axis over the values `across`: linear, or logarithmic with these `marks`."""
     if marks is not None:
         axes.set_xscale("log")
         axes.minorticks_off()

@@ -46,11 +46,11 @@ def messages(
 ) -> Figure:
     """The messages round by round as small panels, `columns` side by side on `width` inches.
 
-    A panel shows the cells of every rank's watched buffer after the messages of its round, a stripe
-    for each rank whose contribution a cell holds; cells sent have a solid frame, those received a
-    dashed one. `step`, `buffer` and `max_frames` are those of `viz.messages`. Raises ValueError
-    for a buffer that was not watched, for another theme, for less than 3 inches and for fewer than
-    one column or frame.
+    A panel shows the cells of every rank's watched buffer after the messages of its round, with a
+    stripe for each rank whose contribution a cell holds; sent cells have a solid frame, received
+    ones a dashed one. `step`, `buffer` and `max_frames` are those of `viz.messages`. Raises
+    ValueError for a buffer that was not watched, an unknown theme, less than 3 inches, and fewer
+    than one column or frame.
     """
     check_counts(columns=columns, max_frames=max_frames)
     scene = Scene(trace, step, buffer)
@@ -100,15 +100,15 @@ def _head(
 
 
 def _names(scene: Scene, high: float) -> dict[float, str]:
-    """The names of rows on a panel that is `high` inches, as many as do not touch."""
+    """The names of rows on a panel `high` inches high, as many as fit without touching."""
     every = max(1, round(LEAST * scene.high / high))
     ranks = ["" if row % every else f"rank {rank}" for row, rank in enumerate(scene.rows)]
     return dict(zip(scene.place.values(), ranks, strict=True)) | scene.group_names
 
 
 def _columns(panels: int, ranks: float, width: float) -> int:
-    """How many panels to put side by side, 3 to 6, so that those below each other have room for the
-    names of ranks; fewer on a narrow sheet."""
+    """How many panels to put side by side, 3 to 6, so that rows of panels have room for the names
+    of ranks; fewer on a narrow sheet."""
     for columns in range(3, 7):
         down = -(-panels // columns)
         if (PANELS - paper.AXIS) / down - HEAD >= ranks * LEAST:
@@ -158,8 +158,8 @@ def _panel(axes: Axes, scene: Scene, frame: Frame, theme: str) -> None:
 
 
 def _held(scene: Scene, frame: Frame) -> dict[int, list[CellRange]]:
-    """The ranges of cells that hold something of each rank, and those of which one can't say, as
-    UNKNOWN's."""
+    """By rank, the ranges of cells with its contribution; under UNKNOWN, those that cannot be
+    decoded."""
     held: dict[int, list[CellRange]] = {}
     for one in scene.ranges(frame):
         sources = [rank for rank, count in enumerate(one.counts) if count > 0]
@@ -169,7 +169,7 @@ def _held(scene: Scene, frame: Frame) -> dict[int, list[CellRange]]:
 
 
 def _source(rank: int) -> tuple[str, palette.Style]:
-    """Name and style of what a rank contributed."""
+    """Name and style of a rank's contribution."""
     if rank == UNKNOWN:
         return "not a sum of contributions", palette.UNDECODED
     return f"from rank {rank}", palette.rank_style(rank)
@@ -188,7 +188,7 @@ def _empty(scene: Scene, theme: str) -> LineCollection:
 
 
 def _outlines(theme: str) -> dict[str, dict[str, Any]]:
-    """How the cells that a message took, and those that it reached, are framed."""
+    """The frames of the cells that a message took and of those that it reached."""
     solid = {"facecolor": "none", "edgecolor": palette.colors(theme)["ink"], "linewidth": 1.3}
     return {"cells sent": solid, "cells received": {**solid, "linestyle": (0, (1.5, 1))}}
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HEIGHT, TALL = 2.9, 3.6  # inches of the axes; of the spectrum's
 SIDES = (0.66, 0.3)  # inches left and right of them
 BETWEEN = 0.2  # inches between two panels
-LETTER, LINE, GAP = 0.066, 0.14, 0.08  # inches: of a label a letter, its height, beside its point
+CHARACTER, LINE, GAP = 0.066, 0.14, 0.08  # inches: a label's character, its height, gap to a point
 MARKS = {
     "circle": "o", "square": "s", "diamond": "D", "x": "X", "triangle-up": "^", "star": "*",
     "triangle-down": "v", "pentagon": "p", "cross": "P", "hexagon": "h",
@@ -48,7 +48,7 @@ def spectrum(
     errors are those of `viz.spectrum`."""
     names, colors = spread_out.named(table), palette.colors(theme)
     size = np.array([width - sum(SIDES), TALL])
-    plan = spread_out.laid_out(table, (float(size[0]), TALL), (LETTER, LINE, GAP))
+    plan = spread_out.laid_out(table, (float(size[0]), TALL), (CHARACTER, LINE, GAP))
     lines = [spread_out.summary(table, target, over)]
     figure, axes = paper.chart(title, lines, [], TALL + 0.16, SIDES, width, theme)
     left, low, wide, high = axes.get_position().bounds
@@ -67,7 +67,7 @@ def spectrum(
     looks = palette.methods(names)
     for name, point, beside in zip(names, plan.points, plan.labels, strict=True):
         middle = point + beside / scale
-        far = (np.abs(beside) - (LETTER * len(name) / 2, LINE / 2) > 1.5 * GAP).any()
+        far = (np.abs(beside) - (CHARACTER * len(name) / 2, LINE / 2) > 1.5 * GAP).any()
         if far:
             axes.add_line(Line2D(*np.stack([point, middle]).T, color=colors["faint"], zorder=2,
                                  linewidth=0.6))  # fmt: skip
@@ -100,7 +100,7 @@ def losses(
     words = [" ".join(falling.summary(lines, curves, over, clock))]
     figure, foot = paper.sheet(title, words, entries, HEIGHT + paper.AXIS, width, theme)
     wide = (width - sum(SIDES) - BETWEEN) / 2
-    low, high = falling.stretch(lines)
+    low, high = falling.loss_range(lines)
     places, marks = spread_out.decades(low, high)
     for panel, (at, label) in enumerate(
         (("batches", "batches"), ("seconds", f"{text.TIMES[clock]} (s)"))

@@ -46,7 +46,7 @@ def staleness(
     body = min(ROW * (last + 1), ROWS)
     names = [row.name for row in rows]
     sides = paper.beside(names), paper.MARGIN + 0.1
-    figure, axes = paper.chart(title or aged.TITLE, [aged.TOLD], [], body, sides, width, theme)
+    figure, axes = paper.chart(title or aged.TITLE, [aged.SUBTITLE], [], body, sides, width, theme)
     axes.set_xlim(aged.LEFT, aged.highest(groups))
     axes.set_ylim(last + 0.7, -0.6)
     axes.grid(visible=False, axis="y")
@@ -95,7 +95,7 @@ def stability(
                       zorder=4)  # fmt: skip
         entries.append((mapped.SIDES[settled][0], dots))
     sides = (0.6, 1.5)
-    figure, axes = paper.chart(title, [mapped.TOLD], entries, MAP, sides, width, theme)
+    figure, axes = paper.chart(title, [mapped.SUBTITLE], entries, MAP, sides, width, theme)
     axes.grid(visible=False)
     low, high = mapped.LOW, mapped.HIGH
     levels = np.linspace(low, high, round((high - low) / mapped.STEP) + 1)
@@ -123,7 +123,7 @@ def bars(
     theme: str = "light",
     width: float = 7.2,
 ) -> Figure:
-    """Bars beside each other, `width` inches wide. Arguments and errors are those of `viz.bars`."""
+    """Bars side by side, `width` inches wide. Arguments and errors are those of `viz.bars`."""
     things = upright.things_of(values)
     columns = upright.columns_of(values, things)
     entries = [(name, Patch(**paper.look(style))) for name, (style, _) in columns.items()]

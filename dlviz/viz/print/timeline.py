@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from dlviz.trace import Trace
 
-INCH = 128.0  # of the pixels in which `layout` measures rows: as many make an inch
+INCH = 128.0  # pixels of `layout`'s rows to an inch
 TALLEST = 4.1  # inches: the rows of a timeline
 LINE = 0.15  # inches: a line with the name of a host
 SMALL = 5.5  # points: a number in a bar that is too narrow for others
-EDGE = 0.28  # inches: for what the last number of an axis is wider than the axis
+EDGE = 0.28  # inches: room for the last number of an axis to stick out
 
-Entries = list[tuple[str, Any]]  # of a legend: name and handle
+Entries = list[tuple[str, Any]]  # a legend's names and handles
 
 
 def timeline(
@@ -53,10 +53,10 @@ def timeline(
     """The spans of every rank and lane over time, and an arrow for each message, `width` inches
     wide.
 
-    Arguments are those of `viz.timeline`. Of more than `max_spans` spans the longest are drawn, and
-    more than 150 messages, or those whose arrows would cover labels, are left out; the subtitle
-    says so. Raises ValueError where the Trace has no such clock or step, for another theme, and for
-    less than 3 inches.
+    Arguments are those of `viz.timeline`. At most the longest `max_spans` spans are drawn. More
+    than 150 messages, or those whose arrows would cover labels, are left out; the subtitle says so.
+    Raises ValueError where the Trace has no such clock or step, for an unknown theme, and for less
+    than 3 inches.
     """
     clock = clock_of(trace, clock)
     seen = shown(trace, clock, step, max_spans, messages is not False)
@@ -77,7 +77,7 @@ def timeline(
     edges, marks = _critical(path.among(drawn), plan, theme) if path else ([], [])
     cycle, stuck = _cycle(trace, plan)
     ends, lost = _lost(losses(trace, plan, step), plan)
-    entries += [(letters, Patch(visible=False)) for letters in short_forms(trace)]
+    entries += [(words, Patch(visible=False)) for words in short_forms(trace)]
     entries += [*bubble, *marks, *paper.marks(theme, arrows.got), *stuck, *lost]
 
     sized = place.body + paper.AXIS, width, theme
@@ -89,21 +89,20 @@ def timeline(
     paper.arrows(axes, arrows.tails / across, arrows.heads / across, arrows.got, theme)
     for one in labels:
         paper.label(axes, one.x / plan.size, one.y, one.words, one.ink, one.size)
-    _say_nothing_was(axes, trace, plan, theme)
+    _label_empty_rows(axes, trace, plan, theme)
     return figure
 
 
 @dataclass(frozen=True)
 class _Extent:
-    """Where the axes of a Plan lie on a sheet of `width` inches; inches, if nothing else is
-    said."""
+    """Where the axes of a Plan lie on a sheet of `width` inches; in inches unless stated."""
 
     plan: Plan
     width: float
 
     @cached_property
     def names(self) -> dict[float, str]:
-        """Of the rows, by how far down they are."""
+        """The names of rows, by how far down they are."""
         rows = rows_of(self.plan).items()
         return {y: paper.cut(name, 0.3 * self.width, paper.BODY) for y, name in rows}
 
@@ -131,19 +130,19 @@ class _Extent:
 
     @property
     def times(self) -> tuple[float, float]:
-        """From the left to the right edge (s)."""
+        """The times at the left and the right edge (s)."""
         room = (self.plan.high - self.plan.low) * 0.01
         return self.plan.low - room, self.plan.high + room
 
     @property
     def second(self) -> float:
-        """In points."""
+        """A second, in points."""
         low, high = self.times
         return 72 * self.wide / (high - low)
 
     @property
     def pixel(self) -> float:
-        """Of the Plan's, in points."""
+        """A pixel of the Plan, in points."""
         return 72 * self.body / self._pixels
 
 
@@ -160,7 +159,7 @@ def _axes(figure: Figure, place: _Extent, foot: float, times: str, theme: str) -
     return axes
 
 
-def _say_nothing_was(axes: Axes, trace: Trace, plan: Plan, theme: str) -> None:
+def _label_empty_rows(axes: Axes, trace: Trace, plan: Plan, theme: str) -> None:
     """Words in the rows of ranks that recorded nothing, and on axes without a row."""
     faint, beside = palette.colors(theme)["faint"], axes.get_yaxis_transform()
     for rank, label in silent(trace).items():
@@ -172,9 +171,8 @@ def _say_nothing_was(axes: Axes, trace: Trace, plan: Plan, theme: str) -> None:
 def _bars(plan: Plan, bars: list[Bars], width: float) -> tuple[list[PathCollection], Entries]:
     """A collection of rectangles for each of `bars`, and the legend's entries.
 
-    A caller's own kinds, which share a style, share an entry. Where bars are crowded their outlines
-    get thinner, and one that is narrower than its outline, or that never ended, is all of its
-    fill's colour.
+    A caller's own kinds share a style and an entry. Crowded bars have thinner outlines; a bar that
+    is narrower than its outline, or that never ended, is filled to its edge.
     """
     inch = 72 * width / (plan.high - plan.low)
     count = sum(len(own.rows) for own in bars)
@@ -210,8 +208,7 @@ def _bubbles(
 
 
 def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], Entries]:
-    """Who waits for whom for ever, as arrows from row to row at the right edge, and the legend's
-    entry."""
+    """The cycle of waits as arrows from row to row at the right edge, and the legend's entry."""
     waits = stuck_waits(trace, plan)
     if not waits:
         return [], []
@@ -257,7 +254,7 @@ def _critical(path: CriticalPath, plan: Plan, theme: str) -> tuple[list[LineColl
 
 @dataclass(frozen=True)
 class Label:
-    """Words in a bar: their middle and half the width they need (s), pixels down, points."""
+    """Words in a bar: their middle and half their width (s), pixels down, size in points."""
 
     words: str
     x: float
@@ -287,12 +284,12 @@ def _labels(trace: Trace, plan: Plan, bars: list[Bars], place: _Extent) -> list[
             half = (36 * paper.length(words, size) + 2) / second if size else 0.0
             x = (own.begin[i] + own.finish[i]) / 2
             found.append(Label(words, x, half, middle[i], size, own.style.ink))
-    kept = complete(series, [one.words for one in found], [one.size > 0 for one in found])
-    return [one for one, word in zip(found, kept, strict=True) if word]
+    fitting = complete(series, [one.words for one in found], [one.size > 0 for one in found])
+    return [one for one, word in zip(found, fitting, strict=True) if word]
 
 
 def _longest(forms: tuple[str, ...], wide: float, tall: float) -> tuple[str, float]:
-    """The longest form that fits into so many points, and its size; the shortest and 0 for none."""
+    """The longest form that fits into so many points, and its size; else the shortest, and 0."""
     size = min(paper.LABEL, tall / 1.2)
     choices = [(form, size) for form in forms]
     choices += [(form, SMALL) for form in forms[-1:] if form[-1:].isdigit()]

@@ -1,2 +1,2 @@
-"""What pictures say: text.py has names, times and sizes; labels.py the bars of a timeline; idle.py,
-waits.py, prediction_error.py and hosts.py say what the analysis of the same name has found."""
+"""What pictures say: text.py has names, times and sizes, labels.py the bars of a timeline; idle.py,
+waits.py, prediction_error.py and hosts.py put the results of `dlviz.analysis` into words."""

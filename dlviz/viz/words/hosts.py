@@ -1,11 +1,10 @@
 """What pictures of a run on several hosts say: who is where, and how well times of two hosts
 compare. All such sentences are worded here.
 
-A picture that shows times of two hosts beside each other says so where they are closer than they
-are known: then it cannot tell which came first. It does so in few words, which also fit beside long
-names in a figure of 600 pixels; `text.details` has the rest. A message that seems to come before it
-was sent, by no more than that, is drawn as coming at once; its times in words stay as they were
-recorded.
+Where times of two hosts are closer than the bound of their clocks, either may be the first: the
+picture says so, in few words that fit beside long names in a figure of 600 pixels; `text.details`
+has the rest. A message that seems to arrive before it was sent, within that bound, is drawn as
+arriving immediately; its times in words stay as recorded.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 
 
 NAME = 28  # characters of a host's name; all of it shows on hover
-LAST = 11  # of them at its end: names of hosts may differ in their numbers alone
+LAST = 11  # of them at its end: names of hosts may differ only in their numbers
 
 
 def names_of(groups: list[RankGroup]) -> list[dict[str, Any]]:
-    """What a front end says of groups of ranks: a name over their rows, where a rank of theirs is,
-    and who they are."""
+    """What a front end says of groups of ranks: a name over their rows, where their ranks are, and
+    which ranks they are."""
     return [
         {
             "label": short(own.name),
@@ -41,7 +40,7 @@ def names_of(groups: list[RankGroup]) -> list[dict[str, Any]]:
 
 
 def whereabouts(trace: Trace) -> dict[int, str]:
-    """Of each rank on which host or in which rack it is, in words that follow its name."""
+    """The host or rack of each rank, in words that follow its name."""
     return {rank: f" {_where(own)}" for own in rank_groups(trace) for rank in own.ranks}
 
 
@@ -56,7 +55,7 @@ def short(name: str) -> str:
 
 
 def message_words(trace: Trace, clock: str) -> list[str]:
-    """Of each message how well its two times compare; "" where both are of one host."""
+    """For each message, how well its two times compare; "" where both are of one host."""
     sent, received = message_times(trace, clock)
     return [
         text.known(bound, took) if bound else ""
@@ -67,15 +66,15 @@ def message_words(trace: Trace, clock: str) -> list[str]:
 
 
 def message_lines(trace: Trace, clock: str, rows: np.ndarray) -> list[str]:
-    """What a picture of the messages `rows` says of those whose two times are closer than they are
-    known; nothing where there is none."""
+    """A line on those of the messages `rows` whose two times are closer than the bound of their
+    clocks; none if there are no such messages."""
     sent, received = (column[rows] for column in message_times(trace, clock))
     return _closer(message_bounds(trace)[rows], received - sent, "messages")
 
 
 def impossible_lines(trace: Trace, clock: str, rows: np.ndarray) -> list[str]:
-    """What a picture says of those messages among `rows` that have no arrow, as it would point back
-    in time by more than the bound."""
+    """A line on those of the messages `rows` that have no arrow, as it would point back in time by
+    more than the bound."""
     many = int(np.isin(rows, impossible(trace, clock)).sum())
     if not many:
         return []
@@ -85,7 +84,7 @@ def impossible_lines(trace: Trace, clock: str, rows: np.ndarray) -> list[str]:
 
 
 def unsure(trace: Trace, ranks: np.ndarray, peers: np.ndarray, took: np.ndarray) -> list[str]:
-    """What is to be said behind what each of `ranks` and its peer did at the same time, for `took`
+    """A clause to add to what each of `ranks` and its peer did at the same time, for `took`
     seconds: "" where their times compare well enough."""
     bounds = clock_bound(trace.meta, ranks, peers)
     each = zip(closer(bounds, took).tolist(), bounds.tolist(), took.tolist(), strict=True)
@@ -93,16 +92,16 @@ def unsure(trace: Trace, ranks: np.ndarray, peers: np.ndarray, took: np.ndarray)
 
 
 def path_lines(trace: Trace, spans: np.ndarray, start: np.ndarray, end: np.ndarray) -> list[str]:
-    """The same of a path along `spans` (rows), each from its `start` to its `end` (s), where it
-    goes from host to host."""
+    """A line on a path along `spans` (rows), each from its `start` to its `end` (s), about its
+    steps between hosts that are closer than the bound of their clocks."""
     rank = trace.spans.rank[spans]
     bounds = clock_bound(trace.meta, rank[:-1], rank[1:])
     return _closer(bounds, start[1:] - end[:-1], "path steps")
 
 
 def mark_lines(trace: Trace, ranks: np.ndarray, times: np.ndarray, name: str) -> list[str]:
-    """The same of a picture that has a mark of each of `ranks` at each of `times` (s): of marks of
-    two hosts that follow each other. `name` is the Trace's among several, or ""."""
+    """The same line on a picture with marks of `ranks` at `times` (s), about consecutive marks of
+    two hosts. `name` is the Trace's name among several, or ""."""
     order = np.argsort(times, kind="stable")
     ranks, times = ranks[order], times[order]
     bounds = clock_bound(trace.meta, ranks[:-1], ranks[1:])

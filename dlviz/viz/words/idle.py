@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExplainedIdle:
-    """Stretches in which a rank's own lane has no span but steps and phases, a column each.
+    """Intervals in which a rank's own lane has no span but steps and phases, by column.
 
     `start` and `end` in seconds; `why` in words; `span` is the row of what the rank whose message
-    ended it was doing meanwhile, -1 where no message did or none says it.
+    ended the interval was doing meanwhile, -1 where unknown or where no message ended it.
     """
 
     rank: np.ndarray
@@ -42,7 +42,7 @@ def idle(
     clock: str | None = None,
     least: float = TOLERANCE,
 ) -> ExplainedIdle:
-    """The idle stretches of `analysis.idle`, with the reason for each stretch."""
+    """The idle intervals of `analysis.idle`, each with its reason."""
     found = analysis.idle(trace, drawn, low, high, clock=clock, least=least)
     why, span = [], np.full(len(found.start), -1)
     sure = unsure(trace, found.rank, found.source, found.end - found.start)
@@ -63,7 +63,7 @@ def idle(
 
 
 def _who(spans: Table, row: int) -> str:
-    """The action of a pipeline that had to wait, in words; nothing of another span."""
+    """The action of a pipeline that had to wait, in words; "" for another span."""
     kind, stage, microbatch = spans.kind[row], spans.stage[row], spans.microbatch[row]
     if kind not in LETTERS or stage < 0 or microbatch < 0:
         return ""

@@ -20,7 +20,7 @@ from dlviz.viz.words.waits import waited_for
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-MANY = 1000  # spans: what as many say alike on hover is sent once
+MANY = 1000  # spans: with more, the common part of their hover texts is sent once
 TOWARDS = {"send": "to", "recv": "from", "wait": "for"}
 SHORT = {
     "forward": "fw",
@@ -39,8 +39,8 @@ SHORT = {
 
 
 def forms_of(trace: Trace) -> list[tuple[str, ...]]:
-    """What the bar of each span may say, the longest form first: of a pipeline's action its
-    microbatch (3), else its name or peer, and short forms of them: b0 for bucket 0."""
+    """The possible labels of each span's bar, longest first: the microbatch (3) of a pipeline's
+    action, else its name or peer, and their short forms: b0 for bucket 0."""
     names = ("kind", "name", "peer", "microbatch", "step", "bucket")
     keys = list(_columns(trace, *names))
     forms = {key: tuple(dict.fromkeys(_forms(*key))) for key in set(keys)}
@@ -48,15 +48,15 @@ def forms_of(trace: Trace) -> list[tuple[str, ...]]:
 
 
 def short_forms(trace: Trace) -> list[str]:
-    """What the letters stand for that bars of collectives may say: "AG all-gather"."""
+    """The legend of the codes on bars of collectives: "AG all-gather"."""
     there = {SHORT[name]: name for name in np.unique(trace.spans.name).tolist() if name in SHORT}
-    letters = sorted(short for short in there if short.isupper() and len(short) > 1)
-    return [f"{short} {there[short].replace('_', '-')}" for short in letters]
+    codes = sorted(short for short in there if short.isupper() and len(short) > 1)
+    return [f"{short} {there[short].replace('_', '-')}" for short in codes]
 
 
 def complete(series: Iterable[Hashable], words: Sequence[str], fit: Iterable[bool]) -> list[str]:
-    """The words that fit. Numbers of a series, which are a row's and of one kind, are all there or
-    none: 0 2 4 would read as an order."""
+    """The words that fit. Numbers of a series (a row's bars of one kind) are all shown or none: 0 2
+    4 would read as an order."""
     own = [*zip(series, words, fit, strict=True)]
     gaps = {of for of, word, fits in own if word.isdigit() and not fits}
     return [word if fits and not (word.isdigit() and of in gaps) else "" for of, word, fits in own]
@@ -104,14 +104,14 @@ def field_words(fields: dict[str, Any] | None) -> str:
 
 
 def hover(texts: list[str]) -> dict[str, Any]:
-    """What a series says on hover. Of many spans what their lines begin with is sent once."""
+    """A series' hover texts. With many spans, the common beginning of a line is sent once."""
     lines = [one.split("<br>") for one in texts]
     if len(texts) <= MANY or len({*map(len, lines)}) > 1:
         return {"customdata": texts, "hovertemplate": "%{customdata}<extra></extra>"}
     template, columns = [], []
     for column in zip(*lines, strict=True):
         same = commonprefix(column)
-        same = "" if "%" in same else same  # which plotly would read
+        same = "" if "%" in same else same  # plotly would read it
         template.append(f"{same}%{{customdata[{len(columns)}]}}")
         columns.append([line.removeprefix(same) for line in column])
     rows = np.array(columns, object).T  # (spans, columns)
@@ -158,7 +158,7 @@ def _forms(
 
 
 def _belongs(kind: str, name: str, peer: int, *numbers: int) -> list[str]:
-    """Kind and whole name of a span, then a line of what it belongs to."""
+    """Kind and whole name of a span, then a line with its step, stage, microbatch and bucket."""
     what = text.kind(kind)
     title = f"{what}: {name}" if name and name != kind else what
     to_peer = f"{TOWARDS.get(kind)} rank {peer}"

@@ -1,4 +1,4 @@
-"""The gap between a run and its prediction in words: `analysis.gap` has the numbers."""
+"""The prediction error of a run in words: `analysis.gap` has the numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BESIDE = 106  # characters of a subtitle's line, which begins right of the rows'
 
 
 def sentence(found: Gap, sides: tuple[Side, Side]) -> list[str]:
-    """The Gap in a sentence, in lines."""
+    """The prediction error in a sentence, in lines."""
 
     def longer(seconds: float) -> str:
         if abs(seconds) < TOLERANCE:
@@ -44,7 +44,7 @@ def action(spans: Table, row: int) -> str:
 
 
 def named(step: int | None, asked: int | None) -> str:
-    """The words that say which of several steps is drawn."""
+    """Words that name the step drawn, of several."""
     if step is None:
         return ""
     return f", step {step}" + (" (of median length)" if asked is None else "")

@@ -1,9 +1,8 @@
 """The words in figures: names made safe to show, times and sizes with their units, the subtitle
-that says which clock.
+that names the clock.
 
-plotly reads a part of HTML, and TeX between dollar signs, in every text it draws. A name that a
-program gave to a span is shown as it is written, so it passes through `clean`, `cut` or `wrap`
-before it gets into a figure.
+plotly reads some HTML, and TeX between dollar signs, in every text it draws. A name from a program
+is shown as written, so it passes through `clean`, `cut` or `wrap` before it gets into a figure.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ TITLES = {**schedules.TITLES, **patterns.TITLES, **METHODS}
 KINDS = {"backward_input": "input gradient", "backward_weight": "weight gradient"}
 UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 BYTES = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))  # decimal, as links and tensors are priced
-FINEST = 1e-5  # of an axis: how finely moments on it are told
+FINEST = 1e-5  # of an axis: the precision of moments on it
 LINE = 110  # characters of a subtitle's line
-MACHINE = 50  # characters that a machine's name may take of it
-WHOLE = 400  # the same on paper, where nothing can be pointed at for the rest
+MACHINE = 50  # of them, for a machine's name
+WHOLE = 400  # the same on paper, where no hover shows the rest
 HOW = 100  # characters of what became of a rank
 TIMES = {"wall": "wall-clock time", "device": "device time"}
-BORN = {"wall": "wall clock", "paced": "paced", "simulated": "simulated"}
+ORIGINS = {"wall": "wall clock", "paced": "paced", "simulated": "simulated"}
 MEANS = {
     "wall": "Wall clock: the times are those that this machine took.",
     "hosts": "Wall clock: the times are those that these hosts took, by the first one's clock.",
@@ -52,30 +51,29 @@ READS = {
 
 
 def clean(text: object) -> str:
-    """The text on one line, with whatever plotly would take for markup or TeX shown as written."""
+    """The text on one line, with what plotly would take for markup or TeX shown as written."""
     flat = re.sub(r"[\s\x00-\x1f]+", " ", str(text)).strip()
     return html.escape(flat, quote=False).replace("$", "&#36;")
 
 
 def short(text: object, width: int = 24) -> str:
-    """The text on one line of at most `width` characters, as it is written."""
+    """The text on one line of at most `width` characters, as written."""
     flat = " ".join(str(text).split())
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 
 def cut(text: object, width: int = 24) -> str:
-    """The text in at most `width` characters, for a label of plotly's."""
+    """The text in at most `width` characters, for a plotly label."""
     return clean(short(text, width))
 
 
 def named(name: str) -> str:
-    """The name of a schedule, an all-reduce or a strategy as readers know it; any other name as it
-    is."""
+    """The name of a schedule, an all-reduce or a strategy as readers know it; any other as is."""
     return TITLES.get(name, name)
 
 
 def kind(name: str) -> str:
-    """A kind of span as readers know it; any other name as it is."""
+    """A kind of span as readers know it; any other name as is."""
     return KINDS.get(name, name)
 
 
@@ -86,7 +84,7 @@ def wrap(text: object, width: int = 64) -> str:
 
 
 def unit(span: float) -> tuple[str, float]:
-    """The unit, and its seconds, in which an axis `span` seconds long is read best."""
+    """The best unit for an axis `span` seconds long, and its seconds."""
     return next(((name, size) for name, size in UNITS if span >= 2 * size), UNITS[-1])
 
 
@@ -96,8 +94,8 @@ def moment(value: float, name: str, size: float) -> str:
 
 
 def brief_moment(value: float, name: str, size: float, across: float) -> str:
-    """A time in the unit of an axis `across` seconds long, without digits that say nothing: 12.4
-    ms. The Timeline's front end tells moments the same way (momentOf in its words.js)."""
+    """A time in the unit of an axis `across` seconds long, without meaningless digits: 12.4 ms. The
+    Timeline's front end writes moments alike (momentOf in its words.js)."""
     digits = min(max(math.ceil(-math.log10(across * FINEST / size)), 0), 9)
     summary = f"{value / size:,.{digits}f}"
     return f"{summary.rstrip('0').rstrip('.') if digits else summary} {name}"
@@ -115,8 +113,8 @@ def seconds(value: float) -> str:
 
 
 def known(bound: float, took: float = math.inf) -> str:
-    """How well a time of one host compares with that of another, to `bound` seconds, and whether
-    what is shown, which took so many seconds, is shorter."""
+    """How well times of two hosts compare, to `bound` seconds, and whether what is shown, which
+    took so many seconds, is shorter."""
     words = f"times between hosts are known to {seconds(bound)}"
     return f"{words}, longer than this took" if abs(took) < bound else words
 
@@ -148,13 +146,14 @@ def cells(offset: int, count: int) -> str:
 
 
 def provenance(trace: Any, clock: str, most: int = MACHINE) -> list[str]:
-    """What a figure says of its Trace in its subtitle: the clock and the machine in one line, its
-    name `most` characters long, and a line each where the run failed and on every rank that it
-    lost. `details` has the rest."""
+    """The lines of a subtitle about a Trace: the clock and the machine, its name cut to `most`
+    characters, then a line if the run failed and one for every lost rank. `details` has the
+    rest."""
     meta = trace.meta
-    born = meta.get("clock", "")
+    origin = meta.get("clock", "")
     machine = textwrap.shorten(_ran_on(meta), most, placeholder=" …")
-    parts = [BORN.get(born, "clock not stated"), machine, TIMES[clock] if born == "paced" else ""]
+    read = TIMES[clock] if origin == "paced" else ""
+    parts = [ORIGINS.get(origin, "clock not stated"), machine, read]
     lines = [" · ".join(filter(None, parts))]
     if meta.get("outcome") == "failed":
         lines.append(
@@ -170,21 +169,21 @@ def provenance(trace: Any, clock: str, most: int = MACHINE) -> list[str]:
 
 
 def details(trace: Any, clock: str) -> list[str]:
-    """What stands behind a figure's (i): what its times mean, the whole machine, how late a paced
-    run was and what it warned of; a sentence each."""
+    """The sentences behind a figure's (i): what its times mean, the whole machine, how late a paced
+    run was and its warning."""
     meta = trace.meta
-    born, machine = meta.get("clock", ""), " ".join(str(meta.get("machine", "")).split())
+    origin, machine = meta.get("clock", ""), " ".join(str(meta.get("machine", "")).split())
     hosts = _hosts(meta)
-    means = "hosts" if born == "wall" and hosts else born
+    means = "hosts" if origin == "wall" and hosts else origin
     lines = [MEANS.get(means, "The Trace does not say which clock its times come from.")]
-    if born == "paced":
+    if origin == "paced":
         lines.append(READS[clock])
     if hosts:
         each = ", ".join(f"{short(name, 60)} ({ranks(own)})" for name, own in hosts.items())
         lines.append(f"Hosts: {each}; {known(worst_bound(meta))}.")
         lines.append("Of two moments on two hosts that are closer, either may be the first.")
     if machine and means != "hosts":
-        lines.append(f"{'Cost model' if born == 'simulated' else 'Machine'}: {machine}.")
+        lines.append(f"{'Cost model' if origin == 'simulated' else 'Machine'}: {machine}.")
     if late := meta.get("lateness"):
         lines.append(
             f"This computer was {seconds(late['median'])} late in the median and "
@@ -196,19 +195,20 @@ def details(trace: Any, clock: str) -> list[str]:
 
 
 def _hosts(meta: Mapping[str, Any]) -> dict[str, list[int]]:
-    """The hosts of a run, if it was on several."""
+    """The hosts of a run and their ranks, if it was on several."""
     hosts = meta.get("hosts", {})
     return hosts if len(hosts) > 1 else {}
 
 
 def _ran_on(meta: Mapping[str, Any]) -> str:
-    """What a run was on, in words."""
+    """What a run ran on, in words."""
     machine = " ".join(str(meta.get("machine", "")).split())
     return f"{len(_hosts(meta))} hosts" if _hosts(meta) else machine
 
 
 def by_name(traces: Any) -> dict[str, Any]:
-    """Traces by the names that readers know, a single one by "". Raises ValueError for none."""
+    """Traces by the names that readers know, a single one by "". Raises ValueError where there is
+    none."""
     if not isinstance(traces, Mapping):
         return {"": traces}
     if not traces:
@@ -217,15 +217,15 @@ def by_name(traces: Any) -> dict[str, Any]:
 
 
 def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
-    """Several Traces, each with the clock by which it is read, as one for each kind of clock, of
-    which `provenance` and `details` can tell: machines counted, lateness at its worst."""
+    """Several Traces, each with the clock it is read by, merged into one per kind of clock for
+    `provenance` and `details`: with machines counted, and the worst lateness."""
     kinds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for trace, clock in read:
         kinds.setdefault((trace.meta["clock"], clock), []).append(trace.meta)
     found = []
-    for (born, clock), metas in kinds.items():
+    for (origin, clock), metas in kinds.items():
         machines = [*dict.fromkeys(map(_ran_on, metas))]
-        many = f"{len(machines)} {'cost models' if born == 'simulated' else 'machines'}"
+        many = f"{len(machines)} {'cost models' if origin == 'simulated' else 'machines'}"
         if any(map(_hosts, metas)):
             many = " and ".join(machines)
         late = [meta["lateness"] for meta in metas if meta.get("lateness")]
@@ -236,7 +236,7 @@ def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
             **failed,
             "hosts": _hosts(metas[0]) if same else {},
             "clock_error": max(metas, key=worst_bound).get("clock_error", {}),
-            "clock": born,
+            "clock": origin,
             "machine": machines[0] if len(machines) == 1 else many,
             "warning": " ".join(warnings),
             "lateness": late
@@ -250,9 +250,8 @@ def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
 
 
 def topology(trace: Any) -> dict[str, Any]:
-    """How the ranks are joined: {"kind": "switch", "ring", "racks" or "tree", "sizes": ranks in a
-    group, level by level}. Kind "hosts" where they are on several, "" where the Trace does not
-    say."""
+    """How the ranks are connected: {"kind": "switch", "ring", "racks" or "tree", "sizes": ranks in
+    a group, level by level}. Kind "hosts" if they are on several, "" if unknown."""
     if _hosts(trace.meta):
         return {"kind": "hosts", "sizes": []}
     outline = trace.meta.get("topology")
@@ -261,12 +260,12 @@ def topology(trace: Any) -> dict[str, Any]:
 
 
 def subtitle(trace: Any, clock: str) -> str:
-    """The same as the subtitle of a plotly figure."""
+    """The `provenance` as the subtitle of a plotly figure."""
     return "<br>".join(map(clean, provenance(trace, clock)))
 
 
 def heading(title: str, below: str) -> dict[str, Any]:
-    """A figure's title and the subtitle below it, and the top margin that holds them."""
+    """A figure's title, the subtitle below it, and the top margin for both."""
     lines = below.count("<br>") + 1 if below else 0
     return {
         "title": {
@@ -282,7 +281,7 @@ def heading(title: str, below: str) -> dict[str, Any]:
 
 
 def inform(figure: go.Figure, details: list[str]) -> None:
-    """Put an (i) left of a plotly figure's title, which says `details` on hover. (On the right
+    """Put an (i) left of a plotly figure's title that shows `details` on hover. (On the right
     plotly's own buttons would cover it.)"""
     figure.add_annotation(
         name=DETAILS,
@@ -302,11 +301,11 @@ def inform(figure: go.Figure, details: list[str]) -> None:
 
 
 def row(rank: int, lane: str) -> str:
-    """The name of a timeline's row: a rank's own lane bears the rank's name alone."""
+    """The name of a timeline's row: for a rank's own lane just the rank."""
     return f"rank {rank}" if lane in OWN_LANES else f"rank {rank} · {short(lane, 16)}"
 
 
 def done(op: str) -> str:
-    """What became of a message's elements where they landed: added, copied, the larger kept."""
+    """What became of a message's elements where they landed: added, copied, larger kept."""
     words = {"add": "added", "copy": "copied", "max": "larger kept", "": "delivered"}
     return words.get(op, short(op))

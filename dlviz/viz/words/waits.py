@@ -1,7 +1,7 @@
 """Whom each wait waited for, and what filled it, in words: `analysis.waits` has the numbers.
 
-Whatever took most of a wait is named, with its seconds; it is called "mostly" where that is more
-than half of the wait.
+The activity that took most of a wait is named with its seconds, as "mostly" if that is more than
+half of the wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 ABSENT = {
-    SENT: "on its way",
+    SENT: "in transit",
     BEFORE: "not yet recording (starting up?)",
     UNRECORDED: "without a recorded span",
 }
@@ -30,8 +30,8 @@ ABSENT = {
 
 @dataclass(frozen=True)
 class ExplainedWait:
-    """A wait: for how many seconds, for whom, what that one was doing, and in which span (its row
-    in `trace.spans`, -1 where none says it)."""
+    """A wait: its seconds, for whom, what that rank or lane was doing, and in which span (its row
+    in `trace.spans`, -1 if unknown)."""
 
     seconds: float
     whom: str
@@ -43,7 +43,7 @@ class ExplainedWait:
 
 
 def waited_for(trace: Trace, *, clock: str | None = None) -> dict[int, str]:
-    """In words, for each wait (its row in `trace.spans`): how long, for whom, what that one did."""
+    """Each wait (by its row in `trace.spans`) in words: how long, for whom, what that rank did."""
     return {row: str(wait) for row, wait in waits(trace, clock=clock).items()}
 
 
@@ -65,7 +65,7 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, ExplainedWait]
 
 
 def clause(subject: str, filled: Filled) -> str:
-    """What filled a stretch of time, for how much of it, and what came last."""
+    """What filled an interval, for how much of it, and what came last."""
     took, whole, doing = filled.took, filled.whole, _doing(filled.activity)
     sent = filled.activity.kind == "" and filled.activity.peer == SENT
     who = f"the message of {subject} was" if sent else f"{subject} was"
@@ -80,7 +80,7 @@ def clause(subject: str, filled: Filled) -> str:
     if sent:
         return f"{words}; before that, {subject} was {other}"
     left = filled.last.kind == "" and filled.last.peer == SENT
-    return f"{words}, then {'its message was on its way' if left else other}"
+    return f"{words}, then {'its message was in transit' if left else other}"
 
 
 @lru_cache(10_000)
