@@ -26,8 +26,8 @@ class Explorer(Runner):
     puts them into `_now`), says which of them a run depends on (`choice`) and what its front end
     draws (`payload`, with a "title"), and has a still picture (`picture`); `begin` makes what
     `payload` needs. `moved` leaves what takes longer to `settle` and sets `_settled` to False. An
-    invalid value shows an error in the widget and changes nothing, except that it ends a run under
-    way, as every change of what the run depends on does.
+    invalid value shows an error in the widget and changes nothing, except that it ends a run in
+    progress, as every change of what the run depends on does.
     """
 
     controls: ClassVar[Controls] = ()

@@ -77,7 +77,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
     `values` and `holds` that differ from those of the snapshot `of` (-1: of an empty buffer).
     """
     ranks, trace = scene.trace.meta["ranks"], scene.trace
-    columns, chunks, notes = _columns(scene)
+    columns, chunks, remarks = _columns(scene)
     group = group_numbers(scene.groups)
     decoded = bool(scene.arrays) and ranks <= MAX_RANKS
     snapshots, carriers = _Snapshots(scene, columns), _carriers(trace)
@@ -100,14 +100,14 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         for number, frame in enumerate(scene.frames)
     ]
     if not messages:
-        notes.append("No message was sent: there is nothing to step through.")
+        remarks.append("No message was sent: there is nothing to step through.")
     if len(scene.rows) > DRAWN:
-        notes.append(f"The first {DRAWN} of {len(scene.rows)} ranks are drawn.")
+        remarks.append(f"The first {DRAWN} of {len(scene.rows)} ranks are drawn.")
     styles = [palette.rank_style(rank) for rank in range(ranks if decoded else 0)]
     hatched = {"line": palette.HATCH}
     return {
         "title": text.short(title, 200),
-        "lines": [*text.provenance(trace, "device"), *scene.caveats, *notes],
+        "lines": [*text.provenance(trace, "device"), *scene.caveats, *remarks],
         "details": text.details(trace, "device"),
         "buffer": text.short(scene.name),
         "rows": scene.rows[:DRAWN],
@@ -142,9 +142,9 @@ def _columns(scene: Scene) -> tuple[list[list[int]], list[dict[str, Any]], list[
         finer = sorted({*bounds, *(edge + 1 for edges in changes for edge in edges.tolist())})
         edges, what = (finer if len(finer) <= DRAWN else bounds), "chunks"
     columns = [[low, high] for low, high in zip(edges, edges[1:], strict=False)]
-    notes = []
+    remarks = []
     if len(columns) > DRAWN:
-        notes.append(f"The first {DRAWN} of {len(columns)} {what} are drawn.")
+        remarks.append(f"The first {DRAWN} of {len(columns)} {what} are drawn.")
         columns = columns[:DRAWN]
     first = {low: column for column, (low, _) in enumerate(columns)}
     after = {high: column for column, (_, high) in enumerate(columns, 1)}
@@ -154,13 +154,13 @@ def _columns(scene: Scene) -> tuple[list[list[int]], list[dict[str, Any]], list[
         for n, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))
         if low in first
     ]
-    if scene.strays or notes or not chunks or (scene.trace.messages.count == 0).any():
+    if scene.strays or remarks or not chunks or (scene.trace.messages.count == 0).any():
         chunks.append({"label": "", "low": -1, "high": -1, "from": last, "to": last})
     for chunk in chunks:
         chunk["name"] = _chunk_name(chunk["label"], chunk["label"], len(bounds) - 1)
     if not length:
         chunks[0]["name"] = "no watched buffer"
-    return columns, chunks, notes
+    return columns, chunks, remarks
 
 
 def _chunk_name(first: str, last: str, count: int) -> str:

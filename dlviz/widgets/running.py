@@ -30,7 +30,7 @@ WAIT = "wait"  # reported by a run that waits for its turn
 TURN = 0.1  # s between two looks at whether a run that waits for its turn was stopped
 
 _turn = threading.Lock()
-_under_way: set[Attempt] = set()
+_running: set[Attempt] = set()
 
 
 class Stopped(Exception):
@@ -61,14 +61,14 @@ class Runner(View):
     """A widget that runs on real ranks what its controls say.
 
     `run()` does what its button does, and returns when the run has ended; `stop()` ends a run.
-    `doing` shows front ends how far the run is, as JSON; "" while none is under way.
+    `doing` shows front ends how far the run is, as JSON; "" while there is none.
     """
 
     doing = traitlets.Unicode("").tag(sync=True)
 
     clock: ClassVar[str] = "paced"  # of its runs
 
-    _attempt: Attempt | None = None  # under way
+    _attempt: Attempt | None = None  # in progress
     _run: dict[str, Any] | None = None  # what the last one found, or why it found nothing
     _measured: Trace | None = None
     _ran = 0
@@ -101,7 +101,7 @@ class Runner(View):
             self._carry_out(attempt)
 
     def stop(self) -> None:
-        """End the run that is under way, if there is one."""
+        """End the run in progress, if there is one."""
         with self._lock:
             if self._attempt:
                 self._end(self._attempt, {"stopped": "The run was interrupted."})
@@ -117,17 +117,17 @@ class Runner(View):
                 self.doing = summary
 
     def forget(self) -> None:
-        """Drop what the last run found, since the controls changed; end a run under way."""
+        """Drop what the last run found, since the controls changed; end a run in progress."""
         with self._lock:
             self._run = self._measured = None
             self.halt()
 
     def halt(self) -> None:
-        """End a run that is under way: a control was changed."""
+        """End a run in progress: a control was changed."""
         with self._lock:
-            under_way, self._attempt = self._attempt, None
-            if under_way:
-                under_way.stopped = True
+            current, self._attempt = self._attempt, None
+            if current:
+                current.stopped = True
                 self._run = {"stopped": "The run was stopped: a control was changed."}
                 self._measured = None
                 self.doing = ""
@@ -142,7 +142,7 @@ class Runner(View):
             threading.Thread(target=self._carry_out, args=(attempt,), daemon=True).start()
 
     def _begin(self) -> Attempt | None:
-        """Begin a run and show that; None where one is under way or none is possible."""
+        """Begin a run and show that; None where one is in progress or none is possible."""
         with self._lock:
             if self._attempt:
                 return None
@@ -162,7 +162,7 @@ class Runner(View):
         """Run it and show what was measured, or why nothing was."""
         found: dict[str, Any] = {"stopped": "The run was interrupted."}
         trace = None
-        _under_way.add(attempt)
+        _running.add(attempt)
         try:
             attempt.wait()
             try:
@@ -175,7 +175,7 @@ class Runner(View):
         except Exception as error:  # any error is shown where the reader looks
             found = {"error": sentence(error)}
         finally:
-            _under_way.discard(attempt)
+            _running.discard(attempt)
             self._end(attempt, found, trace)
 
     def _end(self, attempt: Attempt, run: dict[str, Any], trace: Trace | None = None) -> None:
@@ -216,7 +216,7 @@ def late_words(late: float, bound: float, ranks: int, factor: float = 1.0) -> st
 
 
 def _hear_interrupts() -> None:
-    """Have an interrupt of the kernel end the runs under way. Between two cells it would do
+    """Have an interrupt of the kernel end the runs in progress. Between two cells it would do
     nothing, and it may come to any thread: the loop of the main thread has to be woken."""
     if "ipykernel.kernelbase" not in sys.modules:
         return
@@ -227,11 +227,11 @@ def _hear_interrupts() -> None:
     loop: Any = Kernel.instance().io_loop
 
     def stop() -> None:
-        for attempt in [*_under_way]:
+        for attempt in [*_running]:
             attempt.widget.stop()
 
     def hear() -> None:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # no cell runs: it is for no cell
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # no cell runs
             loop.asyncio_loop.add_signal_handler(signal.SIGINT, stop)
 
     loop.add_callback(hear)

@@ -37,7 +37,7 @@ def state(explorer):
         ("alpha='abc' has to be a number.", "α = “abc” has to be a number."),
         ("node='' has to be a number.", "a node = nothing has to be a number."),
         ("node=0 has to be more.", "a node = 0 has to be more."),
-        ("slow_stage=-1 is no stage.", "slow stage = -1 is no stage."),
+        ("slow_stage=-1 is not a stage.", "slow stage = -1 is no stage."),
         (
             "outputs=30 (C_out) is odd. Use 2 ranks, or outputs=32.",
             "C_out = 30 is odd. Use 2 ranks, or C_out = 32.",

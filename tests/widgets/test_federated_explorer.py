@@ -104,15 +104,15 @@ def test_epsilon_is_told_only_with_noise_and_is_the_accountants():
         ({"sigma": 1.0, "clip": 1.0, "method": "median"}, "σ = 1 with the median: ε is known of"),
         (
             {"method": "krum", "attackers": 0.2},
-            "Krum of f = 2 attackers needs 2f + 3 = 7 clients, and the 5 that are asked bear 1",
+            "Krum against f = 2 attackers needs 2f + 3 = 7 clients, and the 5 that are asked tolerate 1",
         ),
         (
             {"method": "multi_krum", "attackers": 0.4, "fraction": 1.0},
-            "multi-Krum of f = 4 attackers needs 2f + 3 = 11 clients, and the 10 that are asked be",
+            "multi-Krum against f = 4 attackers needs 2f + 3 = 11 clients, and the 10 that are asked be",
         ),
         (
             {"method": "trimmed_mean", "attackers": 0.3},
-            "trimmed mean of f = 3 attackers needs 2f + 1 = 7 clients",
+            "trimmed mean against f = 3 attackers needs 2f + 1 = 7 clients",
         ),
         (
             {"method": "krum", "fraction": 0.1},

@@ -69,8 +69,8 @@ def test_tensor_parallel_ranks_belong_inside_a_node():
         ("pp", 4, "dp * pp * tp = 16 ranks are more than 8"),
         ("nodes", 3, "nodes=3 is unknown"),
         ("slower", 3, "slower=3 is unknown: use one of 1, 2, 5, 10, 20"),
-        ("order", "tp,dp", "order='tp,dp' is no placement"),
-        ("order", ["tp", "dp", "pp"], "is no placement"),
+        ("order", "tp,dp", "order='tp,dp' is not a placement"),
+        ("order", ["tp", "dp", "pp"], "is not a placement"),
     ],
 )
 def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, says):

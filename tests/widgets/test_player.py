@@ -625,7 +625,7 @@ def test_a_step_and_a_buffer_can_be_chosen_and_what_is_not_there_is_refused():
     assert sorted(told_of(made)) == np.flatnonzero(trace.messages.step == 2).tolist()
     with pytest.raises(ValueError, match="buffer='gradient' was not watched in this run"):
         MessagePlayer(trace, buffer="gradient")
-    with pytest.raises(ValueError, match="theme='pink' is no theme of a widget"):
+    with pytest.raises(ValueError, match="theme='pink' is unknown: use 'auto', 'light' or 'dark'"):
         MessagePlayer(trace, theme="pink")
 
 

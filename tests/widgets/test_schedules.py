@@ -239,9 +239,9 @@ WRONG = [
         for name in ("forward", "backward", "backward_input", "backward_weight", "latency")
         for value in (-1.0, float("nan"), "a lot")
     ],
-    ({"slow_stage": -1}, "slow_stage=-1 is no stage"),
-    ({"slow_stage": 1.5}, "slow_stage=1.5 is no stage"),
-    ({"slow_stage": 4}, "slow_stage=4 is no stage: the stages are 0 to 3"),
+    ({"slow_stage": -1}, "slow_stage=-1 is not a stage"),
+    ({"slow_stage": 1.5}, "slow_stage=1.5 is not a stage"),
+    ({"slow_stage": 4}, "slow_stage=4 is not a stage: the stages are 0 to 3"),
     ({"slow": 0}, "slow=0 has to be a number above 0"),
     ({"slow": float("nan")}, "slow=nan has to be a number above 0"),
     ({"forward": 0, "backward_input": 0, "backward_weight": 0}, "costs are 0"),

@@ -992,7 +992,7 @@ def test_the_saved_svg_holds_every_bar_and_label_as_vectors_and_text(made):
         ({"clock": "wall"}, "clock='wall' cannot be drawn"),
         ({"clock": "moon"}, "clock='moon' is not a clock"),
         ({"step": 9}, "step=9 has no span in this Trace"),
-        ({"theme": "pink"}, "theme='pink' is no theme of a widget"),
+        ({"theme": "pink"}, "theme='pink' is unknown: use 'auto', 'light' or 'dark'"),
     ],
 )
 def test_a_wrong_argument_is_one_sentence(options, told):
