@@ -125,7 +125,8 @@ def test_a_name_a_bar_and_a_message_show_their_host():
     const linesAt = (target) => linesOf(scene, clock, target, 0);
     const between = [...scene.message.src.keys()].map((i) => linesAt({ message: i }));
     return {
-        beside: linesAt(hit(list, -20, line.y + 3)), empty: hit(list, -20, line.y + line.height + 9),
+        beside: linesAt(hit(list, -20, line.y + 3)),
+        empty: hit(list, -20, line.y + line.height + 9),
         bar: linesAt(hit(list, bar[0] + 1, bar[1] + bar[3] - 1)),
         between: between.map((lines) => [lines[0], lines.find((one) => one.startsWith("times"))]),
     };"""
