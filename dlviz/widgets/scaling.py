@@ -111,6 +111,6 @@ class ScalingExplorer(Explorer):
 
 
 def line(name: str, values: list[float]) -> dict[str, Any]:
-    """A line over ranks, on which the reader's own are marked."""
+    """A line over ranks, on which the reader's own number is marked."""
     color = palette.line(0)[0]
     return {"name": name, "kind": "own", "color": color, "x": [*range(1, MOST + 1)], "y": values}

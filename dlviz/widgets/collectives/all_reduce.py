@@ -95,7 +95,7 @@ def ahead(lines: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def winners(found: dict[int, dict[str, np.ndarray]]) -> list[list[int]]:
-    """The map of who is called the cheapest, by ranks and size: places in ALGORITHMS."""
+    """The map of the cheapest algorithm by ranks and size, as places in ALGORITHMS."""
 
     def row(lines: dict[str, np.ndarray]) -> list[int]:
         begins, names = zip(*turns(lines), strict=True)
@@ -222,7 +222,7 @@ def simulated(
 
 
 def played(**controls: Any) -> Trace:
-    """The same with the bytes of the messages and the contents of every rank's cells."""
+    """The same Trace with the messages' real bytes and the contents of every rank's cells."""
     trace = simulated(**controls)
     ranks, table = controls["ranks"], trace.messages
     cells = cells_of(controls["algorithm"], ranks, controls["topology"])

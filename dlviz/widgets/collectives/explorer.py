@@ -109,7 +109,7 @@ class CollectiveExplorer(Explorer):
         return self._run["measured"] if self._run and "measured" in self._run else None
 
     def settle(self) -> None:
-        """Show the messages of what is chosen now, and the lines as fine as they can be."""
+        """Show the messages of the present controls, and the fine lines."""
         if self._settled:
             return
         self._settled = True

@@ -149,6 +149,6 @@ DETAILS = [
     "work: from the end of the slowest first step to the end of the fastest worker's last.",
     "The staleness of a gradient is the number of updates between the weights that it was computed "
     "with and its own update.",
-    "The bound below which EASGD is stable is that on a loss of curvature 1.",
+    "EASGD is stable below its bound on a loss of curvature 1.",
     "The timeline and the moments of a run are by its device clock, its figures by the wall clock.",
 ]

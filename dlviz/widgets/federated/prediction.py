@@ -138,12 +138,12 @@ def check_method(values: Values) -> None:
 
 
 def asked(values: Values) -> int:
-    """Clients that a round asks: C K, one at least. By Poisson it is the mean."""
+    """Clients that a round asks: C K, at least one; their mean under Poisson."""
     return max(1, round(values["fraction"] * values["clients"]))
 
 
 def liars(values: Values) -> int:
-    """Attackers among those that a round asks, at most: of f attackers, clients 0 to f - 1."""
+    """The most attackers that a round may ask; f attackers are clients 0 to f - 1."""
     return min(attackers(values), asked(values))
 
 
@@ -161,7 +161,7 @@ def client_bytes(values: Values, many: int) -> ClientBytes:
 
 
 def sum_clip(values: Values) -> float:
-    """The largest value whose sum over all that a round asks the modulus holds, in steps of
+    """The largest value whose sum over the clients of a round fits the modulus, in steps of
     2^-16."""
     return float((2 ** (SUM_BITS - 1) - 1) // (asked(values) << 16))
 
@@ -230,7 +230,7 @@ def late_ones(values: Values) -> list[int]:
 
 
 def round_seconds(values: Values) -> float:
-    """How long a round lasts, the mean over all that may be drawn."""
+    """The mean seconds of a round over the clients that may be drawn."""
     took, limit = client_seconds(values), values["deadline"] or math.inf
     if values["sigma"]:
         return form.poisson_round_seconds(took, values["fraction"], limit)
@@ -239,7 +239,7 @@ def round_seconds(values: Values) -> float:
 
 # -- epsilon ---------------------------------------------------------------------------------------
 def delta(values: Values) -> float:
-    """Below 1/N."""
+    """δ, below 1/N."""
     return 1 / values["clients"] ** 2
 
 

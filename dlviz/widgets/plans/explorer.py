@@ -107,7 +107,8 @@ class PlanExplorer(Recording):
 
     @property
     def plans(self) -> list[dict[str, Any]]:
-        """All plans of what is chosen, the fastest first, with whether they fit within `memory`."""
+        """All plans of the present controls, the fastest first, with whether they fit within
+        `memory`."""
         limit = limit_of(self._now)
         return [{**row, "fits": row["memory"] <= limit} for row in self._rows(self._now)]
 

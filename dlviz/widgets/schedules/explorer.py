@@ -145,8 +145,8 @@ class ScheduleExplorer(Explorer):
         return {**super().saved_state(), **self._on_board()}
 
     def _on_board(self) -> dict[str, Any]:
-        """The traits of what the reader may draw on without a kernel: the board, or an empty grid
-        of the size that is shown."""
+        """The traits of the board that the reader draws on without a kernel: the present one, or an
+        empty grid of the size shown."""
         board = self._board
         if board is None:
             try:

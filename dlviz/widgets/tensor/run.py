@@ -195,7 +195,7 @@ def forward(comm: Comm, values: dict[str, Any], model: nn.Module, x: torch.Tenso
 
 
 def sync(comm: Comm, model: nn.Module) -> None:
-    """The sum of all ranks' gradients: each is of its rows' part of the one mean."""
+    """Sum the gradients of all ranks, each of its own rows' part of the one mean."""
     from dlviz.collectives import all_reduce
 
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
