@@ -100,8 +100,7 @@ class Explorer(Runner):
         return values
 
     def settle(self) -> None:
-        """Show what takes longer, unless it is shown. A front end asks for it once the reader
-        pauses."""
+        """Show what takes longer, unless it is shown. Front ends ask once the reader pauses."""
 
     def pages(self) -> Iterable[tuple[dict[str, Any], dict[str, Any]]]:
         """What a page without a kernel shows for other controls: some of their values, and what

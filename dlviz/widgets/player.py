@@ -215,8 +215,8 @@ class _Snapshots:
         self.all.append({"of": of if same else -1, "at": at, "values": values, "holds": holds})
 
     def _hold(self, counts: np.ndarray, origin: int) -> int:
-        """The place in `holds` of what a column's cells hold; `from` is the cell that its numbers
-        belong to, if another."""
+        """The place in `holds` of what a column's cells hold; `from`: another cell that it comes
+        from."""
         mixed = (counts != counts[0]).any()
         own = [] if mixed else counts[0].tolist()
         key = (origin, *own)

@@ -62,8 +62,7 @@ class Timeline(View):
 
     Ranks of a host, or of a rack, are grouped under its name. Times of two hosts compare only as
     well as their clocks are known: a message that seems to arrive before it was sent, by no more
-    than that uncertainty, is drawn as arriving immediately, and the heading counts the messages
-    that took less.
+    than that, is drawn as immediate, and the heading counts those that took less.
 
     `beside` is another Trace, drawn below on the same axis, with the changes from this one to it.
 
@@ -215,8 +214,8 @@ def _shades(kinds: np.ndarray, chunks: int) -> dict[str, list[dict[str, str]]]:
 
 def _slots(plan: Plan, drawn: np.ndarray) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The spans `drawn` by slot and start, and each slot: its row, its top and bottom in pixels
-    from the top of the first row, and how many spans are in it; `once` where it lies above the rows
-    and its spans are shown once."""
+    from the top of the first row, and how many spans are in it; `once`, above the rows, where they
+    are shown once."""
     row, top, bottom = plan.row[drawn], plan.top[drawn], plan.bottom[drawn]
     order = np.lexsort((plan.end[drawn], plan.start[drawn], -bottom, top, row))
     keys = np.stack([row, top, bottom], axis=1)[order]
@@ -336,8 +335,7 @@ def _numbers(
 
 
 def _carriers(trace: Trace, place: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """For each message the place of the shown span that carries it on its rank in `ranks`, or
-    -1."""
+    """Of each message the place of the shown span that carries it on its rank in `ranks`, or -1."""
     spans, found = trace.spans, np.full(len(ranks), -1)
     rows = np.flatnonzero(spans.flow >= 0)
     rows = rows[spans.rank[rows] == ranks[spans.flow[rows]]]

@@ -125,8 +125,7 @@ def sum_words(summed: dict[str, Any]) -> str:
 # -- on the ranks ----------------------------------------------------------------------------------
 def play(comm: Comm, values: Values) -> tuple[list[Round], dict[int, list[int]]]:
     """What a rank runs. Returns, on rank 0, the rounds, and a histogram of what the server saw of
-    each client in the last one: residues under secure aggregation, else the values of its
-    update."""
+    each client in the last one: residues under secure aggregation, else its update's values."""
     import torch
 
     from dlviz.datasets import digits
