@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DRAWN = 128  # columns and ranks: of more the first are drawn
 LISTED = 4  # cells of a message put in numbers
-REMARKS = 4  # of a kind on one frame: losses, or oddities of the contents
+MOST = 4  # losses of a frame, or oddities of its contents, put in words
 VERBS = {"add": "adds", "copy": "copies", "": "gets"}
 DOING = {"add": "adding", "copy": "copying", "": "delivering"}
 
@@ -127,9 +127,8 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
     }
 
 
-def _few(remarks: list[str]) -> list[str]:
-    more = len(remarks) - REMARKS
-    return remarks[:REMARKS] + ([f"and {more} more"] if more > 0 else [])
+def _few(lines: list[str]) -> list[str]:
+    return lines[:MOST] + ([f"and {len(lines) - MOST} more"] if len(lines) > MOST else [])
 
 
 def _columns(scene: Scene) -> tuple[list[list[int]], list[dict[str, Any]], list[str]]:
@@ -215,8 +214,8 @@ class _Snapshots:
         self.all.append({"of": of if same else -1, "at": at, "values": values, "holds": holds})
 
     def _hold(self, counts: np.ndarray, origin: int) -> int:
-        """The place in `holds` of what a column's cells hold; `from`: another cell that it comes
-        from."""
+        """The place in `holds` of what a column's cells hold, with the cell it is `from`, if
+        another."""
         mixed = (counts != counts[0]).any()
         own = [] if mixed else counts[0].tolist()
         key = (origin, *own)

@@ -214,8 +214,7 @@ def simulated(
     algorithm: str, ranks: int, nbytes: float, alpha: float, beta: float, gamma: float,
     topology: str,
 ) -> Trace:  # fmt: skip
-    """The algorithm played on the fewest cells that it cuts evenly, each of nbytes / cells
-    bytes."""
+    """The algorithm played on the fewest cells that it cuts evenly, nbytes / cells bytes each."""
     cells = cells_of(algorithm, ranks, topology)
     on = machine(ranks, nbytes / cells, alpha, beta, gamma, topology)
     return collective(algorithm, ranks, cells, on)
@@ -245,7 +244,7 @@ def link_of(
 
 def in_steps(table: Any) -> None:
     """Put the messages' order in the pattern into their wall columns, which count steps. A message
-    may wait for a link until its sender has received another; its contents stay as before."""
+    may wait for a link until its sender has received another; it carries the contents from before."""
     table.wall_sent[:] = table.step + 0.2
     for step in np.unique(table.step).tolist():
         rows = np.flatnonzero(table.step == step)
