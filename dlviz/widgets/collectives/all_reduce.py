@@ -244,7 +244,7 @@ def link_of(
 
 def in_steps(table: Any) -> None:
     """Put the messages' order in the pattern into their wall columns, which count steps. A message
-    may wait for a link until its sender has received another; it carries the contents from before."""
+    may wait for a link until its sender has received another; it has the contents from before."""
     table.wall_sent[:] = table.step + 0.2
     for step in np.unique(table.step).tolist():
         rows = np.flatnonzero(table.step == step)
