@@ -8,18 +8,18 @@ from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import Any
 
-PIECE = 0.01  # s of work until a message is looked for
-REST = 0.005  # s in which messages are answered
-BUSY = 0.2  # s until it is asked again whether the kernel is free
+PIECE = 0.01  # s of work between two looks for messages
+PAUSE = 0.005  # s in which messages are answered
+BUSY = 0.2  # s between two looks at a kernel that is busy
 
 
 def meanwhile(
     steps: Generator[None, None, Any], free: Callable[[], bool], lock: AbstractContextManager[Any]
 ) -> None:
-    """Take `steps` while the kernel is `free`, or all of them at once where no kernel's loop runs.
+    """Take `steps` while the kernel is `free`; all of them immediately where no kernel's loop runs.
 
-    They end early where they are closed, by a holder of `lock`: a kernel may hear its front ends in
-    another thread. A step should be short: a message waits for it.
+    A holder of `lock` may close them early: a kernel may hear its front ends in another thread.
+    Steps should be short: messages wait for them.
     """
     try:
         loop = asyncio.get_running_loop()
@@ -35,12 +35,12 @@ def meanwhile(
                     next(steps)
                 except StopIteration:
                     return
-        loop.call_later(REST if free() else BUSY, work)
+        loop.call_later(PAUSE if free() else BUSY, work)
 
-    loop.call_later(REST, work)
+    loop.call_later(PAUSE, work)
 
 
 def finish(steps: Generator[None, None, Any]) -> None:
-    """Take all steps that are left."""
+    """Take the remaining steps."""
     for _ in steps:
         pass

@@ -1,12 +1,12 @@
-"""What an explorer's reader moves, each described once: its trait, its input, its words, its keys.
+"""The controls of an explorer, each described once: trait, input, words, keys.
 
     controls = (
         Slider("ranks", "ranks", 8, values=range(1, 65), keys=("← →", "fewer, more")),
         (Choice("topology", "on", "ring", options={"ring": "a ring"}), Field("beta", "β", 1e-9)),
     )
 
-Controls in a tuple of their own stand together. `Explorer` makes the traits, and
-static/shared/form.js makes the inputs and their keys of what `described` gives.
+Controls in a tuple of their own form a group. `Explorer` makes the traits, and
+static/shared/form.js makes inputs and keys from what `described` returns.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Setting:
-    """A control that the explorer's own picture sets: `name` is its trait and keyword, `label` what
-    an error calls it, `first` its value at first."""
+    """A control that the explorer's own picture sets: `name` is its trait and keyword, `label` its
+    name in errors, `first` its first value."""
 
     name: str
     label: str
     first: Any
 
     def check(self, value: Any) -> None:
-        """Raises ValueError for a value that the control cannot have, whatever the others have."""
+        """Raises ValueError for a value that is invalid whatever the other controls are."""
 
     def described(self) -> dict[str, Any]:
         """The control as the front end reads it."""
@@ -35,9 +35,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Input(Setting):
-    """A control with an input of its own. `panel` names where it stands, "" being the toolbar; it
-    is shown where the control `where[0]` has the value `where[1]`; `keys` are the keys that move it
-    and what they do: "← →", "↑ ↓", or a letter for the next value."""
+    """A control with an input of its own in `panel` ("": the toolbar), shown while the control
+    `where[0]` has the value `where[1]`. `keys` are the keyboard keys that move it and what they do:
+    "← →", "↑ ↓", or a character for the next value."""
 
     _: KW_ONLY
     panel: str = ""
@@ -47,8 +47,8 @@ class Input(Setting):
 
 @dataclass(frozen=True)
 class Choice(Input):
-    """One of a few values: value -> words, or values that are their own words; none where the
-    explorer has them (`described`) and checks them."""
+    """One of a few values. `options` maps values to words, or lists values that are their own
+    words; it is empty where the explorer supplies them (`described`) and checks them."""
 
     options: Mapping[Any, str] | Sequence[Any] = ()
 
@@ -64,10 +64,9 @@ class Choice(Input):
 
 @dataclass(frozen=True)
 class Slider(Input):
-    """A slider over `values`. `unit` is how a value is written, "number", "bytes" or "percent";
-    `says` and `short` put that in a sentence for those who listen and beside the slider, "{}" being
-    its place; `words` has both for values that are no amount. A `typed` slider has a field
-    for other values, in the unit that it names."""
+    """A slider over `values`, written as `unit`: "number", "bytes" or "percent". `says` (for screen
+    readers) and `short` (beside the slider) hold the value at "{}"; `words` has both for values
+    that are not amounts. `typed` names the unit of a field for other values."""
 
     values: Sequence[Any] = ()
     unit: str = "number"
@@ -83,21 +82,21 @@ class Slider(Input):
 
 @dataclass(frozen=True)
 class Field(Input):
-    """A field for a number, of whose `unit` there are `per` in one of the trait's."""
+    """A field for a number in `unit`, `per` of which are one of the trait's."""
 
     unit: str = ""
     per: float = 1
 
 
 def one_of(name: str, value: Any, known: Iterable[Any]) -> None:
-    """Raises ValueError for a value that is not among those known; True and 1 are two."""
+    """Raises ValueError for a value that is not among `known`; True and 1 differ."""
     known = [*known]
     if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in known):
         raise ValueError(f"{name}={value!r} is unknown: use one of {', '.join(map(str, known))}.")
 
 
 def whole(name: str, value: Any, least: int, most: int, label: str = "") -> None:
-    """Raises ValueError for what is no whole number from `least` to `most`."""
+    """Raises ValueError unless the value is a whole number from `least` to `most`."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         called = f" ({label})" if label else ""
         law = f"has to be a whole number from {least} to {most}"

@@ -19,15 +19,15 @@ Controls = tuple[Setting | tuple[Setting, ...], ...]
 
 
 class Explorer(Runner):
-    """A widget whose `controls` are traits and keywords of its own; `_now` are the values shown.
-    `names` is the order in which their first values are given, that of the toolbar by default.
+    """A widget whose `controls` are its traits and keywords; `_now` holds the values shown. `names`
+    is their order as positional arguments, by default that of the toolbar.
 
-    A subclass says which values do not go together (`check`), what others come to (`moved`, which
-    puts them into `_now`), what a run depends on of them (`choice`) and what its front end draws
-    (`payload`, with a "title"), and has a still picture (`picture`); `begin` makes what `payload`
-    needs. Where something takes longer `moved` leaves it to `settle` and sets `_settled` to False.
-    An invalid value shows an error in the widget and changes nothing, but that a run that is under
-    way ends, as it does at every other change of what it depends on.
+    A subclass rejects values that do not go together (`check`), applies new ones (`moved`, which
+    puts them into `_now`), says which of them a run depends on (`choice`) and what its front end
+    draws (`payload`, with a "title"), and has a still picture (`picture`); `begin` makes what
+    `payload` needs. `moved` leaves what takes longer to `settle` and sets `_settled` to False. An
+    invalid value shows an error in the widget and changes nothing, except that it ends a run in
+    progress, as every change of what the run depends on does.
     """
 
     controls: ClassVar[Controls] = ()
@@ -61,7 +61,7 @@ class Explorer(Runner):
                 raise TypeError(f"{name} was given two values of {control!r}.")
             now[control] = value
         self._error = ""
-        self._trace = Trace()  # all that the widget shows bears its name
+        self._trace = Trace()  # all that the widget shows carries its identity
         self._now = self.taken(now)
         self._check(self._now)
         self.begin()
@@ -72,18 +72,18 @@ class Explorer(Runner):
         self.observe(self._changed, [*self.names])
 
     def taken(self, values: dict[str, Any]) -> dict[str, Any]:
-        """First values as the controls have them."""
+        """The first values as the controls hold them."""
         return values
 
     def check(self, values: dict[str, Any]) -> None:
-        """Raises ValueError for values that cannot be, though each is one of its control's."""
+        """Raises ValueError for values that are valid alone and invalid together."""
 
     def begin(self) -> None:
-        """Make what `payload` needs, of the first values."""
+        """Make what `payload` needs from the first values."""
 
     @abstractmethod
     def payload(self) -> dict[str, Any]:
-        """All that the front end draws of `_now`."""
+        """All that the front end draws for `_now`."""
 
     def described(self) -> list[list[dict[str, Any]]]:
         """The inputs in their groups, as the front end reads them."""
@@ -92,7 +92,7 @@ class Explorer(Runner):
         return [own for own in inputs if own]
 
     def moved(self, values: dict[str, Any]) -> None:
-        """Go on with other values, which can be."""
+        """Apply other values, which are valid."""
         self._now = values
 
     def choice(self, values: dict[str, Any]) -> Any:
@@ -100,11 +100,11 @@ class Explorer(Runner):
         return values
 
     def settle(self) -> None:
-        """Show what takes longer, unless it is shown. A front end asks once the reader pauses."""
+        """Show what takes longer, unless it is shown. Front ends ask once the reader pauses."""
 
     def pages(self) -> Iterable[tuple[dict[str, Any], dict[str, Any]]]:
-        """What a page without a kernel shows of other controls: some of them, and what then is new
-        of the payload."""
+        """What a page without a kernel shows for other controls: some of their values, and what
+        these change in the payload."""
         return ()
 
     @property
@@ -116,7 +116,7 @@ class Explorer(Runner):
         self.state = compact(dressed(self._trace, self._state()))
 
     def ahead(self, name: str, pictures: dict[Any, Any]) -> Answer:
-        """What `pictures` show, by the values of the control `name`, before they are chosen."""
+        """`pictures` by value of the control `name`, sent before a value is chosen."""
         of = {**self._now, name: None}
         return {"ahead": {"of": of, "ran": self._ran, "name": name, "pictures": pictures}}
 
@@ -130,7 +130,7 @@ class Explorer(Runner):
         return {**super().saved_state(), **values, "pages": compact(pages)}
 
     def _change(self, values: dict[str, Any]) -> Answer:
-        """Set controls as a front end asks, and say what is wrong with them."""
+        """Set controls as a front end asks; return the error, if there is one."""
         with self.hold_sync(), self.hold_trait_notifications():
             for name, value in values.items():
                 self.set_trait(name, value)

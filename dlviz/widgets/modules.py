@@ -1,8 +1,8 @@
 """The front ends' ES modules, joined into the one text that a notebook or a page can load.
 
 A notebook loads a widget's code from a text, where `import ... from "./dom.js"` has no meaning. So
-each module that is needed becomes a function that runs once, in a scope of its own, and gives what
-the module exports; what it imports it takes from those before it.
+each module becomes a function that runs once, in its own scope, and returns what the module
+exports; it takes its imports from the functions before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 STATIC = Path(__file__).parent / "static"
 IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.\.?/[\w./]+)\.js";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
-NOTES = re.compile(r"^ */\*\*((?!\*/).)*\*/\n", re.MULTILINE | re.DOTALL)  # JSDoc, for readers
+JSDOC = re.compile(r"^ */\*\*((?!\*/).)*\*/\n", re.MULTILINE | re.DOTALL)  # for readers
 DEFAULT = re.compile(r"^export default ", re.MULTILINE)
 
 
@@ -40,7 +40,7 @@ def order(name: str) -> list[str]:
 
 
 def needed(name: str, path: str) -> str:
-    """The module that module `name` calls `path`."""
+    """The module that `name` imports as `path`."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
 
 
@@ -49,13 +49,13 @@ def read(file: str) -> str:
 
 
 def _own(name: str) -> str:
-    """What a module's exports are called in the text."""
+    """The name of a module's exports in the text."""
     return f"{name.replace('/', '_')}_js"
 
 
 def _body(name: str) -> str:
-    """A module's code as that of a function: imports are taken, exports are given back."""
-    code = NOTES.sub("", read(f"{name}.js"))
+    """A module's code as a function body that takes its imports and returns its exports."""
+    code = JSDOC.sub("", read(f"{name}.js"))
     exported = EXPORT.findall(code)
     if DEFAULT.search(code):
         exported.append("whole")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DRAWN = 128  # columns and ranks: of more the first are drawn
 LISTED = 4  # cells of a message put in numbers
-NOTED = 4  # oddities of the contents put in words
+MOST = 4  # losses of a frame, or oddities of its contents, put in words
 VERBS = {"add": "adds", "copy": "copies", "": "gets"}
 DOING = {"add": "adding", "copy": "copying", "": "delivering"}
 
@@ -42,7 +42,7 @@ class MessagePlayer(View):
     """Go through a run's messages: who sends to whom, what each rank holds, the arithmetic.
 
     `step` shows the messages of one step of the Trace, `buffer` the watched buffer of that name (by
-    default the first). Whose contributions a cell holds shows where each rank filled its buffer
+    default the first). It shows whose contributions a cell holds where each rank filled its buffer
     with `viz.encode` and called `comm.watch` on it before the first message. Raises ValueError for
     a buffer that was not watched, and for a `theme` other than "auto", "light" and "dark".
     """
@@ -72,12 +72,12 @@ class MessagePlayer(View):
 def player_state(scene: Scene, title: str) -> dict[str, Any]:
     """All that the front end draws of a scene.
 
-    `columns` are the cells, or in a long buffer the stretches that travel together, as [low, high);
+    `columns` are the cells, or in a long buffer the segments that travel together, as [low, high);
     `chunks` groups them by what travels together. A snapshot lists, by column, the places in
     `values` and `holds` that differ from those of the snapshot `of` (-1: of an empty buffer).
     """
     ranks, trace = scene.trace.meta["ranks"], scene.trace
-    columns, chunks, notes = _columns(scene)
+    columns, chunks, remarks = _columns(scene)
     group = group_numbers(scene.groups)
     decoded = bool(scene.arrays) and ranks <= MAX_RANKS
     snapshots, carriers = _Snapshots(scene, columns), _carriers(trace)
@@ -100,14 +100,14 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         for number, frame in enumerate(scene.frames)
     ]
     if not messages:
-        notes.append("No message was sent: there is nothing to step through.")
+        remarks.append("No message was sent: there is nothing to step through.")
     if len(scene.rows) > DRAWN:
-        notes.append(f"The first {DRAWN} of {len(scene.rows)} ranks are drawn.")
+        remarks.append(f"The first {DRAWN} of {len(scene.rows)} ranks are drawn.")
     styles = [palette.rank_style(rank) for rank in range(ranks if decoded else 0)]
     hatched = {"line": palette.HATCH}
     return {
         "title": text.short(title, 200),
-        "lines": [*text.provenance(trace, "device"), *scene.caveats, *notes],
+        "lines": [*text.provenance(trace, "device"), *scene.caveats, *remarks],
         "details": text.details(trace, "device"),
         "buffer": text.short(scene.name),
         "rows": scene.rows[:DRAWN],
@@ -127,8 +127,8 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
     }
 
 
-def _few(noted: list[str]) -> list[str]:
-    return noted[:NOTED] + ([f"and {len(noted) - NOTED} more"] if len(noted) > NOTED else [])
+def _few(lines: list[str]) -> list[str]:
+    return lines[:MOST] + ([f"and {len(lines) - MOST} more"] if len(lines) > MOST else [])
 
 
 def _columns(scene: Scene) -> tuple[list[list[int]], list[dict[str, Any]], list[str]]:
@@ -141,9 +141,9 @@ def _columns(scene: Scene) -> tuple[list[list[int]], list[dict[str, Any]], list[
         finer = sorted({*bounds, *(edge + 1 for edges in changes for edge in edges.tolist())})
         edges, what = (finer if len(finer) <= DRAWN else bounds), "chunks"
     columns = [[low, high] for low, high in zip(edges, edges[1:], strict=False)]
-    notes = []
+    remarks = []
     if len(columns) > DRAWN:
-        notes.append(f"The first {DRAWN} of {len(columns)} {what} are drawn.")
+        remarks.append(f"The first {DRAWN} of {len(columns)} {what} are drawn.")
         columns = columns[:DRAWN]
     first = {low: column for column, (low, _) in enumerate(columns)}
     after = {high: column for column, (_, high) in enumerate(columns, 1)}
@@ -153,13 +153,13 @@ def _columns(scene: Scene) -> tuple[list[list[int]], list[dict[str, Any]], list[
         for n, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))
         if low in first
     ]
-    if scene.strays or notes or not chunks or (scene.trace.messages.count == 0).any():
+    if scene.strays or remarks or not chunks or (scene.trace.messages.count == 0).any():
         chunks.append({"label": "", "low": -1, "high": -1, "from": last, "to": last})
     for chunk in chunks:
         chunk["name"] = _chunk_name(chunk["label"], chunk["label"], len(bounds) - 1)
     if not length:
         chunks[0]["name"] = "no watched buffer"
-    return columns, chunks, notes
+    return columns, chunks, remarks
 
 
 def _chunk_name(first: str, last: str, count: int) -> str:
@@ -185,7 +185,7 @@ class _Snapshots:
         self._last: dict[int, tuple[int, np.ndarray]] = {}
 
     def place(self, rank: int, snapshots: dict[int, int]) -> int:
-        """Where the rank's state stands in `all`; -1 where it watched no buffer."""
+        """The place of the rank's state in `all`; -1 where it watched no buffer."""
         if rank not in snapshots:
             return -1
         array = self.scene.arrays[snapshots[rank]]
@@ -214,8 +214,8 @@ class _Snapshots:
         self.all.append({"of": of if same else -1, "at": at, "values": values, "holds": holds})
 
     def _hold(self, counts: np.ndarray, origin: int) -> int:
-        """The place in `holds` of what a column's cells hold. Where that is numbers of another cell
-        it bears the cell, as `from`."""
+        """The place in `holds` of what a column's cells hold, with the cell it is `from`, if
+        another."""
         mixed = (counts != counts[0]).any()
         own = [] if mixed else counts[0].tolist()
         key = (origin, *own)
@@ -311,7 +311,7 @@ def _sentence(scene: Scene, row: int, what: str, landed: bool) -> str:
 
 
 def _formula(scene: Scene, row: int, op: str) -> list[str]:
-    """What became of a message's first cells, in the numbers that the buffers held."""
+    """The arithmetic of a message's first cells, in the numbers that the buffers held."""
     sent, before, after = scene.moved(row)
     if sent is None and after is None:
         return []
@@ -330,8 +330,8 @@ def _formula(scene: Scene, row: int, op: str) -> list[str]:
 
 
 def _became(held: tuple[Any, ...], summary: tuple[Any, ...], op: str, eps: float) -> str:
-    """One cell of a message in numbers: what was sent, what was there before and what afterwards.
-    `told` is how these are written, `eps` the relative error of a sum."""
+    """One cell of a message in numbers: what was sent, what was there before and after. `summary`
+    is the same as text, `eps` the relative error of a sum."""
     (sent, before, after), (s, b, a) = held, summary
     if sent is None or before is None or after is None:
         return f"{s} was sent" if sent is not None else f"{a} now"
@@ -362,8 +362,8 @@ def _carriers(trace: Trace) -> dict[tuple[int, int], list[int]]:
 
 
 def _phases(scene: Scene, messages: dict[int, dict[str, Any]]) -> dict[int, str]:
-    """The phase of each message: of the innermost `phase` span in which it was sent (of two that
-    meet at that moment the later), else what its receiver does with it."""
+    """The phase of each message: the innermost `phase` span in which it was sent (the later of two
+    that touch at that moment), else what its receiver does with it."""
     spans = scene.trace.spans
     begun, done = spans.start, spans.end
     rows = np.flatnonzero(spans.kind == "phase")

@@ -16,9 +16,9 @@ MOST = 8  # runs
 class Recording(Explorer):
     """An Explorer whose last runs can be shown again; one run of each choice is stored.
 
-    A subclass starts each run by `recording` and names its controls (`label`). It says which
+    A subclass starts each run through `recording` and names its controls (`label`). It says which
     controls make a choice (`choice`) where some do not matter, and what is stored of a run
-    (`record`) where that is more than what the front end shows of it.
+    (`record`) where that is more than the front end shows.
     """
 
     def begin(self) -> None:
@@ -26,7 +26,7 @@ class Recording(Explorer):
 
     @property
     def measured(self) -> Trace | None:
-        """The Trace of the last run; None where there is none of the controls as they are."""
+        """The Trace of the last run; None where no run has the present controls."""
         return self._measured
 
     @property
@@ -36,7 +36,7 @@ class Recording(Explorer):
 
     @abstractmethod
     def label(self, values: dict[str, Any]) -> str:
-        """What readers know a run of these controls by."""
+        """The name of a run with these controls."""
 
     def payload(self) -> dict[str, Any]:
         return {"recorded": [{"controls": one, "words": self.label(one)} for one in self.recorded]}
@@ -48,7 +48,7 @@ class Recording(Explorer):
     def recording(
         self, values: dict[str, Any], run: Callable[[Progress], Found]
     ) -> Callable[[Progress], Found]:
-        """`run`, which is of these controls, and afterwards a record of it among the last ones."""
+        """`run`, a run with these controls, which then stores its record."""
 
         def recorded(progress: Progress) -> Found:
             found, trace = run(progress)
@@ -59,7 +59,7 @@ class Recording(Explorer):
         return recorded
 
     def run_of(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The record of a run of these controls; {} where there is none."""
+        """The record of a run with these controls; {} where there is none."""
         return next((one for one in self._runs if self._alike(one["controls"], values)), {})
 
     def _alike(self, one: dict[str, Any], other: dict[str, Any]) -> bool:

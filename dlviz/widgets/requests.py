@@ -1,10 +1,10 @@
-"""What front ends ask of a widget: requests, each a message with a number that its answer bears.
+"""Requests of front ends to a widget: messages, each with an `id` that its answer repeats.
 
     {"id": "k3x-7", "kind": "change", "values": {"ranks": 17}}
     {"id": "k3x-7", "error": "ranks=17 has to be a whole number from 2 to 16."}
 
-An answer goes to all views of the widget, and the one that asked takes it. What a request changes
-is in the widget's traits, for all of them, before the answer comes.
+An answer goes to all views of the widget; the one that asked takes it. What a request changes
+reaches all views as traits, before the answer.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ BROKEN = {"error": "The kernel failed: its log says why."}
 def answer_requests(
     widget: Widget, kinds: Mapping[str, Callable[..., Answer]], lock: AbstractContextManager[Any]
 ) -> None:
-    """Have `widget` answer requests, one at a time under `lock`: one of a kind by what the function
-    of that kind makes of its fields, a Future where that takes longer (cancelled: nothing). A
-    ValueError is answered with its sentence."""
+    """Have `widget` answer requests, one at a time under `lock`. `kinds[kind]` takes a request's
+    fields and returns the answer, or a Future where that takes longer (cancelled: an empty answer).
+    A ValueError is answered with its sentence."""
 
     def hear(_: Widget, request: dict[str, Any], buffers: Any) -> None:
         fields = {**request}
@@ -54,5 +54,5 @@ def answer_requests(
 
 
 def sentence(error: BaseException) -> str:
-    """What went wrong on one line."""
+    """An error on one line."""
     return text.short(str(error) or type(error).__name__, 300)

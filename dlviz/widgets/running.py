@@ -1,4 +1,4 @@
-"""A run on real ranks that a widget starts: it tells how far it is, and it can be stopped.
+"""A run on real ranks that a widget starts: it reports its progress and can be stopped.
 
     "Run it"                         the run goes on in a thread: widget and cells answer meanwhile
     "Stop"; an interrupt of the      the ranks are gone within a second, and the widget says so
@@ -26,11 +26,11 @@ from dlviz.widgets.view import View, compact
 Progress = Callable[[str | None, int, int], None]  # what a run does, how far it is, of how much
 Found = tuple[dict[str, Any], Trace]  # what the front end shows of a run, and its Trace
 
-WAIT = "wait"  # told by a run that waits for its turn
+WAIT = "wait"  # reported by a run that waits for its turn
 TURN = 0.1  # s between two looks at whether a run that waits for its turn was stopped
 
 _turn = threading.Lock()
-_under_way: set[Attempt] = set()
+_running: set[Attempt] = set()
 
 
 class Stopped(Exception):
@@ -42,11 +42,11 @@ class Attempt:
 
     def __init__(self, widget: Runner, work: Callable[[Progress], Found]):
         self.widget, self.work = widget, work
-        self.cold = "dlviz.cluster" not in sys.modules  # PyTorch is to be loaded first
+        self.cold = "dlviz.cluster" not in sys.modules  # PyTorch has to be loaded first
         self.stopped = False
 
     def progress(self, what: str | None, done: int, total: int) -> None:
-        """What the run calls many times a second. Raises Stopped in a run that is to end."""
+        """Called by the run many times a second. Raises Stopped once the run has to end."""
         if self.stopped:
             raise Stopped
         self.widget.progress(self, what, done, total)
@@ -61,14 +61,14 @@ class Runner(View):
     """A widget that runs on real ranks what its controls say.
 
     `run()` does what its button does, and returns when the run has ended; `stop()` ends a run.
-    `doing` tells front ends how far the run is, as JSON, or "" where none is under way.
+    `doing` shows front ends how far the run is, as JSON; "" while there is none.
     """
 
     doing = traitlets.Unicode("").tag(sync=True)
 
     clock: ClassVar[str] = "paced"  # of its runs
 
-    _attempt: Attempt | None = None  # under way
+    _attempt: Attempt | None = None  # in progress
     _run: dict[str, Any] | None = None  # what the last one found, or why it found nothing
     _measured: Trace | None = None
     _ran = 0
@@ -83,11 +83,11 @@ class Runner(View):
         return {"run": self._start, "stop": self.stop}
 
     def work(self) -> Callable[[Progress], Found]:
-        """What is to be run by the controls as they are now. ValueError where nothing can be."""
+        """The run that the present controls ask for. ValueError where none is possible."""
         raise NotImplementedError
 
     def show(self) -> None:
-        """Tell the front end all anew."""
+        """Send the front end the whole state again."""
         raise NotImplementedError
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
@@ -101,13 +101,13 @@ class Runner(View):
             self._carry_out(attempt)
 
     def stop(self) -> None:
-        """End the run that is under way, if there is one."""
+        """End the run in progress, if there is one."""
         with self._lock:
             if self._attempt:
                 self._end(self._attempt, {"stopped": "The run was interrupted."})
 
     def progress(self, attempt: Attempt, what: str | None, done: int, total: int) -> None:
-        """Tell the front end how far a run is."""
+        """Show the front end how far a run is."""
         doing: dict[str, Any] = {"says": doing_words(what, done, total, attempt.cold, self.clock)}
         if what and total:
             doing["share"] = done / total
@@ -117,17 +117,17 @@ class Runner(View):
                 self.doing = summary
 
     def forget(self) -> None:
-        """Drop what the last run found: the controls are others. A run that is under way ends."""
+        """Drop what the last run found, since the controls changed; end a run in progress."""
         with self._lock:
             self._run = self._measured = None
             self.halt()
 
     def halt(self) -> None:
-        """End a run that is under way: a control was changed."""
+        """End a run in progress: a control was changed."""
         with self._lock:
-            under_way, self._attempt = self._attempt, None
-            if under_way:
-                under_way.stopped = True
+            current, self._attempt = self._attempt, None
+            if current:
+                current.stopped = True
                 self._run = {"stopped": "The run was stopped: a control was changed."}
                 self._measured = None
                 self.doing = ""
@@ -142,7 +142,7 @@ class Runner(View):
             threading.Thread(target=self._carry_out, args=(attempt,), daemon=True).start()
 
     def _begin(self) -> Attempt | None:
-        """Say that a run begins; None where one is under way or none can be."""
+        """Begin a run and show that; None where one is in progress or none is possible."""
         with self._lock:
             if self._attempt:
                 return None
@@ -162,7 +162,7 @@ class Runner(View):
         """Run it and show what was measured, or why nothing was."""
         found: dict[str, Any] = {"stopped": "The run was interrupted."}
         trace = None
-        _under_way.add(attempt)
+        _running.add(attempt)
         try:
             attempt.wait()
             try:
@@ -172,14 +172,14 @@ class Runner(View):
                 _turn.release()
         except Stopped:
             pass
-        except Exception as error:  # whatever went wrong is told where the reader looks
+        except Exception as error:  # any error is shown where the reader looks
             found = {"error": sentence(error)}
         finally:
-            _under_way.discard(attempt)
+            _running.discard(attempt)
             self._end(attempt, found, trace)
 
     def _end(self, attempt: Attempt, run: dict[str, Any], trace: Trace | None = None) -> None:
-        """Show what became of a run, unless that was shown already."""
+        """Show how a run ended, unless that was shown already."""
         with self._lock:
             attempt.stopped = True
             if attempt is not self._attempt:
@@ -202,8 +202,8 @@ def doing_words(what: str | None, done: int, total: int, cold: bool, clock: str 
 
 
 def late_words(late: float, bound: float, ranks: int, factor: float = 1.0) -> str:
-    """That a paced run was `late` s late, and why; "" where that is no more than `bound`. It is
-    told in the widget's time, of which a second took `factor` s."""
+    """That a paced run was `late` s late, and why; "" up to `bound`. Written in the widget's time,
+    a second of which took `factor` s."""
     if late <= bound:
         return ""
     usable = getattr(os, "sched_getaffinity", None)
@@ -216,7 +216,7 @@ def late_words(late: float, bound: float, ranks: int, factor: float = 1.0) -> st
 
 
 def _hear_interrupts() -> None:
-    """Have an interrupt of the kernel end the runs under way. Between two cells it would do
+    """Have an interrupt of the kernel end the runs in progress. Between two cells it would do
     nothing, and it may come to any thread: the loop of the main thread has to be woken."""
     if "ipykernel.kernelbase" not in sys.modules:
         return
@@ -227,11 +227,11 @@ def _hear_interrupts() -> None:
     loop: Any = Kernel.instance().io_loop
 
     def stop() -> None:
-        for attempt in [*_under_way]:
+        for attempt in [*_running]:
             attempt.widget.stop()
 
     def hear() -> None:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # no cell runs: it is not theirs
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # no cell runs
             loop.asyncio_loop.add_signal_handler(signal.SIGINT, stop)
 
     loop.add_callback(hear)

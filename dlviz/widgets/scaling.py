@@ -1,7 +1,7 @@
 """ScalingExplorer: how many times as fast data parallelism makes a step, and what eats the rest.
 
     ranks, bytes of gradients, buckets, overlap, the link, seconds of compute
-        speed-up over ranks, beside as many times as there are ranks
+        speed-up over ranks, beside the ideal
         communication / computation over ranks
 
 Both are the closed forms of dlviz/sim/scaling.py.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST = 64  # ranks
 SIZES = [round(10 ** (step / 4)) for step in range(12, 41)]  # bytes, 1 KB to 10 GB
 SHARES = [part / 100 for part in range(101)]
-WAYS = {
+BATCHES = {
     "strong": "is shared by the ranks",
     "weak": "is each rank's own",
     "model_weak": "is shared, and the model grows with the ranks",
@@ -39,7 +39,7 @@ class ScalingExplorer(Explorer):
     is the seconds of a step on one rank; `overlap`, 0 to 1, the part of a rank's compute behind
     which all `buckets` but the last can hide; `way` is "strong" where the ranks share one batch,
     "weak" where each has its own, "model_weak" where they share it and the model grows with them.
-    All may be set later on. Raises ValueError where a first value cannot be.
+    All may be set later. Raises ValueError for an invalid first value.
     """
 
     module = "scaling/index"
@@ -48,7 +48,7 @@ class ScalingExplorer(Explorer):
                keys=("← →", "fewer, more ranks")),
         Slider("nbytes", "gradients", 10**8, values=SIZES, unit="bytes"),
         Slider("overlap", "overlap", 0.5, values=SHARES, unit="percent"),
-        Choice("way", "the batch", "strong", options=WAYS),
+        Choice("way", "the batch", "strong", options=BATCHES),
         Field("alpha", "α", 10e-6, unit="µs a message", per=1e6),
         Field("beta", "β", 1e-10, unit="ns a byte", per=1e9),
         Field("compute", "compute", 1.0, unit="ms", per=1e3),
@@ -59,7 +59,7 @@ class ScalingExplorer(Explorer):
         ranks, numbers = values["ranks"], {**values, "way": 0}
         for name, value in numbers.items():
             if not isinstance(value, (int, float)) or isinstance(value, bool):
-                raise ValueError(f"{name}={value!r} is no number.")
+                raise ValueError(f"{name}={value!r} is not a number.")
         if not isinstance(ranks, int) or not 1 <= ranks <= MOST:
             raise ValueError(f"ranks={ranks!r} cannot be shown: use 1 to {MOST}.")
         scaled(**values)
@@ -111,6 +111,6 @@ class ScalingExplorer(Explorer):
 
 
 def line(name: str, values: list[float]) -> dict[str, Any]:
-    """A line over ranks, on which the reader's own are marked."""
+    """A line over ranks, on which the reader's own number is marked."""
     color = palette.line(0)[0]
     return {"name": name, "kind": "own", "color": color, "x": [*range(1, MOST + 1)], "y": values}

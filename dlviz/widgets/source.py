@@ -17,10 +17,10 @@ NEAR = 4  # lines before and after
 
 
 def sources(trace: Trace) -> dict[str, dict[str, Any]]:
-    """Of each file that a span names in `where`: a label, and lines as [number, text, used].
+    """For each file that a span names in `where`: a label, and lines as [number, text, used].
 
-    A notebook's cell is read from the kernel that ran it. A file that cannot be read is left out,
-    and dlviz's own are where the program has lines of its own.
+    A notebook's cell is read from the kernel that ran it. A file that cannot be read is left out;
+    so are dlviz's own, unless spans name no others.
     """
     used: dict[str, set[int]] = {}
     for where in set(trace.spans.where.tolist()):

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from dlviz.trace import Trace
 
-FINEST = 1e-6  # of the whole: in a cut Trace shorter stretches of idle time are left out
+FINEST = 1e-6  # of the whole: in a cut Trace shorter idle intervals are left out
 NUMBERS = ("rank", "step", "stage", "microbatch", "bucket", "nbytes")
 
 
@@ -55,19 +55,19 @@ class Timeline(View):
     """The spans of every rank and lane over time, with messages, idle time and memory.
 
     `step` shows one step of the program; `clock` ("device" or "wall") is the one shown at first, by
-    default the one the Trace bears: of a paced run the reader may change it. `critical` outlines
-    the critical path at first. Of more than `max_spans` spans the longest are drawn, and the
-    heading says so; idle time and the numbers of a step come from all. Raises ValueError where the
-    Trace has no such clock or step.
+    default the Trace's own; the reader may change it for a paced run. `critical` outlines the
+    critical path at first. Of more than `max_spans` spans the longest are drawn, and the heading
+    says so; idle time and the numbers of a step come from all. Raises ValueError where the Trace
+    has no such clock or step.
 
-    Ranks of a host, or of a rack, stand together under its name. Times of two hosts compare no
-    better than their clocks are known: a message that seems to come before it was sent, by no more
-    than that, is an arrow that arrives at once, and the heading counts those that took less.
+    Ranks of a host, or of a rack, are grouped under its name. Times of two hosts compare only as
+    well as their clocks are known: a message that seems to arrive before it was sent, by no more
+    than that, is drawn as immediate, and the heading counts those that took less.
 
-    `beside` is another Trace, drawn below on the same axis, with what changed from this one to it.
+    `beside` is another Trace, drawn below on the same axis, with the changes from this one to it.
 
     `marks` are the moments that the reader has marked, each {"clock": "device" or "wall", "time":
-    seconds, "note": str}; it may be set, and a saved page keeps it.
+    seconds, "note": str}; it may be set, and a saved page holds it.
     """
 
     module = "timeline/index"
@@ -187,15 +187,15 @@ def _state(
 
 
 def _rows(trace: Trace, plan: Plan) -> list[dict[str, Any]]:
-    """Each row, with what is said in it where it has no span."""
-    notes = silent(trace)
+    """Each row, with the remark shown in it where it has no span."""
+    remarks = silent(trace)
     group = group_numbers(plan.groups)
     return [
         {
             "rank": rank,
             "group": group.get(rank, -1),
             "label": text.row(rank, lane),
-            "note": notes.get(rank, ""),
+            "note": remarks.get(rank, ""),
             "top": top,
             "height": bottom - top,
         }
@@ -214,8 +214,8 @@ def _shades(kinds: np.ndarray, chunks: int) -> dict[str, list[dict[str, str]]]:
 
 def _slots(plan: Plan, drawn: np.ndarray) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The spans `drawn` by slot and start, and each slot: its row, its top and bottom in pixels
-    from the top of the first row, and how many spans are in it; with the level of those that are
-    shown once."""
+    from the top of the first row, and how many spans are in it; `once`, above the rows, where they
+    are shown once."""
     row, top, bottom = plan.row[drawn], plan.top[drawn], plan.bottom[drawn]
     order = np.lexsort((plan.end[drawn], plan.start[drawn], -bottom, top, row))
     keys = np.stack([row, top, bottom], axis=1)[order]
@@ -239,13 +239,13 @@ def _clock(
     arrows: np.ndarray,
     place: np.ndarray,
 ) -> dict[str, Any]:
-    """All that bears the times of one clock."""
+    """All that depends on the times of one clock."""
     quantum = 10.0 ** (math.floor(math.log10(plan.high - plan.low)) - 8)
 
     def whole(times: np.ndarray) -> np.ndarray:
         return np.rint(times / quantum).astype(np.int64)
 
-    def stretch(start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
+    def interval(start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
         begin = whole(start - plan.low)
         length = whole(end - plan.low) - begin
         return {"start": column(np.diff(begin, prepend=0)), "length": column(length)}
@@ -272,7 +272,7 @@ def _clock(
         "low": plan.low,
         "high": plan.high,
         "quantum": quantum,
-        **stretch(plan.start[order], plan.end[order]),
+        **interval(plan.start[order], plan.end[order]),
         "sent": column(whole(sent[arrows] - plan.low)),
         "received": [None if lost else at for at, lost in zip(got.tolist(), never, strict=True)],
         "known": indexed([known[row] for row in arrows.tolist()]),
@@ -295,12 +295,12 @@ def _clock(
         ],
         "idle": {
             "row": column([level[at] for at in on_row]),
-            **stretch(holes.start, holes.end),
+            **interval(holes.start, holes.end),
             "why": indexed(holes.why),
             "at": column(place[holes.span]),
             "count": len(holes.start),
         },
-        "gaps": {"row": column(gaps[0]), **stretch(*gaps[1:]), "count": len(gaps[0])},
+        "gaps": {"row": column(gaps[0]), **interval(*gaps[1:]), "count": len(gaps[0])},
         "numbers": _numbers(trace, plan, seen, whole) if len(seen.left_out) else None,
     }
 
@@ -319,7 +319,7 @@ def _waited(
 def _numbers(
     trace: Trace, plan: Plan, seen: Shown, whole: Callable[[np.ndarray], np.ndarray]
 ) -> dict[str, Any]:
-    """What the statistics of the whole and of each step are by all spans, in quanta."""
+    """The statistics of the whole and of each step over all spans, in quanta."""
     ranks = sorted({rank for rank, _ in plan.rows})
     found = shares(trace, seen.spans, plan.clock, ranks, plan.high - plan.low)
     part, kind, count, *lengths = ([*of] for of in zip(*found.kinds, strict=True))
@@ -351,8 +351,8 @@ def _shown_flow(flow: np.ndarray, arrows: np.ndarray, messages: int) -> np.ndarr
 
 
 def _memory(trace: Trace) -> list[dict[str, Any]]:
-    """Of each rank that told of its memory: times in seconds and what was held from then on, bytes
-    or microbatches."""
+    """For each rank that reported its memory: times in seconds, and what it held from then on, in
+    bytes or microbatches."""
     counts = counts_microbatches(trace)
     return [
         {"rank": one.rank, "time": one.time.tolist(), "held": one.level.tolist(), "counts": counts}

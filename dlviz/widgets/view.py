@@ -1,8 +1,8 @@
 """What the widgets share: one state, a selection that widgets of one Trace share, a saved page.
 
-A widget's `state` is one JSON text that holds all the front end draws: no message comes later, so
-the same text makes a saved page. The front end does no arithmetic beyond drawing, the statistics of
-a selection and a score.
+A widget's `state` is one JSON text that holds all the front end draws: no message follows, so the
+same text makes a saved page. The front end does no arithmetic beyond drawing, the statistics of a
+selection and a score.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ class View(anywidget.AnyWidget):
 
     def __init__(self, trace: Trace, state: dict[str, Any], theme: str):
         if theme not in ("auto", "light", "dark"):
-            raise ValueError(
-                f"theme={theme!r} is no theme of a widget: use 'auto', 'light' or 'dark'."
-            )
+            raise ValueError(f"theme={theme!r} is unknown: use 'auto', 'light' or 'dark'.")
         key = uuid.uuid4().hex
         super().__init__(state=compact(dressed(trace, state)), theme=theme, still=key)
         self.title = state["title"]
@@ -119,7 +117,7 @@ class View(anywidget.AnyWidget):
 
 
 def dressed(trace: Trace, state: dict[str, Any]) -> dict[str, Any]:
-    """A state, and with it what every front end needs: whose it is, colours and type."""
+    """A state with what every front end needs: the Trace's identity, colours and font."""
     look = {
         "themes": palette.THEMES,
         "font": palette.FONT,
@@ -147,7 +145,7 @@ def column(values: Any) -> Any:
 
 
 def indexed(values: list[str], first: Collection[str] = ()) -> dict[str, Any]:
-    """Texts as a list of the different ones, those of `first` in front, and a column of places."""
+    """Texts as a list of the distinct ones, those of `first` in front, and a column of places."""
     there = set(values) if first else ()
     places = {value: place for place, value in enumerate(v for v in first if v in there)}
     return {"at": column([places.setdefault(v, len(places)) for v in values]), "of": [*places]}

@@ -100,7 +100,7 @@ def test_a_run_behind_a_change_that_was_refused_is_dropped_unless_it_was_mended(
     assert mended == [change(ranks="y"), change(ranks=4), RUN]
 
 
-def test_a_run_is_under_way_from_the_click_until_the_kernel_has_told_its_end():
+def test_a_run_is_in_progress_from_the_click_until_the_kernel_has_sent_its_end():
     code = """
     queue.run(); const seen = [queue.running()];
     traits.doing = "{}"; answer(); seen.push(queue.running(), queue.settled());
@@ -110,7 +110,7 @@ def test_a_run_is_under_way_from_the_click_until_the_kernel_has_told_its_end():
     assert asked(code) == [True, True, True, True, False]
 
 
-def test_stop_is_sent_at_once_whatever_is_waited_for():
+def test_stop_is_sent_immediately_whatever_is_waited_for():
     code = """queue.change({ ranks: 5 }); queue.run(); queue.stop();
     return [asked(), queue.running()];"""
     assert asked(code) == [[change(ranks=5), STOP], False]
@@ -126,7 +126,7 @@ def test_stop_is_sent_at_once_whatever_is_waited_for():
         'fire("comm:close")',
     ],
 )
-def test_a_kernel_that_is_gone_is_told_once_and_ends_the_run(event):
+def test_a_kernel_that_is_gone_is_reported_once_and_ends_the_run(event):
     code = f"""
     traits.doing = "{{}}"; const before = queue.running();
     {event}; {event};

@@ -14,7 +14,7 @@ from dlviz.widgets import ConsistencyExplorer
 from dlviz.widgets.consistency.strategies import KNOBS, METHODS, SHOWN, figures
 from dlviz.widgets.control import Choice
 
-TWO = {"workers": 2, "slow": 1.7}  # whose pushes never come at once
+TWO = {"workers": 2, "slow": 1.7}  # whose pushes never arrive together
 
 
 def state(explorer):
@@ -33,17 +33,17 @@ def test_the_still_picture_calls_its_rows_what_the_widget_calls_them(method, nam
 
 def test_it_says_what_a_slow_worker_costs_and_how_old_gradients_are():
     """A gradient takes 60 ms, a message half a millisecond."""
-    told = {method: state(ConsistencyExplorer(method))["predicted"] for method in METHODS}
-    assert told["sync_server"]["rate"] == pytest.approx(4 / 0.18, rel=0.03)
-    assert told["async_server"]["rate"] == pytest.approx(3 / 0.06 + 1 / 0.18, rel=0.03)
-    assert told["async_server"]["staleness"] == pytest.approx(3, rel=0.03)
-    assert told["sync_server"]["staleness"] == 0
-    *others, slow = told["sync_server"]["workers"]
+    reported = {method: state(ConsistencyExplorer(method))["predicted"] for method in METHODS}
+    assert reported["sync_server"]["rate"] == pytest.approx(4 / 0.18, rel=0.03)
+    assert reported["async_server"]["rate"] == pytest.approx(3 / 0.06 + 1 / 0.18, rel=0.03)
+    assert reported["async_server"]["staleness"] == pytest.approx(3, rel=0.03)
+    assert reported["sync_server"]["staleness"] == 0
+    *others, slow = reported["sync_server"]["workers"]
     assert slow["waiting"] < 0.05 and all(
         one["waiting"] == pytest.approx(2 / 3, abs=0.03) for one in others
     )
     for method in ("local_sgd", "gossip"):
-        assert told[method]["staleness"] is None
+        assert reported[method]["staleness"] is None
     backed = state(ConsistencyExplorer("sync_server", backups=1))["predicted"]
     assert backed["rate"] == pytest.approx(50, rel=0.05) and backed["workers"][-1]["rate"] == 0
 
@@ -65,7 +65,7 @@ def test_it_says_what_a_slow_worker_costs_and_how_old_gradients_are():
         ("alpha", 0.3, "alpha=0.3 is unknown: use one of 0.01,"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, says):
+def test_an_invalid_value_shows_an_error_and_changes_nothing(name, value, says):
     explorer = ConsistencyExplorer("sync_server")
     before = state(explorer)
     setattr(explorer, name, value)
@@ -77,23 +77,23 @@ def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, sa
         ConsistencyExplorer(**{"method": "sync_server", name: value})
 
 
-def test_what_a_method_cannot_do_with_so_many_workers_is_told():
+def test_what_a_method_cannot_do_with_so_many_workers_is_an_error():
     with pytest.raises(ValueError, match="3 leave one over"):
         ConsistencyExplorer("gossip", workers=3, topology="matching")
     with pytest.raises(TypeError, match="ConsistencyExplorer has no 'server'"):
         ConsistencyExplorer(server=1)
 
 
-def test_controls_that_change_at_once_are_played_at_once():
+def test_controls_that_change_together_are_played_together():
     explorer = ConsistencyExplorer()
     values = {"method": "stale_synchronous", "workers": 6, "slow": 2.0, "bound": 3}
     assert kernel.ask(explorer, "change", values=values) == {}
-    told = state(explorer)
-    assert told["controls"] | values == told["controls"]
-    assert told["predicted"] == state(ConsistencyExplorer(**values))["predicted"]
+    reported = state(explorer)
+    assert reported["controls"] | values == reported["controls"]
+    assert reported["predicted"] == state(ConsistencyExplorer(**values))["predicted"]
     other = {"workers": 2, "slow": 9}  # one of them cannot be, so neither is
     assert "slow=9" in kernel.ask(explorer, "change", values=other)["error"]
-    assert state(explorer)["controls"] == told["controls"]
+    assert state(explorer)["controls"] == reported["controls"]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -101,11 +101,11 @@ def test_a_knob_changes_what_its_method_predicts(method):
     """But for alpha, which changes what is learnt and takes no time."""
     for option, knob in ((knob.name, knob) for knob in KNOBS[method]):
         first, *_, last = [*(knob.options if isinstance(knob, Choice) else knob.values)][:4]
-        told = [
+        reported = [
             state(ConsistencyExplorer(method, **{option: value}))["predicted"]
             for value in (first, last)
         ]
-        assert (told[0] == told[1]) == (option == "alpha"), option
+        assert (reported[0] == reported[1]) == (option == "alpha"), option
 
 
 def test_the_figures_of_a_run_are_by_its_wall_clock():
@@ -127,8 +127,8 @@ def test_a_run_is_laid_over_and_shown_again_where_its_controls_are():
         explorer.run()
         if explorer.measured.meta["lateness"]["worst"] < 1e-3:
             break
-    told = state(explorer)
-    measured, predicted = told["run"]["side"], told["predicted"]
+    reported = state(explorer)
+    measured, predicted = reported["run"]["side"], reported["predicted"]
     assert len(predicted["applied"]["time"]) == 32
     assert measured["applied"]["time"] == pytest.approx(predicted["applied"]["time"], rel=0.01)
     assert explorer.measured.meta["clock"] == "paced"
@@ -136,15 +136,15 @@ def test_a_run_is_laid_over_and_shown_again_where_its_controls_are():
     assert state(explorer)["run"] is None and explorer.measured is None
     explorer.bound = 5  # no matter to this method
     explorer.workers = 2
-    assert state(explorer)["run"] == told["run"]
+    assert state(explorer)["run"] == reported["run"]
     (page,) = json.loads(explorer.saved_state()["pages"])
-    assert page["state"] == {"run": told["run"], "predicted": predicted}
+    assert page["state"] == {"run": reported["run"], "predicted": predicted}
     explorer.slow = 2.0
     assert state(explorer)["run"] is None
 
 
 def shown_side(**values):
-    """A side as the kernel tells it, and the Trace that it is of."""
+    """A side as the kernel sends it, and the Trace that it is of."""
     explorer = ConsistencyExplorer(**values)
     return state(explorer)["predicted"], explorer.trace
 
@@ -286,12 +286,12 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
         before = state(explorer)["controls"]
         change()
         page.wait_for_function(SETTLED)
-        told = state(explorer)
-        assert told["controls"] != before, name
-        assert f"{told['predicted']['rate']:.3g} gradients/s" in shown.answer, name
+        reported = state(explorer)
+        assert reported["controls"] != before, name
+        assert f"{reported['predicted']['rate']:.3g} gradients/s" in shown.answer, name
         assert shown.height() <= 640, name
         knobs = shown.root.locator(".dlv-knob:visible")
-        assert knobs.count() == len(KNOBS[told["controls"]["method"]])
+        assert knobs.count() == len(KNOBS[reported["controls"]["method"]])
     shown.slide("workers", 3)  # which leave one over
     page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
     assert "leave one over" in shown.root.locator(".dlv-trouble").inner_text()
@@ -336,7 +336,7 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
         root.locator("[data-which=predicted]").click()
         assert root.locator("[data-which=predicted]").get_attribute("aria-pressed") == "true"
         saved.press("next: message after")
-        assert root.locator(".dlv-dot").count() == 8  # all at once
+        assert root.locator(".dlv-dot").count() == 8  # all together
         assert root.locator(".dlv-workers").inner_text().count("pushes") == 8
         first = when.inner_text()
         root.focus()

@@ -60,7 +60,7 @@ def test_each_gesture_has_its_effect_and_undo_takes_each_back():
         ({"do": "set", "limit": None, "backward": "both"}, "backward='both'"),
     ],
 )
-def test_what_cannot_be_done_is_told_and_changes_nothing(gesture, words):
+def test_what_cannot_be_done_shows_an_error_and_changes_nothing(gesture, words):
     hand = Hand(blank())
     before = there(hand.place("0F0", 0, 0))
     state = hand(gesture.pop("do"), **gesture)
@@ -330,18 +330,20 @@ def test_the_target_of_a_level_is_what_the_best_known_takes_and_the_kernel_says_
 
 def test_a_good_move_on_a_level_does_not_say_which_schedule_goes_on_like_this():
     hand = level_board(5)
-    told = []
+    reported = []
     for one in (hand, Hand(Drawing(hand.board.drawing.pipeline))):
-        told.append(one("advise")["advice"]["words"])
+        reported.append(one("advise")["advice"]["words"])
     move = "A good move is 0F0 on rank 0 at slot 0. The schedule can then end at slot 17"
-    assert told[0].startswith(f"{move}. ") and told[1].startswith(f"{move}, continued like ZB-H1. ")
+    assert reported[0].startswith(f"{move}. ") and reported[1].startswith(
+        f"{move}, continued like ZB-H1. "
+    )
 
 
-def test_another_order_that_solves_a_level_is_told_the_known_one():
-    told = level_board(2, "1f1b").state["level"]["answer"]
-    assert told["name"] == "gpipe"
-    assert told["words"].startswith("The known schedule for this is GPipe: Huang et al.")
-    assert "Your order is another one and just as short." in told["words"]
+def test_another_order_that_solves_a_level_is_shown_the_known_one():
+    reported = level_board(2, "1f1b").state["level"]["answer"]
+    assert reported["name"] == "gpipe"
+    assert reported["words"].startswith("The known schedule for this is GPipe: Huang et al.")
+    assert "Your order is another one and just as short." in reported["words"]
 
 
 @pytest.mark.parametrize(
@@ -362,7 +364,7 @@ def test_the_pipeline_of_a_level_is_fixed(gesture, words):
     assert all(state[name] == before[name] for name in ("stages", "backward", "limit", "overlaps"))
 
 
-def test_labels_name_stages_where_all_fit_and_else_tell_chunks_by_small_letters():
+def test_labels_name_stages_where_all_fit_and_else_show_chunks_by_small_characters():
     wide = listed(Hand(drawn(make("1f1b", 2, 3), Costs())).state)[1]
     assert {one["parts"][0]["label"] for one in wide["cells"]} >= {"0F0", "1B2"}
     narrow = listed(Hand(drawn(make("zbv", 8, 16), Costs())).state)[1]
@@ -378,13 +380,13 @@ SESSION = """const { board, rules, others } = v[0];
     const place = (action, rank, slot) => own.send({ do: "place", action, rank, slot });
     const cells = () => own.shown().cells.map(({ action, rank, slot }) => [action, rank, slot]);
     const steps = () => sent.map(({ step }) => step);
-    const tell = (board) => {
+    const deliver = (board) => {
         traits.board = JSON.stringify(board);
         fire("change:board");
     };
     const does = (n = sent.length - unanswered.length) => { // what the page asked for
         const { name, cells } = steps()[n];
-        tell({ ...board, name, cells, undo: n + 1 });
+        deliver({ ...board, name, cells, undo: n + 1 });
         answer();
     };
 """
@@ -398,7 +400,7 @@ def in_session(code, *others, start=None):
     return node.run("board/session.js", MODEL + SESSION + code, given)
 
 
-def test_gestures_are_drawn_at_once_and_the_kernel_hears_what_came_of_them():
+def test_gestures_are_drawn_immediately_and_the_kernel_hears_what_came_of_them():
     code = """place("0F0", 0, 0);
     place("0F1", 0, 4);
     own.send({ do: "advise" });
@@ -436,11 +438,11 @@ def test_what_only_the_kernel_can_do_is_drawn_once_it_has_answered_and_undone_by
     code = """own.send({ do: "csv", text: "0F0 / 1F0 / 2F0" });
     const before = [cells().length, own.shown().said, steps()[0]];
     traits.rules = JSON.stringify({ known: [], level: null });
-    tell({ ...others[0], undo: 1 }); answer();
+    deliver({ ...others[0], undo: 1 }); answer();
     const between = [own.shown().ranks, cells().length, own.shown().undo];
     own.send({ do: "undo" });
     const held = cells().length;
-    tell({ ...board, redo: 1, name: "back" }); answer();
+    deliver({ ...board, redo: 1, name: "back" }); answer();
     return [before, between, held, own.shown().ranks, own.shown().redo, steps()[1], heard];"""
     other = drawn(Schedule.from_csv("0F0 / 1F0 / 2F0"), Costs())
     before, between, held, ranks, redo, step, heard = in_session(code, other)
@@ -485,12 +487,12 @@ def test_what_another_view_draws_is_not_lost():
     """Two views of one widget: this one's gesture comes late and is done again on what is there."""
     code = """place("0F1", 0, 4);
     own.send({ do: "place", action: "1F0" });
-    tell(others[0]); const between = cells();
+    deliver(others[0]); const between = cells();
     answer({ late: true }); // and the second, which was done on the first
     const after = cells();
     answer({ late: true });
     const { cells: drawn, name } = steps()[2];
-    tell({ ...board, name, cells: drawn }); answer();
+    deliver({ ...board, name, cells: drawn }); answer();
     return [between, after, steps().map(({ on }) => on), steps()[3].cells.length, heard];"""
     there = put(blank(), ("0F0", 0, 0))
     between, after, on, count, heard = in_session(code, there)
@@ -530,8 +532,8 @@ def test_every_action_of_the_state_is_one():
 
 
 def test_a_saved_explorer_has_an_empty_grid_to_draw_on_unless_its_size_cannot_be_drawn():
-    kept = ScheduleExplorer("interleaved", 2, 4, 2).saved_state()
-    board, rules = json.loads(kept["board"]), json.loads(kept["rules"])
+    saved = ScheduleExplorer("interleaved", 2, 4, 2).saved_state()
+    board, rules = json.loads(saved["board"]), json.loads(saved["rules"])
     assert (board["stages"], board["microbatches"], board["cells"]) == ([0, 1, 0, 1], 4, [])
     assert "interleaved" in {one["name"] for one in rules["known"]} and rules["level"] is None
     large = ScheduleExplorer("1f1b", 16, 128).saved_state()

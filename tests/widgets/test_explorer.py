@@ -63,17 +63,17 @@ def priced(name, ranks, nbytes, link=LINK):
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 6, 7, 16])
 def test_on_a_switch_the_lines_are_the_closed_forms(ranks):
-    told = state(CollectiveExplorer(ranks=ranks))
+    reported = state(CollectiveExplorer(ranks=ranks))
     for name in FORMULAS:
         expected = [priced(name, ranks, size) for size in SIZES]
-        assert told["curves"][name] == pytest.approx(expected, rel=1e-12)
-    assert told["curves"]["hierarchical"] == told["curves"]["ring"]
+        assert reported["curves"][name] == pytest.approx(expected, rel=1e-12)
+    assert reported["curves"]["hierarchical"] == reported["curves"]["ring"]
 
 
 def test_the_numbers_of_the_lecture_stand_in_the_table():
     """4 ranks, 10 us, 1 ns/B, 0.1 ns/B, 2^20 bytes."""
-    told = state(CollectiveExplorer(nbytes=2**20))["now"]
-    took = {name: row[0] * 1e6 for name, row in told.items()}
+    reported = state(CollectiveExplorer(nbytes=2**20))["now"]
+    took = {name: row[0] * 1e6 for name, row in reported.items()}
     assert took["ring"] == pytest.approx(1711.5072)
     assert took["butterfly"] == pytest.approx(2326.8672)
     assert took["halving_doubling"] == pytest.approx(1691.5072)
@@ -87,7 +87,7 @@ def test_bandwidths_are_those_of_nccl_tests():
         assert bus == metrics.bus_bandwidth("all_reduce", 6, 4096, took)
 
 
-def test_an_algorithm_takes_over_where_the_lines_meet():
+def test_an_algorithm_takes_over_where_the_lines_cross():
     (first, butterfly), (size, after) = state(CollectiveExplorer())["cheapest"]
     assert (first, butterfly, after) == (SIZES[0], "butterfly", "halving_doubling")
     assert priced(butterfly, 4, size) == pytest.approx(priced(after, 4, size), rel=1e-9)
@@ -99,15 +99,15 @@ def test_who_is_called_the_cheapest_costs_5_percent_more_at_most_and_the_rest_is
     topology, ranks
 ):
     lines = curves(ranks, *LINK.values(), topology, fine=True)
-    told = turns(lines)
-    assert len(told) <= 5
+    reported = turns(lines)
+    assert len(reported) <= 5
     least = np.min([*lines.values()], axis=0)
     for place, size in enumerate(SIZES):
-        name = next(name for start, name in reversed(told) if start <= size)
+        name = next(name for start, name in reversed(reported) if start <= size)
         assert lines[name][place] <= least[place] * (1 + NEAR), (size, name)
-    for (_, before), (start, after) in pairwise(told):
-        meet = [np.interp(start, SIZES, lines[name]) for name in (before, after)]
-        assert meet[0] == pytest.approx(meet[1], rel=1e-9)
+    for (_, before), (start, after) in pairwise(reported):
+        crossing = [np.interp(start, SIZES, lines[name]) for name in (before, after)]
+        assert crossing[0] == pytest.approx(crossing[1], rel=1e-9)
 
 
 def test_costs_a_hair_apart_make_no_turn():
@@ -118,10 +118,10 @@ def test_costs_a_hair_apart_make_no_turn():
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_the_map_of_each_network_names_the_cheapest_at_every_ranks_and_size(topology):
-    told = json.loads(CollectiveExplorer(topology="ring").maps)
-    assert told["link"] == LINK and list(told["of"])[0] == "ring"
-    assert len(told["of"][topology]) == 15
-    for ranks, row in enumerate(told["of"][topology], 2):
+    reported = json.loads(CollectiveExplorer(topology="ring").maps)
+    assert reported["link"] == LINK and list(reported["of"])[0] == "ring"
+    assert len(reported["of"][topology]) == 15
+    for ranks, row in enumerate(reported["of"][topology], 2):
         assert len(row) == len(SIZES)
         for place in range(0, len(SIZES), 9):
             on = {"ranks": ranks, "nbytes": SIZES[place], "topology": topology, **LINK}
@@ -133,7 +133,7 @@ def test_the_map_of_each_network_names_the_cheapest_at_every_ranks_and_size(topo
 @pytest.mark.parametrize("ranks", [2, 4, 7])
 def test_sentence_table_and_map_call_the_same_algorithm_the_cheapest(link, ranks):
     explorer = CollectiveExplorer(ranks=ranks, **link)
-    told, maps = state(explorer), json.loads(explorer.maps)["of"]
+    reported, maps = state(explorer), json.loads(explorer.maps)["of"]
     row = maps[explorer.topology][ranks - 2]
     sizes = SIZES if explorer.topology == "switch" else COARSE
     marked = node.run(
@@ -142,11 +142,11 @@ def test_sentence_table_and_map_call_the_same_algorithm_the_cheapest(link, ranks
         "  const now = Object.fromEntries("
         "    data.algorithms.map((name) => [name, [data.curves[name][place]]]));"
         "  return data.algorithms.filter((name) => m.isCheapest({ ...data, now }, name)); });",
-        told,
+        reported,
         [SIZES.index(size) for size in sizes],
     )
     for size, names in zip(sizes, marked, strict=True):
-        named = next(name for start, name in reversed(told["cheapest"]) if start <= size)
+        named = next(name for start, name in reversed(reported["cheapest"]) if start <= size)
         assert named in names and named == ALGORITHMS[row[SIZES.index(size)]]
 
 
@@ -211,13 +211,13 @@ def test_what_is_played_ends_with_every_contribution_once_on_every_rank(name, ra
     assert [frame.name for frame in scene.frames] == ["start", *rounds]
 
 
-def test_more_ranks_than_numbers_can_tell_apart_are_played_in_the_same_rounds():
+def test_more_ranks_than_numbers_can_distinguish_are_played_in_the_same_rounds():
     trace = played(algorithm="ring", ranks=16, nbytes=2**20, topology="switch", **LINK)
     names = [frame.name for frame in Scene(trace).frames]
     assert not trace.buffers and names == ["start", *(f"round {i} of 30" for i in range(1, 31))]
 
 
-def test_the_messages_bear_the_bytes_of_the_whole_tensor():
+def test_the_messages_have_the_bytes_of_the_whole_tensor():
     trace = played(algorithm="ring", ranks=4, nbytes=2**20, topology="switch", **LINK)
     assert metrics.bytes_sent(trace).tolist() == [3 * 2**19] * 4
 
@@ -230,12 +230,12 @@ def test_a_change_of_a_trait_changes_the_state():
     }.items():  # fmt: skip
         before = state(explorer)
         setattr(explorer, name, value)
-        told = state(explorer)
-        assert told["controls"] == {**before["controls"], name: value}
+        reported = state(explorer)
+        assert reported["controls"] == {**before["controls"], name: value}
         same = name in ("algorithm", "nbytes")
-        assert (told["curves"] == before["curves"]) == same
+        assert (reported["curves"] == before["curves"]) == same
         if name != "algorithm":
-            assert told["now"] != before["now"]
+            assert reported["now"] != before["now"]
 
 
 def test_the_messages_follow_when_they_are_asked_for():
@@ -244,8 +244,10 @@ def test_the_messages_follow_when_they_are_asked_for():
     explorer.algorithm = "tree"
     assert explorer.player == before
     ask(explorer, "settle")
-    told = json.loads(explorer.player)
-    assert told["title"] == "tree, message by message" and told["topology"]["kind"] == "switch"
+    reported = json.loads(explorer.player)
+    assert (
+        reported["title"] == "tree, message by message" and reported["topology"]["kind"] == "switch"
+    )
     explorer.algorithm = "halving_doubling"
     explorer.settle()
     assert json.loads(explorer.player)["title"] == "halving-doubling, message by message"
@@ -256,14 +258,14 @@ def ahead(explorer):
 
 
 @pytest.mark.parametrize("topology", ["switch", "racks"])
-def test_the_lines_of_other_ranks_are_told_ahead_not_yet_fine(topology):
+def test_the_lines_of_other_ranks_are_sent_ahead_not_yet_fine(topology):
     explorer = CollectiveExplorer(topology=topology)
-    told = ahead(explorer)
-    assert told["link"] == {**LINK, "topology": topology}
-    assert sorted(map(int, told["ranks"])) == list(range(2, 17))
+    reported = ahead(explorer)
+    assert reported["link"] == {**LINK, "topology": topology}
+    assert sorted(map(int, reported["ranks"])) == list(range(2, 17))
     for ranks in (2, 5, 16):
         explorer.ranks = ranks
-        own, answer = told["ranks"][str(ranks)], state(explorer)
+        own, answer = reported["ranks"][str(ranks)], state(explorer)
         assert own["cheapest"] == answer["cheapest"]
         for name in ALGORITHMS:
             assert own["curves"][name] == pytest.approx(answer["curves"][name], rel=1e-5)
@@ -292,17 +294,17 @@ def test_the_lines_of_other_ranks_are_told_ahead_not_yet_fine(topology):
         ({"alpha": 0, "beta": 0}, "alpha and beta are both 0"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_in_one_sentence_and_changes_nothing_else(wrong, law):
+def test_an_invalid_value_shows_an_error_of_one_sentence_and_changes_nothing(wrong, law):
     with pytest.raises(ValueError, match=law):
         CollectiveExplorer(**wrong)
     explorer = CollectiveExplorer()
     before = state(explorer)
     for name, value in wrong.items():
         setattr(explorer, name, value)
-    told = state(explorer)
-    assert re.search(law, told["error"]) and "\n" not in told["error"]
+    reported = state(explorer)
+    assert re.search(law, reported["error"]) and "\n" not in reported["error"]
     if len(wrong) == 1:
-        assert told["curves"] == before["curves"]
+        assert reported["curves"] == before["curves"]
     for name in wrong:
         setattr(explorer, name, before["controls"][name])
     explorer.ranks = 5
@@ -319,7 +321,7 @@ def test_a_value_set_right_again_is_answered_and_the_complaint_goes():
         assert before["error"] and state(explorer)["error"] == ""
 
 
-def test_what_goes_wrong_in_a_run_is_told_in_one_sentence():
+def test_what_goes_wrong_in_a_run_is_shown_in_one_sentence():
     explorer = CollectiveExplorer(ranks=9)
     explorer.run()
     assert state(explorer)["run"] == {"error": "9 ranks are too many to run here: use 8 or fewer."}
@@ -358,13 +360,13 @@ def test_no_algorithm_has_more_cells_than_it_cuts_a_tensor_into(ranks):
 def test_a_saved_page_holds_the_messages_of_every_algorithm():
     explorer = CollectiveExplorer(ranks=3)
     explorer.topology = "ring"
-    kept = explorer.saved_state()
-    assert list(kept["players"]) == list(ALGORITHMS)
-    for name, told in kept["players"].items():
-        told = json.loads(told)
-        assert told["title"].startswith(TITLES[name]) and told["topology"]["kind"] == "ring"
-    assert kept["player"] == kept["players"]["ring"]
-    assert {*json.loads(kept["maps"])["of"]} == {*TOPOLOGIES} and len(kept["maps"]) < 6000
+    saved = explorer.saved_state()
+    assert list(saved["players"]) == list(ALGORITHMS)
+    for name, reported in saved["players"].items():
+        reported = json.loads(reported)
+        assert reported["title"].startswith(TITLES[name]) and reported["topology"]["kind"] == "ring"
+    assert saved["player"] == saved["players"]["ring"]
+    assert {*json.loads(saved["maps"])["of"]} == {*TOPOLOGIES} and len(saved["maps"]) < 6000
 
 
 def test_the_picture_for_paper_shows_every_line_and_the_size():
@@ -419,8 +421,8 @@ def test_a_kernel_answers_while_it_looks_ahead_and_begins_again_for_another_link
         assert max(waits) < sum(waits) / 4
         explorer.topology = "switch"
         ask(explorer, "settle")
-        kept = json.loads(explorer.saved_state()["maps"])
-        assert {*kept["of"]} == {*TOPOLOGIES} and kept["link"]["beta"] == 3e-9
+        saved = json.loads(explorer.saved_state()["maps"])
+        assert {*saved["of"]} == {*TOPOLOGIES} and saved["link"]["beta"] == 3e-9
 
     asyncio.run(kernel())
 
@@ -469,14 +471,14 @@ def test_what_is_looked_ahead_ends_for_a_thread_that_hears_the_front_end_meanwhi
 NOW = "return m.foresee(v[0], {...v[0].controls, ...v[1]}, v[2]);"
 
 
-def foreseen(told, ahead, **changes):
-    return node.run("collectives/state.js", NOW, told, changes, ahead)
+def foreseen(reported, ahead, **changes):
+    return node.run("collectives/state.js", NOW, reported, changes, ahead)
 
 
 def test_another_size_and_other_ranks_are_foreseen_as_the_kernel_will_answer():
     explorer = CollectiveExplorer()
-    told, found = state(explorer), ahead(explorer)
-    shown = foreseen(told, found, algorithm="tree", nbytes=SIZES[7])
+    reported, found = state(explorer), ahead(explorer)
+    shown = foreseen(reported, found, algorithm="tree", nbytes=SIZES[7])
     explorer.algorithm, explorer.nbytes = "tree", SIZES[7]
     answer = state(explorer)
     assert shown["controls"] == answer["controls"] and shown["curves"] == answer["curves"]
@@ -484,7 +486,7 @@ def test_another_size_and_other_ranks_are_foreseen_as_the_kernel_will_answer():
         assert shown["now"][name] == pytest.approx(answer["now"][name], rel=1e-12)
     explorer.ranks = 7
     answer = state(explorer)
-    for first in (told, state(CollectiveExplorer(nbytes=SIZES[7]))):
+    for first in (reported, state(CollectiveExplorer(nbytes=SIZES[7]))):
         shown = foreseen(first, found, ranks=7, nbytes=SIZES[7])
         assert shown["cheapest"] == answer["cheapest"] and shown["controls"]["ranks"] == 7
         for name, (took, *_) in answer["now"].items():
@@ -494,26 +496,26 @@ def test_another_size_and_other_ranks_are_foreseen_as_the_kernel_will_answer():
 
 def test_the_lines_of_another_network_wait_for_the_kernel():
     explorer = CollectiveExplorer()
-    told, found = state(explorer), ahead(explorer)
-    assert foreseen(told, found, ranks=7, alpha=1e-3) == told
-    assert foreseen(told, found, ranks=7, topology="racks") == told
-    assert foreseen(told, {}, ranks=7) == told
+    reported, found = state(explorer), ahead(explorer)
+    assert foreseen(reported, found, ranks=7, alpha=1e-3) == reported
+    assert foreseen(reported, found, ranks=7, topology="racks") == reported
+    assert foreseen(reported, {}, ranks=7) == reported
 
 
 @pytest.mark.parametrize(("ranks", "live"), [(8, True), (9, True), (16, True), (16, False)])
 def test_the_bar_says_how_many_ranks_can_be_run(ranks, live):
-    told = state(CollectiveExplorer(ranks=ranks))
-    now = {"data": told, "controls": told["controls"], "live": live}
+    reported = state(CollectiveExplorer(ranks=ranks))
+    now = {"data": reported, "controls": reported["controls"], "live": live}
     said = node.run("collectives/words.js", "return m.ranWords(v[0]);", now)
     assert said == ("At most 8 ranks can be run here." if live and ranks > 8 else "")
 
 
 @pytest.mark.parametrize("ranks", [13, 14, 16])
-def test_messages_of_more_than_13_ranks_say_that_contents_cannot_be_told_apart(ranks):
-    told = json.loads(CollectiveExplorer(ranks=ranks).player)
+def test_messages_of_more_than_13_ranks_say_that_contents_cannot_be_distinguished(ranks):
+    reported = json.loads(CollectiveExplorer(ranks=ranks).player)
     law = f"at most 13 ranks: of {ranks} ranks only messages are shown."
-    assert any(law in line for line in told["lines"]) == (ranks > 13)
-    assert (told["ranks"] == []) == (ranks > 13)
+    assert any(law in line for line in reported["lines"]) == (ranks > 13)
+    assert (reported["ranks"] == []) == (ranks > 13)
 
 
 CHART = """
@@ -534,33 +536,33 @@ BOXES = "return m.boxesOf(v[0], v[1], v[2]);"
 
 
 def test_lines_are_drawn_at_their_numbers_and_marks_where_they_say():
-    told = state(CollectiveExplorer())
-    told["run"] = {"algorithm": "ring", "nbytes": 2**20, "measured": 2e-3}
-    drawn = node.run("shared/lines.js", CHART, told, also=OF_CHART)
-    named = {told["names"][name]: name for name in ALGORITHMS}
+    reported = state(CollectiveExplorer())
+    reported["run"] = {"algorithm": "ring", "nbytes": 2**20, "measured": 2e-3}
+    drawn = node.run("shared/lines.js", CHART, reported, also=OF_CHART)
+    named = {reported["names"][name]: name for name in ALGORITHMS}
     lines = {named.get(name, name): np.array(points) for name, points in drawn["lines"]}
     x, y = lines["ring"].T
     slope, at = np.polyfit(np.log(SIZES), x, 1)
     assert np.allclose(x, slope * np.log(SIZES) + at)
-    took = np.log(np.concatenate([told["curves"][name] for name in ALGORITHMS]))
+    took = np.log(np.concatenate([reported["curves"][name] for name in ALGORITHMS]))
     heights = np.concatenate([lines[name][:, 1] for name in ALGORITHMS])
     down, top = np.polyfit(took, heights, 1)
     assert np.allclose(heights, down * took + top) and down < 0
     ((_, y),) = drawn["measured"]
     assert y == pytest.approx(down * np.log(2e-3) + top)
     (crossed,) = drawn["crossed"]
-    size, after = told["cheapest"][1]
+    size, after = reported["cheapest"][1]
     assert crossed[0] == pytest.approx(slope * np.log(size) + at)
     assert crossed[1] == pytest.approx(down * np.log(priced(after, 4, size)) + top, abs=1e-6)
-    best = np.min([told["curves"][name] for name in ALGORITHMS], axis=0)
+    best = np.min([reported["curves"][name] for name in ALGORITHMS], axis=0)
     assert np.allclose(lines["the least"][:, 1], down * np.log(best) + top)
 
 
 def test_the_map_is_covered_once_and_a_point_finds_its_ranks_and_size():
     explorer = CollectiveExplorer()
-    told = state(explorer)
+    reported = state(explorer)
     rows = json.loads(explorer.maps)["of"]["switch"]
-    drawn = node.run("collectives/geometry.js", MAP, told, rows, [[70, 275], [374, 12]])
+    drawn = node.run("collectives/geometry.js", MAP, reported, rows, [[70, 275], [374, 12]])
     area = sum(part["width"] * part["height"] for part in drawn["parts"])
     box = drawn["box"]
     whole = (box["right"] - box["left"]) * (box["bottom"] - box["top"])
@@ -582,7 +584,7 @@ def test_the_maps_of_four_networks_lie_apart_within_the_picture(width):
     (a, b, c, d) = boxes
     assert a["right"] < b["left"] and c["right"] < d["left"] and b["bottom"] < c["top"] - 12
     rows = [[0] * len(SIZES)] * 15
-    told = {"sizes": SIZES, "limits": {"ranks": [2, 16]}, "algorithms": [*ALGORITHMS]}
-    ranks = node.run("collectives/geometry.js", "return m.mapOf(...v);", told, rows, a)["ranks"]
+    reported = {"sizes": SIZES, "limits": {"ranks": [2, 16]}, "algorithms": [*ALGORITHMS]}
+    ranks = node.run("collectives/geometry.js", "return m.mapOf(...v);", reported, rows, a)["ranks"]
     assert [mark["value"] for mark in ranks] == [4, 8, 12, 16]
     assert all(one["at"] - other["at"] >= 14 for one, other in pairwise(ranks))

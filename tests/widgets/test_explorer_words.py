@@ -31,13 +31,13 @@ def state(explorer):
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("error", "said"),
     [
         ("alpha=1000.0 has to be less.", "α = 1000000000 µs a message has to be less."),
         ("alpha='abc' has to be a number.", "α = “abc” has to be a number."),
         ("node='' has to be a number.", "a node = nothing has to be a number."),
         ("node=0 has to be more.", "a node = 0 has to be more."),
-        ("slow_stage=-1 is no stage.", "slow stage = -1 is no stage."),
+        ("slow_stage=-1 is not a stage.", "slow stage = -1 is not a stage."),
         (
             "outputs=30 (C_out) is odd. Use 2 ranks, or outputs=32.",
             "C_out = 30 is odd. Use 2 ranks, or C_out = 32.",
@@ -45,8 +45,8 @@ def state(explorer):
         ("backward=None: no control.", "backward=None: no control."),
     ],
 )
-def test_a_refusal_names_the_control_and_the_value_as_they_were_typed(told, said):
-    assert node.run("shared/explorer.js", "return m.asTyped(...v);", told, CALLED) == said
+def test_a_refusal_names_the_control_and_the_value_as_they_were_typed(error, said):
+    assert node.run("shared/explorer.js", "return m.asTyped(...v);", error, CALLED) == said
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_headline_says_how_far_a_run_is_from_its_prediction_and_that_it_was_la
     [(2.001, 2.0, "2, as predicted"), (0.03, 0.0, "0.03, predicted 0"),
      (2.28, 3.44, "2.28, predicted 3.44 (−33.7 %)")],
 )  # fmt: skip
-def test_what_was_measured_is_told_beside_its_prediction(measured, predicted, says):
+def test_what_was_measured_is_shown_beside_its_prediction(measured, predicted, says):
     code = "return m.besideWords(...v, m.digits);"
     assert node.run("shared/numbers.js", code, measured, predicted) == says
 
@@ -115,7 +115,7 @@ def test_lateness_is_laid_to_other_programs_only_where_each_rank_has_a_core(monk
 
 
 @pytest.mark.parametrize(("memory", "judged"), [(2e6, ""), (3e6, "fits"), (4e6, "")])
-def test_a_plan_that_the_limit_judges_otherwise_by_what_was_measured_is_told_so(memory, judged):
+def test_a_plan_that_the_limit_judges_otherwise_by_what_was_measured_says_so(memory, judged):
     data = state(PlanExplorer())
     plan = [8, 1, 1, 1, "1f1b", "none"]  # of 3.44 MB
     run = {"seconds": 2.3, "memory": 2.28e6, "bubble": 0.03, "late": "", "notes": ["So."]}

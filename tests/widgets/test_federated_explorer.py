@@ -70,16 +70,16 @@ def test_a_round_lasts_the_mean_over_all_that_may_be_drawn(sigma, deadline):
     assert round_seconds(values) == pytest.approx(lasts)
 
 
-def test_epsilon_is_told_only_with_noise_and_is_the_accountants():
+def test_epsilon_is_shown_only_with_noise_and_is_the_accountants():
     from dlviz.federated import epsilon
 
     explorer = FederatedExplorer(clients=100, fraction=0.1)
-    told = state(explorer)["predicted"]
-    assert told["epsilon"] == [] and "no ε" in told["answer"]["trust"]
+    reported = state(explorer)["predicted"]
+    assert reported["epsilon"] == [] and "no ε" in reported["answer"]["trust"]
     kernel.ask(explorer, "change", values={"clip": 1, "sigma": 1})
-    told = state(explorer)["predicted"]
+    reported = state(explorer)["predicted"]
     of = [epsilon(1.0, 0.1, many, delta(explorer._now), clients=100) for many in range(1, 21)]
-    assert told["epsilon"] == of and f"{of[-1]:.3g} after 20" in told["answer"]["trust"]
+    assert reported["epsilon"] == of and f"{of[-1]:.3g} after 20" in reported["answer"]["trust"]
     assert delta(explorer._now) < 1 / 100
 
 
@@ -104,15 +104,17 @@ def test_epsilon_is_told_only_with_noise_and_is_the_accountants():
         ({"sigma": 1.0, "clip": 1.0, "method": "median"}, "σ = 1 with the median: ε is known of"),
         (
             {"method": "krum", "attackers": 0.2},
-            "Krum of f = 2 attackers needs 2f + 3 = 7 clients, and the 5 that are asked bear 1",
+            "Krum against f = 2 attackers needs 2f + 3 = 7 clients, and the 5 that are asked "
+            "tolerate 1",
         ),
         (
             {"method": "multi_krum", "attackers": 0.4, "fraction": 1.0},
-            "multi-Krum of f = 4 attackers needs 2f + 3 = 11 clients, and the 10 that are asked be",
+            "multi-Krum against f = 4 attackers needs 2f + 3 = 11 clients, and the 10 that are "
+            "asked tolerate 3",
         ),
         (
             {"method": "trimmed_mean", "attackers": 0.3},
-            "trimmed mean of f = 3 attackers needs 2f + 1 = 7 clients",
+            "trimmed mean against f = 3 attackers needs 2f + 1 = 7 clients",
         ),
         (
             {"method": "krum", "fraction": 0.1},
@@ -120,7 +122,7 @@ def test_epsilon_is_told_only_with_noise_and_is_the_accountants():
         ),
     ],
 )
-def test_what_cannot_be_is_told_in_a_sentence_and_changes_nothing_else(values, says):
+def test_invalid_values_show_an_error_of_one_sentence_and_change_nothing(values, says):
     explorer = FederatedExplorer()
     before = state(explorer)
     kernel.ask(explorer, "change", values=values)
@@ -133,7 +135,7 @@ def test_what_cannot_be_is_told_in_a_sentence_and_changes_nothing_else(values, s
     assert says in str(refused.value)
 
 
-def test_a_method_that_bears_the_attackers_is_no_error():
+def test_a_method_that_tolerates_the_attackers_is_no_error():
     for method, share in (("krum", 0.3), ("multi_krum", 0.3), ("trimmed_mean", 0.4)):
         FederatedExplorer(method=method, attackers=share, fraction=1.0)
     with pytest.raises(TypeError, match="FederatedExplorer has no 'client'"):
@@ -162,14 +164,14 @@ assert not explorer._error and "torch" not in sys.modules
 """
 
 
-def test_a_slider_is_answered_at_once_and_loads_no_torch():
+def test_a_slider_is_answered_immediately_and_loads_no_torch():
     """Seconds of the processor; the least of changes that cost the same, whatever else it does."""
     run = subprocess.run([sys.executable, "-c", FRESH], check=True, capture_output=True, text=True)
     took = dict(line.split(":") for line in run.stdout.splitlines())
     assert len(took) == 5 and max(map(float, took.values())) < 0.05, took
 
 
-def test_runs_are_named_by_what_tells_them_from_most():
+def test_runs_are_named_by_what_distinguishes_them_from_most():
     assert names([FIRST]) == ["C 0.5, E 5, B 10"]
     others = [{**FIRST, "epochs": 1, "batch": None}, {**FIRST, "secure": True, "rounds": 10}]
     assert names([FIRST, *others]) == ["C 0.5, E 5, B 10", "E 1, B ∞", "10 rounds, secure"]
@@ -298,8 +300,8 @@ def test_a_deadline_closes_every_round_and_a_method_without_enough_clients_moves
     predicted = state(explorer)["predicted"]
     assert predicted["late"] == [6, 7, 8, 9] and predicted["lasts"] == 2.0
     explorer.run()
-    told = state(explorer)
-    (run,) = told["runs"]
+    reported = state(explorer)
+    (run,) = reported["runs"]
     assert run["seconds"] == pytest.approx(np.arange(2.0, 22.0, 2.0))
     of = {client: {FATES[fate] for fate in row} for client, row in enumerate(run["fates"])}
     assert all(of[client] == {"answered"} for client in range(6))
@@ -310,7 +312,7 @@ def test_a_deadline_closes_every_round_and_a_method_without_enough_clients_moves
 
     explorer.stop()
     explorer.deadline = None
-    assert told["current"] == 0 and state(explorer)["current"] == -1
+    assert reported["current"] == 0 and state(explorer)["current"] == -1
     explorer.deadline = 2.0
     assert state(explorer)["current"] == 0
 
@@ -321,47 +323,49 @@ RECORDED = recorded()["runs"]
 @pytest.mark.parametrize("place", [0, 4, 5, 7])
 def test_a_recorded_run_is_what_its_controls_give(place):
     """Of accuracy up to what another processor's rounding may do; all else to the last digit."""
-    kept = dict(RECORDED[place])
-    explorer = FederatedExplorer(**kept["controls"])
+    stored = dict(RECORDED[place])
+    explorer = FederatedExplorer(**stored["controls"])
     explorer.run()
     (own,) = explorer.runs
-    assert kept.keys() == own.keys() - {"color", "dash", "recorded"}
+    assert stored.keys() == own.keys() - {"color", "dash", "recorded"}
     for name in ("controls", "nbytes", "seconds", "epsilon", "fates", "unchanged"):
-        assert own[name] == kept[name], name
-    assert own["accuracy"] == pytest.approx(kept["accuracy"], abs=0.03)
-    assert kept["saw"].keys() == {str(client) for client in own["saw"]}
+        assert own[name] == stored[name], name
+    assert own["accuracy"] == pytest.approx(stored["accuracy"], abs=0.03)
+    assert stored["saw"].keys() == {str(client) for client in own["saw"]}
 
 
 def test_recorded_runs_are_shown_and_named_as_such_until_there_is_another():
     assert [one["controls"] for one in RECORDED] == [{**FIRST, **own} for own in CONTROLS]
     explorer = FederatedExplorer()
-    told = state(explorer)
-    assert all(one["recorded"] for one in told["runs"]) and explorer.runs == []
-    assert [one["accuracy"] for one in told["runs"]] == [one["accuracy"] for one in RECORDED]
-    assert len({one["name"] for one in told["runs"]}) == len(CONTROLS) and told["current"] == 0
-    assert "python -m dlviz.widgets.federated.recorded, with dlviz" in told["details"][-1]
+    reported = state(explorer)
+    assert all(one["recorded"] for one in reported["runs"]) and explorer.runs == []
+    assert [one["accuracy"] for one in reported["runs"]] == [one["accuracy"] for one in RECORDED]
+    assert (
+        len({one["name"] for one in reported["runs"]}) == len(CONTROLS) and reported["current"] == 0
+    )
+    assert "python -m dlviz.widgets.federated.recorded, with dlviz" in reported["details"][-1]
     assert explorer.picture().texts[0].get_text() == "Test digits read, in recorded runs"
     kernel.ask(explorer, "change", values={"alpha": 0.1})
     assert state(explorer)["runs"][state(explorer)["current"]]["name"] == "α 0.1"
     explorer.rounds = 10
     assert state(explorer)["current"] == -1
     explorer.run()
-    told = state(explorer)
-    assert [one["recorded"] for one in told["runs"]] == [False] and told["current"] == 0
+    reported = state(explorer)
+    assert [one["recorded"] for one in reported["runs"]] == [False] and reported["current"] == 0
     assert explorer.picture().texts[0].get_text() == "Test digits read"
     assert len(json.loads(explorer.saved_state()["pages"])) == 1
     kernel.ask(explorer, "change", values={"examples": True})  # the recorded ones come back
-    told = state(explorer)
-    assert [one["recorded"] for one in told["runs"]] == [False] + [True] * len(CONTROLS)
-    assert len({(one["color"], one["dash"]) for one in told["runs"]}) == len(told["runs"])
-    assert told["current"] == 0 and len(json.loads(explorer.saved_state()["pages"])) == 10
+    reported = state(explorer)
+    assert [one["recorded"] for one in reported["runs"]] == [False] + [True] * len(CONTROLS)
+    assert len({(one["color"], one["dash"]) for one in reported["runs"]}) == len(reported["runs"])
+    assert reported["current"] == 0 and len(json.loads(explorer.saved_state()["pages"])) == 10
     kernel.ask(explorer, "change", values={"examples": False})
     assert len(state(explorer)["runs"]) == 1
 
 
 # -- what is drawn ---------------------------------------------------------------------------------
 def made(name, many, **controls):
-    """A run as the kernel tells it, of numbers of the test's own."""
+    """A run as the kernel sends it, of numbers of the test's own."""
     values = {**FIRST, **controls, "rounds": many}
     return {
         "controls": values, "name": name, "color": "#0072B2", "dash": "",
@@ -421,24 +425,24 @@ return { ...rows, marked: rows.marks.map((own) => [at(own), own]),
 
 def test_a_row_is_a_clients_labels_seconds_and_rounds_and_is_found_where_it_is_drawn():
     explorer = FederatedExplorer(deadline=2.0)
-    told = state(explorer)
+    reported = state(explorer)
     run = made("run", 20)
     how = {"saw": False, "parts": 16, "deadline": 2.0, "rounds": 20, "width": 809}
-    rows = node.run("federated/geometry.js", ROWS, told["predicted"], run, how)
+    rows = node.run("federated/geometry.js", ROWS, reported["predicted"], run, how)
     table = [[0] * 10 for _ in range(10)]
     for found, cell in rows["labelled"]:
         table[cell["client"]][cell["column"]] = cell["value"]
         assert found == {"client": cell["client"], "column": "cells", "round": -1}
-    assert table == told["predicted"]["table"]
+    assert table == reported["predicted"]["table"]
     for found, mark in rows["marked"]:
         assert found == {"client": mark["client"], "column": "rounds", "round": mark["round"]}
         assert run["fates"][mark["client"]][mark["round"]] == mark["fate"]
         assert mark["x"] + mark["width"] <= 809
     assert len(rows["marked"]) == sum(fate >= 0 for row in run["fates"] for fate in row)
     assert not any("NaN" in path or "undefined" in path for path in rows["paths"])
-    for bar, took in zip(rows["bars"], told["predicted"]["seconds"], strict=True):
+    for bar, took in zip(rows["bars"], reported["predicted"]["seconds"], strict=True):
         assert (bar["x"] + bar["width"] > rows["limit"] + 1e-6) == (took > 2.0) == bar["late"]
-    seen = node.run("federated/geometry.js", ROWS, told["predicted"], run, {**how, "saw": True})
+    seen = node.run("federated/geometry.js", ROWS, reported["predicted"], run, {**how, "saw": True})
     assert [cell["client"] for _, cell in seen["labelled"]] == [3] * 16
     many = state(FederatedExplorer(clients=100))["predicted"]
     crowd = node.run("federated/geometry.js", ROWS, many, None, how)
@@ -525,9 +529,9 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
             before = state(explorer)["controls"]
             change(shown)
             page.wait_for_function(SETTLED)
-            told = state(explorer)
-            assert told["controls"] != before and not told["error"], name
-            assert shown.answer == told["predicted"]["answer"][parts[tab]], name
+            reported = state(explorer)
+            assert reported["controls"] != before and not reported["error"], name
+            assert shown.answer == reported["predicted"]["answer"][parts[tab]], name
             assert shown.height() <= 640, name
     shown.pick("combined by", "median")
     page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
@@ -609,9 +613,9 @@ def test_recorded_runs_replay_on_a_page_that_was_saved_without_a_run(browser, tm
         marks = set()
         for name, run in zip(names, RECORDED, strict=True):
             saved.root.get_by_role("button", name=name, exact=True).click()
-            told = re.escape(" ".join(["A recorded run.", *run["notes"]]))
+            reported = re.escape(" ".join(["A recorded run.", *run["notes"]]))
             beside = "All rounds: [^;]+ predicted[^;]*; modelled [^;]+ predicted[^;]*"
-            assert re.fullmatch(rf"{told} {beside}\.", saved.result)
+            assert re.fullmatch(rf"{reported} {beside}\.", saved.result)
             chosen = saved.root.locator(".dlv-runs [aria-selected=true] th").inner_text()
             assert chosen == name and saved.height() <= 640
             marks.add(saved.marks())

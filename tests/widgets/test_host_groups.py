@@ -115,18 +115,19 @@ def test_no_arrow_points_back_in_time():
     assert (found[:, 2] >= found[:, 1]).all() and (found[:, 2] == found[:, 1]).sum() == early
 
 
-def test_a_name_a_bar_and_a_message_tell_of_their_host():
+def test_a_name_a_bar_and_a_message_show_their_host():
     long = "gpu-node-of-the-cluster-in-the-cellar-07"
     hosts = {long: [0, 1], "host-b": [2, 3]}
     trace = on_hosts(data_parallel(4, 1), hosts, {"host-b": 4e-4})
     code = """
     const line = list.groups[0];
     const bar = list.bars.flatMap((own, kind) => (own.length ? [own] : []))[0];
-    const tell = (target) => linesOf(scene, clock, target, 0);
-    const between = [...scene.message.src.keys()].map((i) => tell({ message: i }));
+    const linesAt = (target) => linesOf(scene, clock, target, 0);
+    const between = [...scene.message.src.keys()].map((i) => linesAt({ message: i }));
     return {
-        beside: tell(hit(list, -20, line.y + 3)), empty: hit(list, -20, line.y + line.height + 9),
-        bar: tell(hit(list, bar[0] + 1, bar[1] + bar[3] - 1)),
+        beside: linesAt(hit(list, -20, line.y + 3)),
+        empty: hit(list, -20, line.y + line.height + 9),
+        bar: linesAt(hit(list, bar[0] + 1, bar[1] + bar[3] - 1)),
         between: between.map((lines) => [lines[0], lines.find((one) => one.startsWith("times"))]),
     };"""
     found = draw(trace, code, arrows=False)
@@ -160,7 +161,7 @@ def test_the_player_groups_its_grid_and_its_circle_by_host():
     assert found["rows"] == [0, 2, 1, 3] and found["ranks"] == [[0, 2], [1, 3]]
     assert found["hubs"] == 3 and found["links"] == 6  # four ranks, two hosts
     (first, second), rows = layout["names"], layout["rows"]
-    half = 6.5  # pixels of a letter
+    half = 6.5  # pixels of a character
     assert half < first["y"] < rows[0] - half
     assert rows[1] + layout["rowHeight"] + half < second["y"] < rows[2] - half
     assert rows[3] + layout["rowHeight"] < layout["height"]

@@ -49,8 +49,8 @@ def test_every_level_is_solved_by_its_schedule_and_none_is_locked():
     levels = ScheduleLevels()
     for number in reversed(range(1, len(LEVELS) + 1)):
         levels.level = number
-        told = board(levels)["level"]
-        assert told["question"] == LEVELS[number - 1].question and told["answer"] is None
+        shown = board(levels)["level"]
+        assert shown["question"] == LEVELS[number - 1].question and shown["answer"] is None
         gesture(levels, do="csv", text=ANSWERS[number])
         assert board(levels)["level"]["answer"]["name"] == LEVELS[number - 1].answer
         assert solved(levels) == [*range(number, len(LEVELS) + 1)]
@@ -144,9 +144,9 @@ def test_its_picture_is_the_question_then_the_drawing_and_never_a_known_schedule
 
 def test_a_saved_page_shows_the_level(tmp_path):
     levels = ScheduleLevels([5], drawings={5: ANSWERS[5]})
-    kept = levels.saved_state()
-    assert kept["drawings"] == {5: ANSWERS[5]} and [*json.loads(kept["blanks"])] == ["5"]
-    assert len(json.loads(kept["board"])["cells"]) == 45
+    saved = levels.saved_state()
+    assert saved["drawings"] == {5: ANSWERS[5]} and [*json.loads(saved["blanks"])] == ["5"]
+    assert len(json.loads(saved["board"])["cells"]) == 45
     assert ANSWERS[5].split(",")[0] in levels.save_html(tmp_path / "levels.html").read_text()
 
 

@@ -37,26 +37,26 @@ print(statistics.median(took[::3]), statistics.median(took[1::3]))
 """
 
 
-def test_a_control_is_answered_at_once_and_loads_no_torch():
-    """Seconds of the processor, whatever else it does; lengths and speeds that it has not told."""
+def test_a_control_is_answered_immediately_and_loads_no_torch():
+    """Seconds of the processor, whatever else it does; lengths and speeds not sent yet."""
     run = subprocess.run([sys.executable, "-c", FRESH], check=True, capture_output=True, text=True)
     assert max(map(float, run.stdout.split())) < 0.05, run.stdout
 
 
 def test_tensor_parallel_ranks_belong_inside_a_node():
-    told = state(MeshExplorer())["placements"]
+    reported = state(MeshExplorer())["placements"]
     slow = SLOWER.index(10)
-    for order, placement in told.items():
+    for order, placement in reported.items():
         last = order.split(",")[-1]
         nearest = order.split(",")[0]  # of nodes of 4, the axis between them
         for axis in AXES:
             between, sent = placement["between"][axis], placement["sent"][axis]
             assert between == (sent if axis == nearest else [0] * 8), (order, axis)
         assert placement["groups"][last][0] == [0, 1]
-    tensor_apart = [told[order]["total"][slow] for order in ORDERS if order.startswith("tp")]
-    others = [told[order]["total"][slow] for order in ORDERS if not order.startswith("tp")]
+    tensor_apart = [reported[order]["total"][slow] for order in ORDERS if order.startswith("tp")]
+    others = [reported[order]["total"][slow] for order in ORDERS if not order.startswith("tp")]
     assert min(tensor_apart) > 2 * max(others)
-    for placement in told.values():
+    for placement in reported.values():
         assert placement["total"] == sorted(placement["total"])
 
 
@@ -69,11 +69,11 @@ def test_tensor_parallel_ranks_belong_inside_a_node():
         ("pp", 4, "dp * pp * tp = 16 ranks are more than 8"),
         ("nodes", 3, "nodes=3 is unknown"),
         ("slower", 3, "slower=3 is unknown: use one of 1, 2, 5, 10, 20"),
-        ("order", "tp,dp", "order='tp,dp' is no placement"),
-        ("order", ["tp", "dp", "pp"], "is no placement"),
+        ("order", "tp,dp", "order='tp,dp' is not a placement"),
+        ("order", ["tp", "dp", "pp"], "is not a placement"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, says):
+def test_an_invalid_value_shows_an_error_and_changes_nothing(name, value, says):
     explorer = MeshExplorer()
     before = state(explorer)
     setattr(explorer, name, value)
@@ -85,21 +85,21 @@ def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, sa
         MeshExplorer(**{name: value})
 
 
-def test_ranks_that_do_not_fill_the_nodes_are_told():
+def test_ranks_that_do_not_fill_the_nodes_are_an_error():
     with pytest.raises(ValueError, match="nodes=4 cannot share 2 ranks evenly"):
         MeshExplorer(1, 1, 2, nodes=4)
     with pytest.raises(ValueError, match="nodes=2 cannot share 1 rank evenly"):
         MeshExplorer(1, 1, 1)
 
 
-def test_controls_that_change_at_once_are_told_at_once():
+def test_controls_that_change_together_are_shown_together():
     explorer = MeshExplorer()
     values = {"dp": 1, "tp": 4, "order": "tp,dp,pp", "slower": 2}
     assert kernel.ask(explorer, "change", values=values) == {}
-    told = state(explorer)
-    assert told["controls"] | values == told["controls"]
+    reported = state(explorer)
+    assert reported["controls"] | values == reported["controls"]
     whole = state(MeshExplorer(1, 2, 4))["placements"]
-    for order, own in told["placements"].items():
+    for order, own in reported["placements"].items():
         at = [
             total if slow == 2 else None
             for slow, total in zip(SLOWER, whole[order]["total"], strict=True)
@@ -110,21 +110,21 @@ def test_controls_that_change_at_once_are_told_at_once():
 
 
 def test_a_place_in_the_mesh_and_a_placement_are_those_of_the_kernel():
-    told = state(MeshExplorer(4, 2, 1))
+    reported = state(MeshExplorer(4, 2, 1))
     found = node.run(
         "mesh/state.js",
-        """const told = v[0];
-        return Object.keys(told.placements).map((order) => {
-            const controls = { ...told.controls, order };
+        """const reported = v[0];
+        return Object.keys(reported.placements).map((order) => {
+            const controls = { ...reported.controls, order };
             const places = Array.from({ length: 8 }, (_, rank) => m.placeIn(controls, rank));
-            const own = m.foresee(told, { ...controls, slower: 20 });
+            const own = m.foresee(reported, { ...controls, slower: 20 });
             return { order, places, own: own.controls, chosen: m.chosen(own) };
         });""",
-        told,
+        reported,
     )
     assert [one["order"] for one in found] == list(ORDERS)
     for one in found:
-        placement = told["placements"][one["order"]]
+        placement = reported["placements"][one["order"]]
         assert one["chosen"]["placement"] == placement and one["chosen"]["at"] == 4
         assert one["own"]["order"] == one["order"] and one["own"]["slower"] == 20
         for axis in AXES:
@@ -163,7 +163,7 @@ def test_ranks_lie_in_their_nodes_and_lines_join_the_ranks_of_a_group():
 def test_a_run_takes_what_is_predicted_however_late_its_ranks_are():
     """By the device clock, where no link is shared."""
     values = {"order": "dp,pp,tp", "dp": 1, "pp": 2, "tp": 2, "nodes": 1, "slower": 1}
-    found, _ = run(values, lambda *told: None)
+    found, _ = run(values, lambda *_: None)
     assert found["total"] == pytest.approx(predicted(**values).total, rel=0.02)
 
 
@@ -188,7 +188,7 @@ class Page(ExplorerPage):
         """By what it says of its length; what it is over is marked, and nothing else."""
         self.root.locator(f".dlv-meshchip[data-axis={axis}] .dlv-meshlength").hover()
         self.page.mouse.down()
-        # at once: what is drawn may be drawn anew meanwhile
+        # immediately: what is drawn may be drawn anew meanwhile
         box = self.root.evaluate(f"root => root.querySelector('{onto}').getBoundingClientRect()")
         self.page.mouse.move(box["x"] + 4, box["y"] + box["height"] / 2, steps=4)
         assert self.root.locator("[data-onto]").count() <= 1
@@ -262,8 +262,8 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         timeout=90_000,
     )
     ran = state(explorer)["runs"][-1]["run"]
-    told = explorer.payload()["placements"][explorer.order]
-    assert [ran["sent"], ran["between"]] == [told["sent"], told["between"]]
+    reported = explorer.payload()["placements"][explorer.order]
+    assert [ran["sent"], ran["between"]] == [reported["sent"], reported["between"]]
     last = axes(explorer.measured, step=STEPS - 1)
     assert ran["sent"]["dp"] == last["dp"].sent.tolist() and ran["sent"]["pp"] == [0] * 8
     # Messages of late ranks queue on the shared link in another order, and later.

@@ -28,7 +28,7 @@ def test_a_module_fetches_nothing_and_takes_no_keys_from_the_page(file):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(modules.STATIC)))
-def test_a_module_imports_and_exports_in_the_way_that_joining_reads(file):
+def test_a_module_imports_and_exports_as_joining_reads(file):
     code = file.read_text()
     assert len(re.findall(r"^import\b", code, re.M)) == len(modules.IMPORT.findall(code))
     exports = len(modules.EXPORT.findall(code)) + len(modules.DEFAULT.findall(code))
@@ -75,7 +75,7 @@ def test_every_colour_comes_from_python(file):
         ('const said = "the stronger the blue of a cell";', ".js", []),
     ],
 )
-def test_the_check_sees_every_way_to_write_a_colour(code, suffix, found):
+def test_the_check_sees_every_notation_of_a_colour(code, suffix, found):
     assert colours(code, suffix) == found
 
 

@@ -35,17 +35,17 @@ def name_of(row):
     return [row[part] for part in PARTS]
 
 
-def rows_of(told, order):
+def rows_of(reported, order):
     """The plans of the front end's columns, in its `order`."""
-    return [{name: told["plans"][name][i] for name in COLUMNS} for i in order]
+    return [{name: reported["plans"][name][i] for name in COLUMNS} for i in order]
 
 
 FILTER = """
-const [told, limits] = v;
+const [reported, limits] = v;
 return limits.map((memory) => {
-  const controls = { ...told.controls, memory };
-  const meshes = m.meshesOf(told.plans, memory);
-  return { best: m.bestOf(told.plans, memory), chosen: m.chosenOf(told, controls), meshes,
+  const controls = { ...reported.controls, memory };
+  const meshes = m.meshesOf(reported.plans, memory);
+  return { best: m.bestOf(reported.plans, memory), chosen: m.chosenOf(reported, controls), meshes,
     order: meshes.flatMap(({ plans }) => plans) };
 });
 """
@@ -54,86 +54,88 @@ return limits.map((memory) => {
 def test_the_best_within_a_limit_is_that_of_the_planner():
     """The front end filters alone: the planner is asked anew for each limit."""
     explorer = PlanExplorer()
-    told = state(explorer)
+    reported = state(explorer)
     need = sorted({row["memory"] for row in explorer.plans})
     limits = [need[0] - 1, need[0], need[len(need) // 2], need[-1]]
-    for limit, found in zip(limits, node.run("plans/state.js", FILTER, told, limits), strict=True):
+    for limit, found in zip(
+        limits, node.run("plans/state.js", FILTER, reported, limits), strict=True
+    ):
         rows = plans(
-            SHAPES[LAB], machine_of(told["controls"]), 8, 16,
+            SHAPES[LAB], machine_of(reported["controls"]), 8, 16,
             memory=limit, itemsize=4, parameter_bytes=8,
         )  # fmt: skip
         fit = [row for row in rows if row["fits"]]
         assert sorted(found["order"]) == [*range(len(rows))]
         explorer.memory = limit
         assert sum(row["fits"] for row in explorer.plans) == len(fit)
-        (chosen,) = rows_of(told, [found["chosen"]])
+        (chosen,) = rows_of(reported, [found["chosen"]])
         assert name_of(chosen) == name_of(explorer._chosen(explorer._now))
         if not fit:
             assert found["best"] == -1
             assert chosen["memory"] == need[0]
             continue
-        (best,) = rows_of(told, [found["best"]])
+        (best,) = rows_of(reported, [found["best"]])
         assert best["seconds"] == fit[0]["seconds"] and best["memory"] <= limit
-        firsts = rows_of(told, [mesh["first"] for mesh in found["meshes"]])
+        firsts = rows_of(reported, [mesh["first"] for mesh in found["meshes"]])
         lacks = [max(0, row["memory"] - limit) for row in firsts]
         assert lacks == sorted(lacks) and firsts[0] == best
         for mesh in found["meshes"]:
-            own = rows_of(told, mesh["plans"])
+            own = rows_of(reported, mesh["plans"])
             assert len({(row["dp"], row["tp"], row["pp"]) for row in own}) == 1
             seconds = [row["seconds"] for row in own if row["memory"] <= limit]
             assert seconds == sorted(seconds)
             if seconds:
-                assert rows_of(told, [mesh["first"]])[0]["seconds"] == seconds[0]
+                assert rows_of(reported, [mesh["first"]])[0]["seconds"] == seconds[0]
 
 
 SAYS = """
-const [told, limits] = v;
-return limits.map((memory) => m.answerWords(told, { ...told.controls, memory }));
+const [reported, limits] = v;
+return limits.map((memory) => m.answerWords(reported, { ...reported.controls, memory }));
 """
 
 
 def test_the_sentence_names_the_best_and_how_many_bytes_the_others_lack():
-    told = state(PlanExplorer())
-    many, memory = len(told["plans"]["memory"]), told["plans"]["memory"]
+    reported = state(PlanExplorer())
+    many, memory = len(reported["plans"]["memory"]), reported["plans"]["memory"]
     none, some, every = node.run(
-        "plans/words.js", SAYS, told, [min(memory) - 1, min(memory), max(memory)]
+        "plans/words.js", SAYS, reported, [min(memory) - 1, min(memory), max(memory)]
     )
-    smallest = rows_of(told, [memory.index(min(memory))])[0]
+    smallest = rows_of(reported, [memory.index(min(memory))])[0]
     where = f" on stage {smallest['stage']}, 1 byte too much."
     assert none.startswith(f"None of {many} plans fits in ") and none.endswith(where)
     assert smallest["pp"] > 1
     fit = sum(own <= min(memory) for own in memory)
     assert some.startswith(f"{fit} of {many} plans fit in ")
     assert "The fastest of all is" in some and " times as fast and needs " in some
-    first = rows_of(told, [0])[0]
+    first = rows_of(reported, [0])[0]
     assert every.startswith(f"All {many} plans fit in ") and "fastest of all" not in every
     assert f"dp {first['dp']} × tp {first['tp']} × pp {first['pp']}" in every
 
 
-LINES = "const [told, i] = v; return m.planLines(told, i, 1e9);"
+LINES = "const [reported, i] = v; return m.planLines(reported, i, 1e9);"
 
 
-def test_a_plan_tells_the_bytes_that_a_rank_sends_exposed_along_each_axis():
+def test_a_plan_shows_the_bytes_that_a_rank_sends_exposed_along_each_axis():
     explorer = PlanExplorer()
-    told, rows = state(explorer), explorer.plans
+    reported, rows = state(explorer), explorer.plans
     for i in (0, next(i for i, row in enumerate(rows) if name_of(row) == list(PLAN))):
         (words,) = (
-            line for line in node.run("plans/words.js", LINES, told, i) if "exposed" in line
+            line for line in node.run("plans/words.js", LINES, reported, i) if "exposed" in line
         )
         for axis in ("dp", "tp", "pp"):
             sent = round(rows[i][f"{axis}_bytes"])
-            assert told["plans"]["sent"][axis][i] == sent
+            assert reported["plans"]["sent"][axis][i] == sent
             assert (f"{axis} " in words) == (rows[i][axis] > 1) == (sent > 0)
     assert words == "a rank sends exposed: dp 234 KB, tp 1.19 MB, pp 49.2 KB"
 
 
-WHERE = "const [told, limit] = v; return told.plans.pp.map((_, i) => m.limitWords(told, i, limit));"
+WHERE = "const [data, limit] = v; return data.plans.pp.map((_, i) => m.limitWords(data, i, limit));"
 
 
 def test_a_plan_that_fails_names_its_bytes_and_its_fullest_stage():
     explorer = PlanExplorer(memory=1.5e6)
-    told = state(explorer)
-    words = node.run("plans/words.js", WHERE, told, 1.5e6)
+    reported = state(explorer)
+    words = node.run("plans/words.js", WHERE, reported, 1.5e6)
     for row, said in zip(explorer.plans, words, strict=True):
         ends = f"on stage {row['stage']}" if row["pp"] > 1 else "on each rank"
         assert said.startswith("fails by ") == said.endswith(f"B {ends}") == (not row["fits"])
@@ -159,8 +161,8 @@ def test_the_former_plans_are_shown_until_a_large_table_is_there():
     answer = node.run("plans/words.js", "return m.answerWords(v[0], v[0].controls);", former)
     assert answer == "Computing all plans …"
     explorer.settle()
-    told = state(explorer)
-    assert told["settled"] and told["plans"]["dp"] == [row["dp"] for row in explorer.plans]
+    reported = state(explorer)
+    assert reported["settled"] and reported["plans"]["dp"] == [row["dp"] for row in explorer.plans]
 
 
 MAP = """
@@ -194,11 +196,11 @@ def test_the_buttons_of_files_stand_beside_other_controls(browser, width):
 
 def test_a_plan_that_fails_lies_beyond_the_limit_on_the_map():
     explorer = PlanExplorer()
-    told, width, height = state(explorer)["plans"], 780, 200
-    limit = float(np.median(told["memory"]))
-    drawn = node.run("plans/geometry.js", MAP, told, limit, width, height)
+    reported, width, height = state(explorer)["plans"], 780, 200
+    limit = float(np.median(reported["memory"]))
+    drawn = node.run("plans/geometry.js", MAP, reported, limit, width, height)
     points = np.array(drawn["points"])
-    fits = np.array(told["memory"]) <= limit
+    fits = np.array(reported["memory"]) <= limit
     assert (points[fits, 0] <= drawn["cut"] + 1e-6).all()
     assert (points[~fits, 0] > drawn["cut"]).all() and fits.any() and not fits.all()
     assert (points >= 0).all() and (points <= [width, height]).all()
@@ -226,7 +228,7 @@ def test_a_plan_that_fails_lies_beyond_the_limit_on_the_map():
         ("plan", (8, 1, 1), r"plan=\(8, 1, 1\) has to be \(dp, tp, pp, microbatch, schedule,"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, says):
+def test_an_invalid_value_shows_an_error_and_changes_nothing(name, value, says):
     explorer = PlanExplorer()
     before = state(explorer)
     with pytest.raises(ValueError, match=says) as refused:
@@ -271,7 +273,7 @@ from dlviz.widgets.plans.explorer import WIRES
 few, many = PlanExplorer(), PlanExplorer(devices=512, batch=512, **{V100})
 some = PlanExplorer(devices=64, batch=64)
 moves = {
-    "link, few devices": [(few, {"inside": name}) for name in [*WIRES][1:8]],  # all at once
+    "link, few devices": [(few, {"inside": name}) for name in [*WIRES][1:8]],  # all together
     "link, 64 devices and sequences": [(some, {"inside": name}) for name in [*WIRES][1:8]],
     "memory, many": [(many, {"memory": 1e9 + step}) for step in range(8)],
     "batch, many": [(many, {"batch": 256 + 32 * step}) for step in range(8)],
@@ -282,14 +284,14 @@ for name, changes in moves.items():
         began = time.process_time()
         explorer._change(change)
         took.append(time.process_time() - began)
-        told = json.loads(explorer.state)
-        assert told["plans"]["dp"] and told["settled"] == (name != "batch, many")
+        reported = json.loads(explorer.state)
+        assert reported["plans"]["dp"] and reported["settled"] == (name != "batch, many")
     print(name, statistics.median(took), sep=":")
 assert "torch" not in sys.modules
 """
 
 
-def test_a_slider_is_answered_at_once_and_loads_no_torch():
+def test_a_slider_is_answered_immediately_and_loads_no_torch():
     """Seconds of the processor; the median of changes that cost the same. All show plans."""
     code = FRESH.replace("{V100}", repr(V100))
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -344,19 +346,19 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         "all memory": lambda: shown.control("all memory of a device").click(),
         "plan cleared": lambda: shown.root.press("Escape"),
         "many devices": lambda: shown.enter("devices, in all", "64"),
-        "more than is computed at once": lambda: shown.enter("batch, sequences", "64"),
+        "more than is computed immediately": lambda: shown.enter("batch, sequences", "64"),
     }
     for name, change in changes.items():
         before = state(explorer)["controls"]
         change()
         page.wait_for_function(SETTLED)
-        if name == "more than is computed at once":
+        if name == "more than is computed immediately":
             page.wait_for_selector(".dlv-plans[aria-busy=true]")
             assert shown.root.locator(".dlv-planmap .dlv-plan").count(), "the former ones, dimmed"
             assert shown.control("run it on real ranks").is_disabled()
         page.wait_for_selector(".dlv-plans[aria-busy=false]")
-        told = state(explorer)
-        assert told["controls"] != before and not told["error"], name
+        reported = state(explorer)
+        assert reported["controls"] != before and not reported["error"], name
         many, fit = len(explorer.plans), sum(row["fits"] for row in explorer.plans)
         assert f"{fit} of {many} plans" in shown.answer or f"All {many} plans" in shown.answer, name
         chosen = explorer._chosen(explorer._now)
@@ -400,8 +402,8 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     page.evaluate("text => model.set('state', text)", explorer.state)
     shown.root.press("r")
     page.wait_for_function("() => document.querySelector('.dlv-ran')", timeout=90_000)
-    told = state(explorer)
-    (recorded,) = told["runs"]
+    reported = state(explorer)
+    (recorded,) = reported["runs"]
     row = next(row for row in explorer.plans if name_of(row) == list(SMALL))
     assert recorded["run"]["seconds"] == seconds_between_ends(explorer.measured, "wall")
     # By the device clock, which no other program holds up.

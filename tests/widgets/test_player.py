@@ -52,7 +52,7 @@ def moves(made):
     return drawn(made, EACH + "m.movesOf(scene, layout, i));")
 
 
-def told(frame, ranks):
+def contents_of(frame, ranks):
     """{(rank, column): (text, counts)} as the drawn cells of a frame say it."""
     found = {}
     for cell in frame:
@@ -82,7 +82,7 @@ def test_every_cell_of_every_frame_shows_its_own_value_and_the_contributions_in_
             array = trace.buffers[place]["array"]
             for column, counts in enumerate(viz.decode(array, ranks).tolist()):
                 expected[rank, column] = (str(round(array[column])), counts)
-        assert told(picture, ranks) == expected
+        assert contents_of(picture, ranks) == expected
 
 
 @pytest.mark.parametrize("width", [320, 700, 1200])
@@ -242,7 +242,7 @@ def test_arrows_on_the_circle_go_from_sender_to_receiver_and_are_wider_for_more_
         assert radius < np.linalg.norm(end - at[message["dst"]]) < radius + 6
     there, back, crossed = circle["arrows"]
     assert there["width"] > back["width"] == crossed["width"]
-    assert np.linalg.norm(np.subtract(there["at"], back["at"])) > 12  # two ways, two labels
+    assert np.linalg.norm(np.subtract(there["at"], back["at"])) > 12  # two directions, two labels
     assert [arrow["never"] for arrow in circle["arrows"]] == [False, False, True]
 
 
@@ -421,7 +421,7 @@ def test_messages_are_put_in_words_by_chunk():
     assert told_of(made)[0]["sentence"] == whole
 
 
-def test_a_contribution_added_twice_is_drawn_written_and_noted():
+def test_a_contribution_added_twice_is_drawn_written_and_remarked_on():
     def again(hop, rank, buffer):
         if (hop, rank) == (0, 1):
             buffer[:4] += viz.encode(1, 4, 16)[:4]
@@ -429,7 +429,7 @@ def test_a_contribution_added_twice_is_drawn_written_and_noted():
     trace = ring(4, 16, sabotage=again)
     made = state(trace)
     _, after, *_ = cells(made)
-    assert told(after, 4)[1, 0] == ("11", [1, 2, 0, 0])
+    assert contents_of(after, 4)[1, 0] == ("11", [1, 2, 0, 0])
     (twice,) = [cell for cell in after if any("×2" in run["says"] for run in cell["runs"])]
     assert (twice["rank"], twice["chunk"]) == (1, 0)
     code = "return scene.holds.flatMap(({ counts }) => counts).filter(([, many]) => many === 2)"
@@ -449,14 +449,14 @@ def test_contents_that_are_no_sum_are_drawn_as_unknown_with_their_value():
 
     made = state(ring(4, 16, sabotage=spoil))
     pictures = cells(made)
-    found = told(pictures[3], 4)
+    found = contents_of(pictures[3], 4)
     assert [found[3, column] for column in (9, 10, 11)] == [
         ("3.14", None), ("nan", None), ("inf", None),
     ]  # fmt: skip
     chips = [run["chips"] for cell in pictures[3] for run in cell["runs"] if not run["counts"]]
     assert [chip["source"] for own in chips for chip in own] == [-1] * len(chips)
-    assert None not in [counts for _, counts in told(pictures[2], 4).values()]
-    assert None not in [counts for _, counts in told(pictures[6], 4).values()]
+    assert None not in [counts for _, counts in contents_of(pictures[2], 4).values()]
+    assert None not in [counts for _, counts in contents_of(pictures[6], 4).values()]
 
 
 def test_what_changed_in_a_step_is_marked_and_nothing_else():
@@ -481,13 +481,13 @@ def test_what_changed_in_a_step_is_marked_and_nothing_else():
         }
 
 
-def test_a_long_buffer_is_told_by_the_stretches_that_travel_together():
+def test_a_long_buffer_is_drawn_by_the_segments_that_travel_together():
     made = state(ring(4, 1000))
     assert made["columns"] == [[0, 250], [250, 500], [500, 750], [750, 1000]]
     assert [chunk["name"] for chunk in made["chunks"]] == [f"chunk {i}" for i in range(4)]
     for picture in (cells(made)[0], cells(made)[-1]):
-        assert len(told(picture, 4)) == 16
-    assert told(cells(made)[-1], 4)[2, 1] == ("936 … 468", [1, 1, 1, 1])
+        assert len(contents_of(picture, 4)) == 16
+    assert contents_of(cells(made)[-1], 4)[2, 1] == ("936 … 468", [1, 1, 1, 1])
 
 
 def test_a_wrong_cell_in_a_long_buffer_gets_a_column_of_its_own():
@@ -497,7 +497,7 @@ def test_a_wrong_cell_in_a_long_buffer_gets_a_column_of_its_own():
 
     made = state(ring(4, 1000, sabotage=again))
     assert [17, 18] in made["columns"] and len(made["chunks"]) == 4
-    assert told(cells(made)[1], 4)[1, 1][1] == [1, 2, 0, 0]
+    assert contents_of(cells(made)[1], 4)[1, 1][1] == [1, 2, 0, 0]
 
 
 def test_a_trace_without_buffers_shows_its_messages_alone():
@@ -534,7 +534,7 @@ def test_more_ranks_than_can_be_decoded_show_their_values_and_no_guess():
     assert any("separated for at most 13 ranks" in line for line in made["lines"])
     assert made["ranks"] == [] and not any(frame["notes"] for frame in made["frames"])
     first = cells(made)[0]
-    assert told(first, 14)[2, 0] == (number(viz.encode(2, 13, 1)[0]), None)
+    assert contents_of(first, 14)[2, 0] == (number(viz.encode(2, 13, 1)[0]), None)
     assert not any(run["chips"] for cell in first for run in cell["runs"])
 
 
@@ -625,7 +625,7 @@ def test_a_step_and_a_buffer_can_be_chosen_and_what_is_not_there_is_refused():
     assert sorted(told_of(made)) == np.flatnonzero(trace.messages.step == 2).tolist()
     with pytest.raises(ValueError, match="buffer='gradient' was not watched in this run"):
         MessagePlayer(trace, buffer="gradient")
-    with pytest.raises(ValueError, match="theme='pink' is no theme of a widget"):
+    with pytest.raises(ValueError, match="theme='pink' is unknown: use 'auto', 'light' or 'dark'"):
         MessagePlayer(trace, theme="pink")
 
 
@@ -667,11 +667,11 @@ def test_a_real_run_plays_its_phases_and_every_sum_is_right():
         np.testing.assert_array_equal(after, expected)
         assert "was sent" not in " ".join(own["formula"])
         assert -1 not in own["spans"] and all("test_player.py" in where for where in own["where"])
-    final = told(cells(made)[-1], 3)
+    final = contents_of(cells(made)[-1], 3)
     assert {tuple(counts) for _, counts in final.values()} == {(1, 1, 1)} and len(final) == 21
 
 
-def test_a_message_sent_where_two_phases_meet_is_of_the_later():
+def test_a_message_sent_where_two_phases_touch_is_of_the_later():
     spans = [
         {"rank": 0, "kind": "phase", "name": name, "start": start, "end": start + 1.0}
         for name, start in (("first", 0.0), ("second", 1.0))

@@ -57,7 +57,7 @@ def test_a_choice_that_is_run_again_takes_the_place_of_its_former_run_as_the_new
     assert explorer.run_of({"number": 2})["run"] == {"half": -1.0}
 
 
-def test_the_last_runs_are_kept_and_no_more(explorer):
+def test_the_last_runs_are_stored_and_no_more(explorer):
     assert run_each(explorer, *range(1, MOST + 3)) == [*range(3, MOST + 3)]
     assert explorer.run_of({"number": 2}) == {}
 

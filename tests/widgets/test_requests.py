@@ -29,7 +29,7 @@ def test_a_change_is_shown_before_it_is_answered_and_sent_as_one_message(monkeyp
 
 
 @pytest.mark.parametrize("Explorer", [CollectiveExplorer, ScalingExplorer, ScheduleExplorer])
-def test_a_change_that_cannot_be_is_answered_with_its_sentence_and_one_to_the_same_too(Explorer):
+def test_an_invalid_change_is_answered_with_its_sentence_and_one_to_the_same_too(Explorer):
     explorer = Explorer()
     assert ask(explorer, "change", values={"ranks": 4}) == {}
     refused = ask(explorer, "change", values={"ranks": "many"})
@@ -62,14 +62,14 @@ def test_a_request_that_nobody_answers_or_that_fails_is_answered_all_the_same(mo
 
 def test_what_takes_longer_is_answered_once_it_is_known_and_what_is_dropped_with_nothing():
     explorer = CollectiveExplorer()
-    for end, told in (("set_result", {"ahead": 1}), ("cancel", None)):
+    for end, shown in (("set_result", {"ahead": 1}), ("cancel", None)):
         explorer._ahead = Future()
         sent = []
         explorer.send = sent.append
         hear(explorer, "ahead")
         assert sent == []
-        getattr(explorer._ahead, end)(*([told] if told else []))
-        assert sent == [{"id": "c-1", **(told or {})}]
+        getattr(explorer._ahead, end)(*([shown] if shown else []))
+        assert sent == [{"id": "c-1", **(shown or {})}]
 
 
 def test_requests_of_two_threads_take_turns():

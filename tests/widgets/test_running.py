@@ -1,4 +1,4 @@
-"""A run that an explorer starts: told, stopped, interrupted, one at a time."""
+"""A run that an explorer starts: shown, stopped, interrupted, one at a time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ran(explorer):
 
 
 class Work:
-    """Stands for what runs on ranks: it tells of itself until it may end."""
+    """Stands for what runs on ranks: it reports itself until it may end."""
 
     def __init__(self):
         self.may_end, self.deaf = threading.Event(), threading.Event()
@@ -74,25 +74,25 @@ def test_the_button_starts_a_run_and_the_widget_goes_on_answering(work):
     until(lambda: json.loads(explorer.doing).get("share") == 1 / 3)
     assert json.loads(explorer.doing)["says"] == "Running on real ranks, paced: turn 2 of 3 …"
     explorer.theme = "dark"
-    ask(explorer, "run")  # one is under way
+    ask(explorer, "run")  # one is in progress
     work.may_end.set()
     until(lambda: explorer.doing == "")
     assert ran(explorer) == FOUND and explorer.measured == 1e-3 and work.ended == 1
 
 
-def test_stop_is_answered_at_once_even_while_the_run_cannot_hear(work):
+def test_stop_is_answered_immediately_even_while_the_run_cannot_hear(work):
     explorer = CollectiveExplorer()
     work.deaf.set()
     ask(explorer, "run")
     until(lambda: work.running)
     ask(explorer, "stop")
     assert explorer.doing == "" and ran(explorer) == {"stopped": "The run was interrupted."}
-    ask(explorer, "stop")  # none is under way
-    told = json.loads(explorer.state)
+    ask(explorer, "stop")  # none is in progress
+    reported = json.loads(explorer.state)
     work.deaf.clear()
     until(lambda: not work.running)
     time.sleep(0.05)
-    assert json.loads(explorer.state) == told and told["ran"] == 1, "it is not told again"
+    assert json.loads(explorer.state) == reported and reported["ran"] == 1, "it is not shown again"
     work.may_end.set()
     explorer.run()
     assert ran(explorer) == FOUND
@@ -158,7 +158,7 @@ def test_runs_of_two_widgets_take_turns_and_one_that_waits_can_be_stopped(work):
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_in_a_cell_is_told_and_goes_on(monkeypatch, interrupt):
+def test_an_interrupt_in_a_cell_is_shown_and_goes_on(monkeypatch, interrupt):
     def run(progress, **controls):
         raise interrupt
 
@@ -172,7 +172,7 @@ def test_an_interrupt_in_a_cell_is_told_and_goes_on(monkeypatch, interrupt):
     assert ran(explorer) == FOUND
 
 
-def test_what_cannot_run_is_told_and_starts_nothing():
+def test_what_cannot_run_shows_an_error_and_starts_nothing():
     explorer = ScheduleExplorer("drawn")
     ask(explorer, "run")
     assert ran(explorer) == {"error": "Nothing is drawn yet: place an action on the grid."}
@@ -180,7 +180,7 @@ def test_what_cannot_run_is_told_and_starts_nothing():
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("reported", "words"),
     [
         (
             (None, 0, 0, True),
@@ -192,8 +192,8 @@ def test_what_cannot_run_is_told_and_starts_nothing():
         (("step", 2, 2, True), "Running on real ranks, paced: step 2 of 2 …"),
     ],
 )
-def test_a_run_tells_in_words_what_it_does(told, words):
-    assert doing_words(*told) == words
+def test_a_run_says_in_words_what_it_does(reported, words):
+    assert doing_words(*reported) == words
 
 
 @pytest.mark.slow

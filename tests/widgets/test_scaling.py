@@ -1,4 +1,4 @@
-"""The explorer of scaling: it tells the closed form, and every control changes the picture."""
+"""The explorer of scaling: it shows the closed form, and every control changes the picture."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def drawn(page):
     page.wait_for_selector(".dlv-spot")
 
 
-def told(explorer):
+def state_of(explorer):
     return json.loads(explorer.state)
 
 
 def test_the_lines_are_the_closed_form_of_each_number_of_ranks():
     explorer = ScalingExplorer(nbytes=SIZES[10], compute=0.05, overlap=0.25, way="weak")
-    state = told(explorer)
+    state = state_of(explorer)
     known = {name: getattr(explorer, name) for name in explorer.names}
     for ranks in range(1, MOST + 1):
         own = scaled(**{**known, "ranks": ranks})
@@ -37,28 +37,28 @@ def test_the_lines_are_the_closed_form_of_each_number_of_ranks():
     [
         ("ranks", 65, "ranks=65 cannot be shown"),
         ("ranks", 2.5, "ranks=2.5 cannot be shown"),
-        ("alpha", "fast", "alpha='fast' is no number"),
+        ("alpha", "fast", "alpha='fast' is not a number"),
         ("overlap", 2, "overlap=2 is no part"),
         ("buckets", 1.5, "buckets=1.5 has to be a whole number"),
         ("way", "up", "way='up' is unknown"),
         ("nbytes", -1, "nbytes"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, says):
+def test_an_invalid_value_shows_an_error_and_changes_nothing(name, value, says):
     explorer = ScalingExplorer()
-    before = told(explorer)
+    before = state_of(explorer)
     setattr(explorer, name, value)
-    state = told(explorer)
+    state = state_of(explorer)
     assert says in state["error"] and state["lines"] == before["lines"]
     setattr(explorer, name, before["controls"][name])
-    assert told(explorer)["error"] == ""
+    assert state_of(explorer)["error"] == ""
     with pytest.raises(ValueError, match=says):
         ScalingExplorer(**{name: value})
 
 
 def test_the_chart_holds_a_speed_up_below_one_and_all_its_labels(browser):
     slower = ScalingExplorer(ranks=9, nbytes=10**9, beta=2e-9, compute=2e-3, way="model_weak")
-    assert told(slower)["lines"]["speedup"]["lines"][-1]["y"][8] < 0.01
+    assert state_of(slower)["lines"]["speedup"]["lines"][-1]["y"][8] < 0.01
     page, faults = open_page(browser, slower, "scaling/index")
     outside = page.locator(".one .dlv-costs").evaluate_all("""charts => charts.flatMap(chart => {
         const frame = chart.getBoundingClientRect();
@@ -111,7 +111,7 @@ def test_a_saved_page_chooses_ranks_by_key_slider_and_click(browser, tmp_path):
     with saved_pages(browser, tmp_path, ExplorerPage, drawn) as show:
         explorer = ScalingExplorer(ranks=4)
         shown = show(explorer)
-        words = told(explorer)["words"]
+        words = state_of(explorer)["words"]
         answer = shown.root.locator(".dlv-cheapest")
         assert answer.inner_text() == words[3]
         shown.root.focus()

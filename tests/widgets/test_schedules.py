@@ -26,10 +26,10 @@ def state(explorer):
     return json.loads(explorer.state)
 
 
-def told_later(explorer):
-    """What the front end is told once the reader pauses."""
-    told = state(explorer)
-    return told["settled"] and {**told["chart"], "csv": told["csv"]}
+def settled_later(explorer):
+    """What the front end receives once the reader pauses."""
+    shown = state(explorer)
+    return shown["settled"] and {**shown["chart"], "csv": shown["csv"]}
 
 
 def spread(values, count):
@@ -37,7 +37,7 @@ def spread(values, count):
 
 
 def spans_of(side):
-    """(rank, letter, stage, microbatch, start, end) of every span that the front end is told."""
+    """(rank, kind, stage, microbatch, start, end) of every span that the front end receives."""
     count = len(side["kind"])
     ranks = [rank for rank, many in enumerate(side["counts"]) for _ in range(many)]
     start, length = (spread(side[name], count) for name in ("start", "length"))
@@ -52,14 +52,14 @@ def test_the_picture_is_the_simulated_schedule(name):
     costs = Costs() if made.chunks == 1 else HALF
     trace = simulate(made, costs)
     (side,) = state(ScheduleExplorer(name))["sides"]
-    told = spans_of(side)
+    shown = spans_of(side)
     spans = trace.spans
-    assert [span[0] for span in told] == spans.rank.tolist()
-    assert [span[1] for span in told] == [LETTERS[kind] for kind in spans.kind]
-    assert [span[2] for span in told] == spans.stage.tolist()
-    assert [span[3] for span in told] == spans.microbatch.tolist()
-    np.testing.assert_allclose([span[4] for span in told], spans.start, atol=1e-6)
-    np.testing.assert_allclose([span[5] for span in told], spans.end, atol=1e-6)
+    assert [span[0] for span in shown] == spans.rank.tolist()
+    assert [span[1] for span in shown] == [LETTERS[kind] for kind in spans.kind]
+    assert [span[2] for span in shown] == spans.stage.tolist()
+    assert [span[3] for span in shown] == spans.microbatch.tolist()
+    np.testing.assert_allclose([span[4] for span in shown], spans.start, atol=1e-6)
+    np.testing.assert_allclose([span[5] for span in shown], spans.end, atol=1e-6)
     assert side["makespan"] == pytest.approx(metrics.makespan(trace))
     assert side["ratio"] == pytest.approx(metrics.bubble_ratio(trace))
     assert side["fraction"] == pytest.approx(metrics.bubble_fraction(trace))
@@ -73,19 +73,19 @@ def test_the_picture_is_the_simulated_schedule(name):
 def test_an_action_starts_when_its_rank_is_free_and_what_it_receives_is_there(name):
     """So `source` and `half`, which the front end explains gaps by, explain every start."""
     (side,) = state(ScheduleExplorer(name, 3, 6, latency=0.25))["sides"]
-    told = spans_of(side)
-    source, half = (spread(side[column], len(told)) for column in ("source", "half"))
-    for i, (rank, kind, stage, microbatch, start, _) in enumerate(told):
+    shown = spans_of(side)
+    source, half = (spread(side[column], len(shown)) for column in ("source", "half"))
+    for i, (rank, kind, stage, microbatch, start, _) in enumerate(shown):
         pair = [i] if not half[i] else [i, i + 1] if half[i] == 1 else [i - 1, i]
-        before = [told[j][5] for j in range(i) if told[j][0] == rank and j not in pair]
+        before = [shown[j][5] for j in range(i) if shown[j][0] == rank and j not in pair]
         there = [0.0, *before[-1:]]
         for j in pair:
             if source[j] >= 0:
-                came = told[source[j]]
+                came = shown[source[j]]
                 there.append(came[5] + (0.25 if came[0] != rank else 0.0))
         assert start == pytest.approx(max(there), abs=1e-6)
         if source[i] >= 0:
-            came = told[source[i]]
+            came = shown[source[i]]
             assert came[3] == microbatch
             assert came[2] == stage + (-1 if kind == "F" else 1)
 
@@ -102,8 +102,8 @@ def test_chunks_share_the_costs_of_a_rank_so_that_schedules_compare():
 def test_chunks_have_the_shades_of_the_timeline_and_the_first_the_kinds_own():
     (side,) = state(ScheduleExplorer("interleaved_zb", 2, 4, chunks=3))["sides"]
     assert side["chunk"] == [0, 0, 1, 1, 2, 2] and [*side["shades"]] == ["F", "I", "W"]
-    for kind, letter in LETTERS.items():
-        for chunk, style in enumerate(side["shades"].get(letter, [])):
+    for kind, code in LETTERS.items():
+        for chunk, style in enumerate(side["shades"].get(code, [])):
             assert style == styled(palette.shade(palette.style(kind), chunk, 3))
     assert len({style["color"] for style in side["shades"]["F"]}) == 3
 
@@ -119,7 +119,7 @@ def test_the_formula_beside_the_bubble_is_right(name, ranks, microbatches):
         assert name in ("zb_h2", "zbv") and ranks > 1
 
 
-def test_no_formula_is_told_where_it_does_not_hold():
+def test_no_formula_is_shown_where_it_does_not_hold():
     for values in ({"latency": 0.5}, {"slow_stage": 1}):
         assert state(ScheduleExplorer("1f1b", **values))["sides"][0]["formula"] is None
     assert state(ScheduleExplorer("1f1b", backward=5.0))["sides"][0]["formula"]["ratio"] == 3 / 8
@@ -145,12 +145,12 @@ def test_a_change_of_a_control_changes_the_picture(name):
     explorer = ScheduleExplorer()
     before = state(explorer)
     setattr(explorer, name, CHANGES[name])
-    told = state(explorer)
-    assert told["error"] == ""
-    assert told["controls"] == {**before["controls"], name: CHANGES[name]}
-    first, second = ({**one["sides"][0], "name": ""} for one in (before, told))
+    shown = state(explorer)
+    assert shown["error"] == ""
+    assert shown["controls"] == {**before["controls"], name: CHANGES[name]}
+    first, second = ({**one["sides"][0], "name": ""} for one in (before, shown))
     assert first != second
-    assert explorer.trace.meta["ranks"] == told["sides"][0]["ranks"]
+    assert explorer.trace.meta["ranks"] == shown["sides"][0]["ranks"]
 
 
 def test_the_slow_stage_takes_its_factor_and_chunks_matter_to_those_that_take_any():
@@ -180,20 +180,20 @@ def test_a_second_schedule_stands_beside_the_first_and_its_trouble_in_its_own_pl
 
 def test_the_bubble_over_m_and_the_csv_follow_when_they_are_asked_for():
     explorer = ScheduleExplorer("1f1b", 4, 6, beside="zb_h1")
-    told = told_later(explorer)
-    assert 6 in told["over"]
+    shown = settled_later(explorer)
+    assert 6 in shown["over"]
     for name in ("1f1b", "zb_h1"):
-        for m, share, closed in zip(told["over"], told["lines"][name], told["formulas"][name],
+        for m, share, closed in zip(shown["over"], shown["lines"][name], shown["formulas"][name],
                                     strict=True):  # fmt: skip
             trace = simulate(schedules.make(name, 4, m))
             assert share == pytest.approx(metrics.bubble_fraction(trace))
             assert closed is None or closed == pytest.approx(share)
-    assert told["formulas"]["1f1b"].count(None) == 0
+    assert shown["formulas"]["1f1b"].count(None) == 0
     explorer.schedule = "gpipe"
     assert not state(explorer)["settled"] and state(explorer)["chart"] is None
     assert ask(explorer, "settle") == {}
-    assert [*told_later(explorer)["lines"]] == ["gpipe", "zb_h1"]
-    assert told_later(explorer)["csv"] == schedules.make("gpipe", 4, 6).to_csv()
+    assert [*settled_later(explorer)["lines"]] == ["gpipe", "zb_h1"]
+    assert settled_later(explorer)["csv"] == schedules.make("gpipe", 4, 6).to_csv()
 
 
 def ahead(explorer, name):
@@ -202,13 +202,13 @@ def ahead(explorer, name):
 
 @pytest.mark.parametrize("beside", ["", "zb_h1"])
 @pytest.mark.parametrize("name", ["ranks", "microbatches"])
-def test_what_is_told_ahead_is_what_the_kernel_answers(name, beside):
+def test_what_is_sent_ahead_is_what_the_kernel_answers(name, beside):
     explorer = ScheduleExplorer("1f1b", 4, 6, beside=beside)
     setattr(explorer, name, 5)
-    told = ahead(explorer, name)
-    assert told["name"] == name and told["of"][name] is None
-    assert [*told["pictures"]] == ["3", "4", "6", "7"]
-    for value, sides in told["pictures"].items():
+    shown = ahead(explorer, name)
+    assert shown["name"] == name and shown["of"][name] is None
+    assert [*shown["pictures"]] == ["3", "4", "6", "7"]
+    for value, sides in shown["pictures"].items():
         setattr(explorer, name, int(value))
         assert state(explorer)["sides"] == sides
     explorer.ranks = 2
@@ -218,8 +218,8 @@ def test_what_is_told_ahead_is_what_the_kernel_answers(name, beside):
 
 
 def test_where_a_schedule_is_not_defined_the_chart_has_no_point():
-    told = told_later(ScheduleExplorer("dualpipev", 4, 16))
-    fractions = dict(zip(told["over"], told["lines"]["dualpipev"], strict=True))
+    shown = settled_later(ScheduleExplorer("dualpipev", 4, 16))
+    fractions = dict(zip(shown["over"], shown["lines"]["dualpipev"], strict=True))
     assert fractions[4] is None and fractions[16] is not None
 
 
@@ -239,9 +239,9 @@ WRONG = [
         for name in ("forward", "backward", "backward_input", "backward_weight", "latency")
         for value in (-1.0, float("nan"), "a lot")
     ],
-    ({"slow_stage": -1}, "slow_stage=-1 is no stage"),
-    ({"slow_stage": 1.5}, "slow_stage=1.5 is no stage"),
-    ({"slow_stage": 4}, "slow_stage=4 is no stage: the stages are 0 to 3"),
+    ({"slow_stage": -1}, "slow_stage=-1 is not a stage"),
+    ({"slow_stage": 1.5}, "slow_stage=1.5 is not a stage"),
+    ({"slow_stage": 4}, "slow_stage=4 is not a stage: the stages are 0 to 3"),
     ({"slow": 0}, "slow=0 has to be a number above 0"),
     ({"slow": float("nan")}, "slow=nan has to be a number above 0"),
     ({"forward": 0, "backward_input": 0, "backward_weight": 0}, "costs are 0"),
@@ -249,7 +249,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "law"), WRONG)
-def test_a_value_that_cannot_be_is_told_in_one_sentence_and_changes_nothing_else(wrong, law):
+def test_an_invalid_value_shows_an_error_of_one_sentence_and_changes_nothing(wrong, law):
     with pytest.raises(ValueError, match=law):
         ScheduleExplorer(**wrong)
     explorer = ScheduleExplorer()
@@ -257,9 +257,9 @@ def test_a_value_that_cannot_be_is_told_in_one_sentence_and_changes_nothing_else
     with explorer.hold_trait_notifications():
         for name, value in wrong.items():
             setattr(explorer, name, value)
-    told = state(explorer)
-    assert re.search(law, told["error"]) and "\n" not in told["error"]
-    assert told["sides"] == before["sides"] and told["controls"] == before["controls"]
+    shown = state(explorer)
+    assert re.search(law, shown["error"]) and "\n" not in shown["error"]
+    assert shown["sides"] == before["sides"] and shown["controls"] == before["controls"]
     with explorer.hold_trait_notifications():
         for name in wrong:
             setattr(explorer, name, before["controls"][name])
@@ -271,12 +271,12 @@ def test_a_value_that_cannot_be_is_told_in_one_sentence_and_changes_nothing_else
 def test_a_csv_is_shown_and_goes_out_as_it_came_in():
     text = schedules.make("zb_h1", 3, 4).to_csv()
     explorer = ScheduleExplorer("drawn", csv=text)
-    told = state(explorer)
-    assert {name: told["controls"][name] for name in SIZES} == {
+    shown = state(explorer)
+    assert {name: shown["controls"][name] for name in SIZES} == {
         "ranks": 3, "microbatches": 4, "chunks": 1,
     }  # fmt: skip
-    assert told_later(explorer)["csv"] == text
-    assert told["sides"][0]["ratio"] == pytest.approx(
+    assert settled_later(explorer)["csv"] == text
+    assert shown["sides"][0]["ratio"] == pytest.approx(
         state(ScheduleExplorer("zb_h1", 3, 4))["sides"][0]["ratio"]
     )
 
@@ -292,13 +292,13 @@ def test_a_csv_is_shown_and_goes_out_as_it_came_in():
         (",".join(f"0F{m},0B{m}" for m in range(200)), "takes 128 at most"),
     ],
 )
-def test_a_csv_that_cannot_be_is_refused_in_one_sentence_and_forgotten(text, law):
+def test_an_invalid_csv_is_refused_in_one_sentence_and_forgotten(text, law):
     explorer = ScheduleExplorer()
     before = state(explorer)
     explorer.csv = text
-    told = state(explorer)
-    assert re.search(law, told["refused"]) and told["refused"] == told["error"]
-    assert "\n" not in told["error"] and told["sides"] == before["sides"]
+    shown = state(explorer)
+    assert re.search(law, shown["refused"]) and shown["refused"] == shown["error"]
+    assert "\n" not in shown["error"] and shown["sides"] == before["sides"]
     explorer.ranks = 3
     assert state(explorer)["error"] == state(explorer)["refused"] == ""
     assert state(explorer)["sides"][0]["name"] == "1f1b"
@@ -309,7 +309,7 @@ def drawn_on(explorer, *gestures):
         assert draw_on(explorer, **gesture) == {}
 
 
-def test_what_is_drawn_is_shown_at_once_and_an_empty_grid_says_so():
+def test_what_is_drawn_is_shown_immediately_and_an_empty_grid_says_so():
     explorer = ScheduleExplorer("1f1b", 2, 1)
     explorer.schedule = "drawn"
     (side,) = state(explorer)["sides"]
@@ -382,14 +382,14 @@ def test_a_drawing_outlasts_a_look_at_another_schedule():
     assert state(explorer)["sides"][0]["kind"] == "FBFB"
 
 
-def test_what_goes_wrong_in_a_run_is_told_in_one_sentence():
+def test_what_goes_wrong_in_a_run_is_shown_in_one_sentence():
     explorer = ScheduleExplorer(ranks=9)
     explorer.run()
     assert state(explorer)["run"] == {"error": "9 ranks are too many to run here: use 8 or fewer."}
     assert explorer.measured is None
 
 
-def test_a_run_that_fails_is_told_and_what_was_measured_before_is_gone(monkeypatch):
+def test_a_run_that_fails_shows_an_error_and_what_was_measured_before_is_gone(monkeypatch):
     def fail(*_):
         raise RankError("rank 1 raised ValueError: no\nTraceback ...", rank=1)
 
@@ -397,11 +397,11 @@ def test_a_run_that_fails_is_told_and_what_was_measured_before_is_gone(monkeypat
     monkeypatch.setattr("dlviz.widgets.schedules.explorer.run", fail)
     before = state(explorer)
     explorer.run()
-    told = state(explorer)
-    assert told["run"]["error"].startswith("rank 1 raised ValueError: no")
-    assert "\n" not in told["run"]["error"] and explorer.measured is None
-    assert told["ran"] == before["ran"] + 1
-    assert told["sides"] == before["sides"]
+    shown = state(explorer)
+    assert shown["run"]["error"].startswith("rank 1 raised ValueError: no")
+    assert "\n" not in shown["run"]["error"] and explorer.measured is None
+    assert shown["ran"] == before["ran"] + 1
+    assert shown["sides"] == before["sides"]
 
 
 @pytest.mark.slow
@@ -416,8 +416,8 @@ def test_a_run_that_fails_is_told_and_what_was_measured_before_is_gone(monkeypat
 def test_run_it_measures_trains_and_says_how_far_it_is_from_predicted(name):
     explorer = ScheduleExplorer(name, 3, 6)
     explorer.run()
-    told = state(explorer)
-    ran, (side,) = told["run"], told["sides"]
+    shown = state(explorer)
+    ran, (side,) = shown["run"], shown["sides"]
     assert "error" not in ran, ran["error"]
     count = len(side["kind"])
     assert len(ran["start"]) == len(ran["length"]) == count and None not in ran["start"]
@@ -453,10 +453,10 @@ def test_a_saved_page_holds_all_that_needs_no_kernel(tmp_path):
     explorer.microbatches = 4
     page = explorer.save_html(tmp_path / "explorer.html").read_text()
     assert '"microbatches":4' in page
-    kept = explorer.saved_state()
-    told = json.loads(kept["state"])
-    assert told["settled"] and told["csv"].startswith("0F0,") and 4 in told["chart"]["over"]
-    assert told["sides"][1]["name"] == "gpipe"
+    saved = explorer.saved_state()
+    shown = json.loads(saved["state"])
+    assert shown["settled"] and shown["csv"].startswith("0F0,") and 4 in shown["chart"]["over"]
+    assert shown["sides"][1]["name"] == "gpipe"
 
 
 @pytest.mark.parametrize("theme", ["auto", "light", "dark"])
@@ -465,6 +465,6 @@ def test_its_picture_stands_beside_it(theme):
     assert isinstance(explorer.picture(), Figure)
 
 
-def test_a_theme_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="theme='blue' is no theme"):
+def test_an_unknown_theme_is_refused():
+    with pytest.raises(ValueError, match="theme='blue' is unknown"):
         ScheduleExplorer(theme="blue")

@@ -67,7 +67,7 @@ def test_bars_and_gaps_of_a_rank_fill_its_row_and_none_overlap(name):
             assert after == pytest.approx(before, abs=0.01)
 
 
-def test_a_bar_lies_at_its_time_and_bears_its_microbatch():
+def test_a_bar_lies_at_its_time_and_shows_its_microbatch():
     (side,) = sides("gpipe", 2, 3)
     found = drawn(side)
     by_name = {name: (x, y, width) for x, y, width, _, name in found["bars"]}
@@ -184,7 +184,7 @@ def test_of_an_overlap_the_half_counts_whose_input_comes_last(ends, latency, las
     assert found == {"action": last, "source": last - 2}
 
 
-def test_a_point_is_told_what_lies_there():
+def test_a_point_finds_what_lies_there():
     (side,) = sides("1f1b", 2, 2)
     code = """const side = readSide(v[0]);
         const own = m.drawnOf(side, 1, null);
@@ -223,8 +223,8 @@ def test_activations_in_flight_are_counted_in_whole_microbatches():
     most, peaks, heights = run("schedules/geometry.js", code, both, also=READ)
     assert peaks == [[peak / 2 for peak in both[0]["peak"]], both[1]["peak"]]
     assert most == max(map(max, peaks)) == 4
-    for own, told in zip(heights, peaks, strict=True):
-        for (highest, last), peak in zip(own, told, strict=True):
+    for own, reported in zip(heights, peaks, strict=True):
+        for (highest, last), peak in zip(own, reported, strict=True):
             assert highest == pytest.approx(-24 * peak / most)
             assert last == 0
 

@@ -72,32 +72,34 @@ VALUES = {"B": 64, "C_in": 512, "C_out": 2048}
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_letters_in_the_table_come_to_its_elements(form):
-    letters = [
+def test_the_symbols_in_the_table_come_to_its_elements(form):
+    symbols = [
         np.prod([VALUES.get(part) or int(part) for part in product.split("·")])
         for product in FORMS[form].elements
     ]
-    assert tuple(letters) == elements(form, **LAYER)
+    assert tuple(symbols) == elements(form, **LAYER)
 
 
 @pytest.mark.parametrize("form", ["data", "mlp"])
 def test_the_map_turns_where_two_forms_send_as_much(form):
     explorer = TensorExplorer(form, **LAYER)
-    told = state(explorer)["map"]
+    reported = state(explorer)["map"]
     mlp = FORMS[form].mlp
-    for outputs, best, batch in zip(told["columns"], told["best"], told["threshold"], strict=True):
+    for outputs, best, batch in zip(
+        reported["columns"], reported["best"], reported["threshold"], strict=True
+    ):
         every = {name: own for name, own in FORMS.items() if own.mlp == mlp}
-        for rows, least in ((batch, {best, told["data"]}), (batch / 2, {best}),
-                            (2 * batch, {told["data"]})):  # fmt: skip
+        for rows, least in ((batch, {best, reported["data"]}), (batch / 2, {best}),
+                            (2 * batch, {reported["data"]})):  # fmt: skip
             sums = {name: sum(elements(name, 2, 512, outputs)) / 2 * rows for name in every}
-            sums[told["data"]] = sum(elements(told["data"], 1, 512, outputs))
+            sums[reported["data"]] = sum(elements(reported["data"], 1, 512, outputs))
             assert least <= {name for name, own in sums.items() if own == min(sums.values())}
-    for line in told["lines"]:
+    for line in reported["lines"]:
         for batch, outputs in line["ends"]:
             here = {"B": batch, "C_in": 512, "C_out": outputs}
             one, other = line["says"].split(" = ")
             assert here[one] == here[other]
-    assert len(told["lines"]) == (1 if mlp else 3)
+    assert len(reported["lines"]) == (1 if mlp else 3)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_the_map_turns_where_two_forms_send_as_much(form):
         ("outputs", True, r"outputs=True \(C_out\) has to be"),
     ],
 )  # fmt: skip
-def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, says):
+def test_an_invalid_value_shows_an_error_and_changes_nothing(name, value, says):
     explorer = TensorExplorer("partition_output", **LAYER)
     before = state(explorer)
     with pytest.raises(ValueError, match=says) as refused:
@@ -148,8 +150,8 @@ def test_the_collectives_drawn_send_what_the_table_says(form):
     explorer = TensorExplorer(form, **LAYER)
     forward, backward = state(explorer)["matrices"]
     sums = [sum(one.get("bytes", 0) for one in row if one) for row in (forward, backward)]
-    ways = sent(form, 4, **LAYER)
-    assert sums == [ways[0], ways[1] + ways[2]]
+    directions = sent(form, 4, **LAYER)
+    assert sums == [directions[0], directions[1] + directions[2]]
     for cells in PICTURES[form]:  # what a collective moves is the same matrix before and after
         for before, after in zip(cells, cells[1:], strict=False):
             if before and after and before.sign in ("→", "←"):
@@ -158,9 +160,9 @@ def test_the_collectives_drawn_send_what_the_table_says(form):
 
 @pytest.mark.parametrize(("form", "ranks"), [("partition_output", 4), ("mlp", 8), ("mlp_data", 2)])
 def test_blocks_lie_in_their_matrix_and_matrices_beside_each_other(form, ranks):
-    told = state(TensorExplorer(form, ranks, **LAYER))
+    reported = state(TensorExplorer(form, ranks, **LAYER))
     width, height = 520, 222
-    drawn = node.run("tensor/geometry.js", "return m.pictureOf(...v);", told, width, height)
+    drawn = node.run("tensor/geometry.js", "return m.pictureOf(...v);", reported, width, height)
     sides = {}
     for placed in drawn["matrices"]:
         matrix, sheets = placed["matrix"], placed["sheets"]
@@ -187,7 +189,7 @@ def test_blocks_lie_in_their_matrix_and_matrices_beside_each_other(form, ranks):
         for one, other in zip(row, row[1:], strict=False):
             assert one["x"] + one["width"] < other["x"]
     ends = [(arrow["x1"], arrow["x2"], arrow["matrix"]["goes"]) for arrow in drawn["arrows"]]
-    assert len(ends) == sum("goes" in one for row in told["matrices"] for one in row if one)
+    assert len(ends) == sum("goes" in one for row in reported["matrices"] for one in row if one)
     assert all((two - one) * goes > 0 for one, two, goes in ends)
 
 
@@ -205,10 +207,10 @@ return v[1].map(([batch, outputs]) => drawn.regions
 
 @pytest.mark.parametrize("form", ["reduce_output", "mlp"])
 def test_a_point_of_the_map_lies_in_the_region_of_who_sends_least(form):
-    told = state(TensorExplorer(form, **LAYER))
+    reported = state(TensorExplorer(form, **LAYER))
     points = [(b, o) for b in (1.1, 7, 100, 600, 3000) for o in (1.3, 20, 400, 700, 2500)]
-    found = node.run("tensor/geometry.js", IN_REGION, told, points)
-    names = [told["map"]["data"], *set(told["map"]["best"])]
+    found = node.run("tensor/geometry.js", IN_REGION, reported, points)
+    names = [reported["map"]["data"], *set(reported["map"]["best"])]
     for (batch, outputs), regions in zip(points, found, strict=True):
         sums = {name: sum(FORMULAS[name](batch, 512, outputs)) for name in names}
         assert regions == [min(sums, key=sums.__getitem__)]
@@ -224,9 +226,9 @@ return v[1].flatMap(([batch, outputs]) => [206, 300].map((width) => {
 
 @pytest.mark.parametrize("inputs", [4, 64, 512, 2048])
 def test_no_name_on_the_map_covers_another_wherever_the_lines_are(inputs):
-    told = state(TensorExplorer("partition_output", **{**LAYER, "inputs": inputs}))
+    reported = state(TensorExplorer("partition_output", **{**LAYER, "inputs": inputs}))
     sizes = [(1, 1), (64, 2048), (512, 64), (4096, 4096)]
-    for labels in node.run("tensor/geometry.js", LABELS, told, sizes):
+    for labels in node.run("tensor/geometry.js", LABELS, reported, sizes):
         assert len(labels) >= 3
         for i, one in enumerate(labels):
             for other in labels[i + 1 :]:
@@ -244,12 +246,12 @@ FORMULAS = {  # of the lecture, for sizes that are not whole
 
 
 def test_a_slider_gives_sizes_that_the_ranks_can_divide():
-    told = state(TensorExplorer())
+    reported = state(TensorExplorer())
     code = """const names = ["batch", "inputs", "outputs"];
     return v[1].map((controls) => v[0].sizes.map((size) =>
       names.map((name) => m.fitting(v[0], controls, name, size))));"""
     chosen = [{"form": form, "ranks": ranks} for form in FORMS for ranks in (1, 3, 7, 8)]
-    found = node.run("tensor/state.js", code, told, chosen)
+    found = node.run("tensor/state.js", code, reported, chosen)
     for controls, sizes in zip(chosen, found, strict=True):
         for own in sizes:
             check(**controls, **dict(zip(NAMES, own, strict=True)))  # raises where they cannot be
@@ -257,33 +259,33 @@ def test_a_slider_gives_sizes_that_the_ranks_can_divide():
 
 
 FORESEEN = """
-const [told, ahead, name, sizes] = v;
-return sizes.map((size) => m.foresee(told, { ...told.controls, [name]: size }, ahead));
+const [reported, ahead, name, sizes] = v;
+return sizes.map((size) => m.foresee(reported, { ...reported.controls, [name]: size }, ahead));
 """
 
 
 @pytest.mark.parametrize(
     ("form", "name"), [("partition_output", "batch"), ("data", "inputs"), ("mlp", "outputs")]
 )
-def test_what_is_told_ahead_along_a_slider_is_what_the_kernel_answers(form, name):
+def test_what_is_sent_ahead_along_a_slider_is_what_the_kernel_answers(form, name):
     explorer = TensorExplorer(form, **LAYER)
-    told = state(explorer)
-    wanted = node.run("tensor/state.js", "return m.along(...v);", {"data": told, "ahead": {}},
+    reported = state(explorer)
+    wanted = node.run("tensor/state.js", "return m.along(...v);", {"data": reported, "ahead": {}},
                       {name: 1})  # fmt: skip
     found = json.loads(json.dumps(kernel.ask(explorer, "ahead", **wanted)["ahead"]))
-    now = {"data": told, "ahead": found}
+    now = {"data": reported, "ahead": found}
     assert node.run("tensor/state.js", "return m.along(...v);", now, {name: 1}) is None
     sizes = [*dict.fromkeys(wanted["sizes"])]
     assert wanted["name"] == name and len(sizes) >= 20
-    foreseen = node.run("tensor/state.js", FORESEEN, told, found, name, sizes)
+    foreseen = node.run("tensor/state.js", FORESEEN, reported, found, name, sizes)
     for size, shown in zip(sizes, foreseen, strict=True):
         setattr(explorer, name, size)
         assert shown == state(explorer)
     other = next(one for one in NAMES if one != name)
-    setattr(explorer, other, 24)  # nothing was told of that
+    setattr(explorer, other, 24)  # nothing was reported of that
     now = state(explorer)
     assert node.run("tensor/state.js", FORESEEN, now, found, name, sizes[:1]) == [now]
-    ran = {**told, "ran": told["ran"] + 1}  # the map has another point
+    ran = {**reported, "ran": reported["ran"] + 1}  # the map has another point
     assert node.run("tensor/state.js", FORESEEN, ran, found, name, sizes[:1]) == [ran]
 
 
@@ -302,7 +304,7 @@ print(statistics.median(took))
 """
 
 
-def test_a_slider_is_answered_at_once_and_loads_no_torch():
+def test_a_slider_is_answered_immediately_and_loads_no_torch():
     """Seconds of the processor, whatever else it does."""
     run = subprocess.run([sys.executable, "-c", FRESH], check=True, capture_output=True, text=True)
     assert float(run.stdout) < 0.05
@@ -341,8 +343,8 @@ def test_every_form_trains_the_same_layer_and_sends_what_is_predicted():
     spans, nbytes = run.trace.spans, run.trace.messages.nbytes
     sends = np.flatnonzero((spans.kind == "send") & (spans.step >= 0))
     assert len(sends) == len(nbytes)
-    for place, way in enumerate(WAYS):
-        own = [spans.flow[row] for row in sends if spans.fields[row]["direction"] == way]
+    for place, direction in enumerate(WAYS):
+        own = [spans.flow[row] for row in sends if spans.fields[row]["direction"] == direction]
         predicted = sum(sent(form, **SMALL)[place] for form in FORMS)
         assert nbytes[own].sum() / 3 / STEPS == pytest.approx(predicted)
 
@@ -352,20 +354,20 @@ def test_a_run_is_measured_below_predicted_and_shown_again_where_its_controls_ar
     explorer = TensorExplorer("mlp", **ODD)
     before = state(explorer)
     explorer.run()
-    told = state(explorer)
-    run = told["run"]
+    reported = state(explorer)
+    run = reported["run"]
     assert run["ways"] == pytest.approx(price(explorer, "mlp")["ways"])
     assert run["bytes"] == pytest.approx(price(explorer, "mlp")["bytes"])
     took = step_seconds(explorer.measured)
     assert np.median(took) == pytest.approx(price(explorer, "mlp")["seconds"], rel=0.01)
-    assert (before["drawn"], told["drawn"]) == ("form", "run")
-    assert told["matrices"] == before["matrices"]  # the ranks had what the form says
+    assert (before["drawn"], reported["drawn"]) == ("form", "run")
+    assert reported["matrices"] == before["matrices"]  # the ranks had what the form says
     assert "not of one size" in " ".join(run["notes"])
     messages, spans = explorer.measured.messages, explorer.measured.spans
     assert run["first"][2] == -1
-    for first, way in zip(run["first"][:2], WAYS, strict=False):
+    for first, direction in zip(run["first"][:2], WAYS, strict=False):
         sends = np.flatnonzero((spans.flow == first) & (spans.kind == "send"))
-        assert [spans.fields[row]["direction"] for row in sends] == [way]
+        assert [spans.fields[row]["direction"] for row in sends] == [direction]
     player = json.loads(explorer.player)
     assert player["trace"] == identity(explorer.measured)
     assert len(player["messages"]["row"]) == len(messages) / STEPS
@@ -455,15 +457,15 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         before = state(explorer)["controls"]
         change()
         page.wait_for_function(SETTLED)
-        told = state(explorer)
-        assert told["controls"] != before and not told["error"], name
-        now = next(one for one in told["prices"] if one["form"] == told["controls"]["form"])
+        reported = state(explorer)
+        assert reported["controls"] != before and not reported["error"], name
+        now = next(one for one in reported["prices"] if one["form"] == reported["controls"]["form"])
         assert f"{now['bytes']:,.10g} bytes" in shown.answer, name
         assert f"{now['bytes']:,.10g}" in table.locator("[aria-selected=true]").inner_text(), name
         assert shown.height() <= 640, name
         if name in BY_KEY:
             control, value = BY_KEY[name]
-            assert told["controls"][control] == value, name
+            assert reported["controls"][control] == value, name
     assert {"ArrowRight", "ArrowUp"} and page.locator(
         ".other .dlv-cheapest"
     ).inner_text() == shown.answer

@@ -138,10 +138,10 @@ def shares_of(start, end, kind, low, high, width):
     return found
 
 
-def as_columns(stretches, width):
+def as_columns(segments, width):
     """The kind that each pixel shows, -1 for none, from (left, right, kind)."""
     shown = np.full(width, -1)
-    for left, right, kind in stretches:
+    for left, right, kind in segments:
         shown[max(left, 0) : right] = kind
     return shown
 
@@ -224,9 +224,9 @@ def test_the_minimap_counts_what_a_program_did_and_not_what_ran_inside_it():
     also = {"readScene": "timeline/state.js"}
     rows = node.run("shared/gantt/columns.js", code, state(trace), also=also)
     kinds = state(trace)["spans"]["kind"]["of"]
-    told = [{kinds[kind] for kind in np.reshape(row, (-1, 3))[:, 2]} for row in rows]
-    assert told[0] == {"data", "forward", "backward", "wait", "update"}
-    assert told[1] == {"collective"}
+    reported = [{kinds[kind] for kind in np.reshape(row, (-1, 3))[:, 2]} for row in rows]
+    assert reported[0] == {"data", "forward", "backward", "wait", "update"}
+    assert reported[1] == {"collective"}
 
 
 def test_the_minimap_shows_what_a_span_waits_as_waiting_as_the_picture_does():
@@ -266,9 +266,9 @@ def test_a_wait_for_a_lock_looks_as_waiting_counts_as_one_and_names_the_holder()
         "return [scene.span.label[i], waited(scene, clock, i)];"
     )
     also = {"waited": "timeline/words.js"}
-    forms, told = node.run("timeline/state.js", SCENE + code, state(trace), also=also)
+    forms, reported = node.run("timeline/state.js", SCENE + code, state(trace), also=also)
     assert forms == ["wait"]
-    assert told == "waited 2 s for rank 0; rank 0 was in update"
+    assert reported == "waited 2 s for rank 0; rank 0 was in update"
     whole = {"from": 0.0, "to": 4.0, "step": None}
     code = "return m.statistics(scene, clock, v[2]).ranks.map((own) => [own.waited, own.longest]);"
     code = SCENE.replace("m.readScene", "readScene") + code
@@ -292,8 +292,8 @@ def test_of_many_in_line_for_a_lock_each_waits_for_the_one_before_it():
     code = "return v[2].map((row) => waited(scene, clock, scene.rowOf.get(row)));"
     rows = [row for row, name in enumerate(trace.spans.name) if name == "wait"]
     also = {"waited": "timeline/words.js"}
-    told = node.run("timeline/state.js", SCENE + code, state(trace), 0, rows, also=also)
-    assert [words.partition(" for ")[2] for words in told] == [
+    reported = node.run("timeline/state.js", SCENE + code, state(trace), 0, rows, also=also)
+    assert [words.partition(" for ")[2] for words in reported] == [
         "rank 0; rank 0 was in update",
         "rank 1 ← rank 0; rank 0 was in update",
         "rank 2 ← rank 1 ← rank 0; rank 0 was in update",
@@ -359,7 +359,7 @@ def test_a_message_never_received_is_crossed_out_where_it_was_sent():
     assert any("failed" in line for line in state(trace)["lines"])
 
 
-def test_more_messages_than_can_be_told_apart_wait_for_a_closer_look():
+def test_more_messages_than_can_be_distinguished_wait_for_a_closer_look():
     trace = data_parallel(4, 20)
     far = draw(trace)
     assert far["arrows"] == [] and far["messagesInView"] == len(trace.messages) > 400
@@ -514,8 +514,8 @@ def test_idle_time_is_hatched_and_names_the_message_that_ended_it():
     assert boxes[0] == pytest.approx((2, 4))
     assert boxes[1:] == [pytest.approx((0, 2)), pytest.approx((5.5, 2.5), abs=0.02)]
     idle = state(trace)["clocks"][0]["idle"]
-    told = [idle["why"]["of"][at] for at in idle["why"]["at"]]
-    assert told == [
+    reported = [idle["why"]["of"][at] for at in idle["why"]["at"]]
+    assert reported == [
         "until a message came from rank 1; rank 1 was mostly in forward 3, for 3 of 4 s, then "
         "its message was in transit",
         "between two operations",
@@ -535,8 +535,8 @@ def test_behind_its_last_span_a_rank_that_the_run_lost_is_lost():
     spans = [span(0, "forward", 0.0, 3.0), span(1, "forward", 0.0, 1.0), span(2, "forward")]
     meta = {"clock": "wall", "ranks": 3, "lost": {"1": KILLED}}
     idle = state(Trace(spans, meta=meta))["clocks"][0]["idle"]
-    told = [idle["why"]["of"][at] for at in idle["why"]["at"]]
-    assert told == ["rank 1 was killed by signal 9; the run lost it", "nothing left to do"]
+    reported = [idle["why"]["of"][at] for at in idle["why"]["at"]]
+    assert reported == ["rank 1 was killed by signal 9; the run lost it", "nothing left to do"]
 
 
 def test_an_arrow_leads_to_the_first_span_that_carries_its_message_on_either_side():
@@ -665,7 +665,7 @@ def test_before_and_after_walk_every_span_of_a_row_in_order():
     assert sorted(walked) == rows.tolist()
 
 
-def test_a_paced_trace_shows_both_clocks_and_others_the_one_they_bear():
+def test_a_paced_trace_shows_both_clocks_and_others_their_own():
     paced = data_parallel(2, 1)
     assert [clock["name"] for clock in state(paced)["clocks"]] == ["device", "wall"]
     assert [clock["name"] for clock in state(paced, clock="wall")["clocks"]] == ["wall", "device"]
@@ -779,13 +779,13 @@ def test_labels_take_the_longest_form_that_fits_and_small_figures_where_little_d
     forms = ["reduce-scatter", "RS"]
     code = "return v[0].map((width) => m.labelIn(v[1], 0, width, 24, 1000));"
 
-    def told(widths, forms):
+    def reported(widths, forms):
         found = node.run("shared/gantt/geometry.js", code, widths, forms)
         return [label and (label["text"], label["size"]) for label in found]
 
-    assert told([200, 40, 12, 5], forms) == [("reduce-scatter", 11), ("RS", 11), None, None]
-    assert told([20, 12, 8], ["15"]) == [("15", 11), ("15", 9), None]
-    assert told([10, 7], ["3"]) == [("3", 11), ("3", 9)]
+    assert reported([200, 40, 12, 5], forms) == [("reduce-scatter", 11), ("RS", 11), None, None]
+    assert reported([20, 12, 8], ["15"]) == [("15", 11), ("15", 9), None]
+    assert reported([10, 7], ["3"]) == [("3", 11), ("3", 9)]
 
 
 def test_a_span_that_never_ended_says_so_and_is_open_at_its_end():
@@ -819,7 +819,7 @@ def test_a_span_that_never_ended_says_so_and_is_open_at_its_end():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "least", "value", "told"),
+    ("low", "high", "least", "value", "reported"),
     [
         (0, 3147, 2, 1419, "1,419 s"),
         (0, 3147, 2, 1419.253, "1,419.25 s"),
@@ -830,19 +830,19 @@ def test_a_span_that_never_ended_says_so_and_is_open_at_its_end():
         (0, 2e-5, None, 1.5e-6, "1.5 µs"),
     ],
 )
-def test_moments_are_told_in_the_unit_of_the_axis_without_idle_digits(
-    low, high, least, value, told
+def test_moments_are_written_in_the_unit_of_the_axis_without_idle_digits(
+    low, high, least, value, reported
 ):
     code = "return m.momentOf({ low: v[0], high: v[1] }, v[2] ?? Infinity)(v[3]);"
-    assert node.run("timeline/words.js", code, low, high, least, value) == told
+    assert node.run("timeline/words.js", code, low, high, least, value) == reported
     if least is None or least >= (high - low) * text.FINEST * 10:
-        assert text.brief_moment(value, *text.unit(high), high - low) == told, "as in figures"
+        assert text.brief_moment(value, *text.unit(high), high - low) == reported, "as in figures"
 
 
-def test_both_halves_of_a_backward_bear_the_names_of_the_grids_key():
+def test_both_halves_of_a_backward_have_the_names_of_the_grids_key():
     names = [*palette.KINDS, "my own"]
-    told = node.run("timeline/words.js", "return v[0].map(m.kindName);", names)
-    assert told == [text.kind(name) for name in names]
+    reported = node.run("timeline/words.js", "return v[0].map(m.kindName);", names)
+    assert reported == [text.kind(name) for name in names]
     trace = simulate(make("zb_h1", 2, 2))
     also = {"readScene": "timeline/state.js"}
     code = (
@@ -853,19 +853,19 @@ def test_both_halves_of_a_backward_bear_the_names_of_the_grids_key():
     assert "backward_" not in str(titles)
 
 
-def test_a_size_is_told_as_in_figures():
+def test_a_size_is_written_as_in_figures():
     sizes = [0, 1, 999, 1000, 4096, 33_280, 999_499, 999_500, 2**20, 10**9, 3 << 40]
-    told = node.run("shared/numbers.js", "return v[0].map(m.bytes);", sizes)
-    assert told == [text.nbytes(size) for size in sizes]
+    reported = node.run("shared/numbers.js", "return v[0].map(m.bytes);", sizes)
+    assert reported == [text.nbytes(size) for size in sizes]
 
 
-def test_rounds_are_counted_from_1_and_what_else_a_span_notes_is_told_as_it_is():
+def test_rounds_are_counted_from_1_and_what_else_a_span_records_is_shown_as_it_is():
     fields = ({"round": 0, "op": "sum"}, {"round": "last"}, None)
     trace = Trace([span(start=i, end=i + 1.0, fields=own) for i, own in enumerate(fields)])
-    noted = scene(trace, "return scene.span.fields;")
-    assert noted == ["round 1, op sum", "round last", ""]
+    recorded = scene(trace, "return scene.span.fields;")
+    assert recorded == ["round 1, op sum", "round last", ""]
     hovers = [bar.customdata for bar in viz.timeline(trace).data if bar.name == "forward"][0]
-    assert ["round 1, op sum" in told for told in hovers] == [True, False, False]
+    assert ["round 1, op sum" in reported for reported in hovers] == [True, False, False]
 
 
 def lines_of(trace, order, hidden=()):
@@ -890,11 +890,11 @@ def test_a_lost_rank_is_crossed_out_at_its_moment_over_its_rows_as_in_the_figure
         {"x": 150, "top": killed[0], "bottom": killed[1], "place": 1},
     ]
     (figure,) = [one for one in viz.timeline(lossy()).data if one.name == "rank lost"]
-    told = [one["summary"] for one in state(lossy())["clocks"][0]["lost"]]
-    assert told == [figure.customdata[0], figure.customdata[4]]
-    (note,) = made["notes"]
-    assert note["text"] == "rank 2 is lost, with all that it had recorded"
-    assert killed[0] < note["y"] < killed[1]
+    reported = [one["summary"] for one in state(lossy())["clocks"][0]["lost"]]
+    assert reported == [figure.customdata[0], figure.customdata[4]]
+    (remark,) = made["notes"]
+    assert remark["text"] == "rank 2 is lost, with all that it had recorded"
+    assert killed[0] < remark["y"] < killed[1]
 
 
 def test_the_mark_of_a_lost_rank_follows_its_rows():
@@ -927,9 +927,9 @@ def test_the_mark_of_a_lost_rank_says_how_at_its_line_and_not_beside(away, found
         "drawList": "shared/gantt/geometry.js",
         "linesOf": "timeline/words.js",
     }
-    told = node.run("shared/gantt/hit.js", code, state(lossy()), point, also=also)
+    reported = node.run("shared/gantt/hit.js", code, state(lossy()), point, also=also)
     words = "rank 2 was killed by signal 9 at 1.5 s; the run lost it"
-    assert told == (["rank lost", words] if found else None)
+    assert reported == (["rank lost", words] if found else None)
 
 
 def svg_of(trace, **view):
@@ -987,16 +987,16 @@ def test_the_saved_svg_holds_every_bar_and_label_as_vectors_and_text(made):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"clock": "wall"}, "clock='wall' cannot be drawn"),
         ({"clock": "moon"}, "clock='moon' is not a clock"),
         ({"step": 9}, "step=9 has no span in this Trace"),
-        ({"theme": "pink"}, "theme='pink' is no theme of a widget"),
+        ({"theme": "pink"}, "theme='pink' is unknown: use 'auto', 'light' or 'dark'"),
     ],
 )
-def test_a_wrong_argument_is_one_sentence(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_a_wrong_argument_is_one_sentence(options, reported):
+    with pytest.raises(ValueError, match=reported):
         Timeline(Trace([span()]), **options)
 
 

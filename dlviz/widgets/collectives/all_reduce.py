@@ -35,20 +35,20 @@ TOPOLOGIES = {
     "tree": "a tree of switches, two below each",
 }
 SIZES = [round(100 * 10 ** (k / 6)) for k in range(37)]  # bytes: 100 to 100 MB
-COARSE = SIZES[::9]  # where lines are played while the reader moves on; straight in between
+COARSE = SIZES[::9]  # played while the reader still moves; straight in between
 RANKS = (2, 16)
 RUNNABLE = 8  # ranks
 SHORTEST = 25e-3  # s: what a paced message takes at least
 LONGEST = 3.0  # s: what a turn of a run may take
 TURNS = 3  # of a run
 FIELDS = ("alpha", "beta", "gamma")
-NEAR = 0.05  # relative: of costs nearer than this to the least either may be called the cheapest
+NEAR = 0.05  # relative: costs nearer than this to the least count as the cheapest
 LINES = 4000  # that are remembered, those of a dozen links
 WHOLE = 4  # cells at most of a tensor that is never cut
 
 
 def check(**values: Any) -> None:
-    """Raises ValueError, one sentence, for a size, a number of ranks or a link that cannot be."""
+    """Raises ValueError, one sentence, for an invalid size, number of ranks or link."""
     whole("ranks", values["ranks"], *RANKS)
     whole("nbytes", values["nbytes"], SIZES[0], SIZES[-1])
     for name in FIELDS:
@@ -78,7 +78,7 @@ def lines_of(
 def all_ranks(
     alpha: float, beta: float, gamma: float, topology: str
 ) -> Generator[None, None, dict[int, dict[str, np.ndarray]]]:
-    """The lines of every number of ranks there may be, not fine. Each step makes one line."""
+    """The coarse lines of every number of ranks. Each step makes one line."""
     found: dict[int, dict[str, np.ndarray]] = {}
     for ranks in range(RANKS[0], RANKS[1] + 1):
         found[ranks] = {}
@@ -95,7 +95,7 @@ def ahead(lines: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def winners(found: dict[int, dict[str, np.ndarray]]) -> list[list[int]]:
-    """The map of who is called the cheapest, by ranks and size: places in ALGORITHMS."""
+    """The map of the cheapest algorithm by ranks and size, as places in ALGORITHMS."""
 
     def row(lines: dict[str, np.ndarray]) -> list[int]:
         begins, names = zip(*turns(lines), strict=True)
@@ -105,10 +105,10 @@ def winners(found: dict[int, dict[str, np.ndarray]]) -> list[list[int]]:
 
 
 def turns(lines: dict[str, np.ndarray]) -> list[tuple[float, str]]:
-    """Which algorithm is the cheapest from which size on, costs NEAR the least taken for it.
+    """Which algorithm is the cheapest from which size on; costs NEAR the least count as the least.
 
-    Of those near the least at a size the one is named that stays near for longest; its turn begins
-    where it begins to cost less than the one before it.
+    Of the algorithms near the least at a size, the one that stays near for longest wins; its turn
+    begins where it starts to cost less than the one before.
     """
     names, costs = [*lines], np.array([*lines.values()])  # (algorithms, sizes)
     near = costs <= costs.min(axis=0) * (1 + NEAR)
@@ -130,7 +130,7 @@ def turns(lines: dict[str, np.ndarray]) -> list[tuple[float, str]]:
 
 
 def rates(ranks: int, nbytes: Any, seconds: Any) -> list[Any]:
-    """Seconds, and the algorithm and bus bandwidth that they come to."""
+    """Seconds, and the algorithm and bus bandwidth that result."""
     bus = metrics.bus_bandwidth("all_reduce", ranks, nbytes, seconds)
     return [seconds, metrics.algorithm_bandwidth(nbytes, seconds), bus]
 
@@ -147,8 +147,8 @@ def curves(
 def curve(
     name: str, ranks: int, alpha: float, beta: float, gamma: float, topology: str, *, fine: bool
 ) -> np.ndarray:
-    """Seconds of an algorithm at each of SIZES; where it is played and not to be `fine`, at COARSE
-    alone, straight in between."""
+    """Seconds of an algorithm at each of SIZES; where it is played and not `fine`, only at COARSE,
+    straight in between."""
     if topology == "switch":
         return closed(name, ranks, alpha, beta, gamma)
     at, link = SIZES if fine else COARSE, (alpha, beta, gamma, topology)
@@ -167,7 +167,7 @@ def closed(name: str, ranks: int, alpha: float, beta: float, gamma: float) -> np
 
 
 def priced(name: str) -> str:
-    """Whose closed form prices an algorithm on a switch, where all ranks are one node."""
+    """The algorithm whose closed form holds on a switch, where all ranks are one node."""
     return "ring" if name == "hierarchical" else name
 
 
@@ -200,7 +200,7 @@ def machine(
 
 
 def cells_of(algorithm: str, ranks: int, topology: str) -> int:
-    """As few cells as the algorithm can cut evenly; of a tensor that it never cuts a few."""
+    """The fewest cells that the algorithm can cut evenly; a few of a tensor that it never cuts."""
     if algorithm == "halving_doubling":
         return 1 << (ranks.bit_length() - 1)
     if algorithm == "hierarchical":
@@ -214,14 +214,14 @@ def simulated(
     algorithm: str, ranks: int, nbytes: float, alpha: float, beta: float, gamma: float,
     topology: str,
 ) -> Trace:  # fmt: skip
-    """The algorithm played on as few cells as it can cut evenly, each of nbytes / cells bytes."""
+    """The algorithm played on the fewest cells that it cuts evenly, nbytes / cells bytes each."""
     cells = cells_of(algorithm, ranks, topology)
     on = machine(ranks, nbytes / cells, alpha, beta, gamma, topology)
     return collective(algorithm, ranks, cells, on)
 
 
 def played(**controls: Any) -> Trace:
-    """The same with the bytes of the messages and the contents of every rank's cells."""
+    """The same Trace with the messages' real bytes and the contents of every rank's cells."""
     trace = simulated(**controls)
     ranks, table = controls["ranks"], trace.messages
     cells = cells_of(controls["algorithm"], ranks, controls["topology"])
@@ -243,9 +243,8 @@ def link_of(
 
 
 def in_steps(table: Any) -> None:
-    """Make the wall columns of the messages say in which order the pattern has them: they count
-    steps. A message may wait for a link until its sender has already received another, and still
-    carries what was there before."""
+    """Put the messages' order in the pattern into their wall columns, which count steps. A message
+    may wait for a link until its sender has received another; it has the contents from before."""
     table.wall_sent[:] = table.step + 0.2
     for step in np.unique(table.step).tolist():
         rows = np.flatnonzero(table.step == step)
@@ -281,11 +280,11 @@ def contents(trace: Trace, ranks: int, cells: int) -> list[dict[str, Any]]:
 
 
 def run(progress: Progress, **controls: Any) -> Found:
-    """Run it on real ranks, paced: what was measured and predicted, in seconds of the controls, and
-    the Trace.
+    """Run the all-reduce on real ranks, paced: what was measured and predicted, in seconds of the
+    controls, and the Trace.
 
-    Where messages are too short to be kept to by the wall clock, or the run too long, all of it is
-    run slower or faster by one factor. ValueError for more ranks than can be run.
+    Where messages are too short for the wall clock, or the run too long, the whole run is slowed
+    down or sped up by one factor. ValueError for more ranks than can be run.
     """
     ranks, algorithm = controls["ranks"], controls["algorithm"]
     if ranks > RUNNABLE:
@@ -327,7 +326,7 @@ def run(progress: Progress, **controls: Any) -> Found:
     elif factor < 1:
         summary.append(f"The run was sped up {1 / factor:.3g} times, so that it ends soon.")
     if controls["topology"] != "switch":
-        summary.append("Messages that meet on a link may go in any order, so runs differ.")
+        summary.append("Messages that share a link may go in any order, so runs differ.")
     return {
         "algorithm": algorithm,
         "nbytes": controls["nbytes"],

@@ -65,9 +65,9 @@ class CollectiveExplorer(Explorer):
     goes; run it.
 
     `nbytes` is the size of the tensor, `alpha` in s, `beta` and `gamma` in s/byte, `topology` one
-    of "switch", "ring", "racks", "tree". All may be set later on; a value that cannot be is told in
-    the widget and changes nothing else. `run()` does what the button does. `measured` is what the
-    last run found, in s, or None. Raises ValueError where a first value cannot be.
+    of "switch", "ring", "racks", "tree". All may be set later; an invalid value shows an error in
+    the widget and changes nothing. `run()` does what the button does. `measured` is what the last
+    run found, in s, or None. Raises ValueError for an invalid first value.
     """
 
     module = "collectives/index"
@@ -98,7 +98,7 @@ class CollectiveExplorer(Explorer):
 
     def begin(self) -> None:
         self._model: dict[str, Any] = {}
-        self._link: dict[str, Any] = {}  # of what is told ahead
+        self._link: dict[str, Any] = {}  # of what is sent ahead
         self._ahead: Future[dict[str, Any]] = Future()
         self._maps: dict[str, list[list[int]]] = {}  # of each network on that link
         self._looking = self._look(self._now["topology"])
@@ -109,7 +109,7 @@ class CollectiveExplorer(Explorer):
         return self._run["measured"] if self._run and "measured" in self._run else None
 
     def settle(self) -> None:
-        """Show the messages of what is chosen now, and the lines as fine as they can be."""
+        """Show the messages of the present controls, and the fine lines."""
         if self._settled:
             return
         self._settled = True
@@ -149,7 +149,7 @@ class CollectiveExplorer(Explorer):
         return costs(SIZES, lines, at=self._now["nbytes"], theme=self.paper, title=title)
 
     def _look_ahead(self) -> None:
-        """Find out what the front end may ask for next, unless that is known."""
+        """Compute what the front end may ask for next, unless that is known."""
         on = {name: self._now[name] for name in (*FIELDS, "topology")}
         if on == self._link:
             return
@@ -162,8 +162,8 @@ class CollectiveExplorer(Explorer):
             meanwhile(self._looking, lambda: self._attempt is None, self._lock)
 
     def _look(self, chosen: str) -> Generator[None, None, None]:
-        """Find the lines of all numbers of ranks on the chosen network, and tell the map of every
-        one, the chosen one's first."""
+        """Find the lines of all numbers of ranks on the chosen network, and send the map of every
+        network, the chosen one's first."""
         link = {name: self._link[name] for name in FIELDS}
         for topology in [chosen, *(name for name in TOPOLOGIES if name != chosen)]:
             if topology != chosen and topology in self._maps:
@@ -187,7 +187,7 @@ class CollectiveExplorer(Explorer):
         return f"All-reduce of {size} on {self._now['ranks']} ranks"
 
     def payload(self) -> dict[str, Any]:
-        """All that the front end draws, but for the messages."""
+        """All that the front end draws, except the messages."""
         now = self._now
         link = {name: now[name] for name in ("ranks", *FIELDS, "topology")}
         fine = self._settled or (self._model.get("fine", False) and self._model["link"] == link)
@@ -219,8 +219,8 @@ def details(topology: str) -> list[str]:
         lines = [
             f"Each algorithm is simulated on {TOPOLOGIES[topology]}, message by message.",
             "A message occupies the ports of its sender and its receiver for its latency and for "
-            "all of its bytes. Where a larger tensor makes two messages meet at a port, one of "
-            "them waits for all of the other, so a line may jump there.",
+            "all of its bytes. Where a larger tensor makes two messages need a port together, one "
+            "of them waits for all of the other, so a line may jump there.",
             *([SHARED] if topology in ("racks", "tree") else []),
         ]
     return [

@@ -21,7 +21,7 @@ from dlviz.widgets.consistency.strategies import (
     METHODS,
     SHOWN,
     SLOW,
-    WAYS,
+    SLOWED,
     WORKERS,
     check,
     options_of,
@@ -36,7 +36,7 @@ from dlviz.widgets.running import Found, Progress
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDER = 0.03  # of a figure's width: the names of workers, than those of ranks
+WIDER = 0.03  # of a figure's width: so much longer are workers' names than ranks'
 
 
 class ConsistencyExplorer(Recording):
@@ -44,13 +44,13 @@ class ConsistencyExplorer(Recording):
     whom and how stale gradients are; run it.
 
     `method` is one of "sync_server", "async_server", "stale_synchronous", "easgd", "local_sgd" and
-    "gossip", `workers` their number without a server. `slow`, 1 to 5, is how many times as long the
-    last worker takes (`way="one"`), or one operation in ten of any worker (`way="chance"`).
+    "gossip", `workers` their number, without the server. `slow`, 1 to 5, is how many times as long
+    the last worker takes (`way="one"`), or one operation in ten of any worker (`way="chance"`).
     `backups`, `bound`, `form` and `alpha`, `every` and `topology` are the methods' own. All may be
-    set later on; a value that cannot be is told in the widget and changes nothing else. `run()`
-    does what the button does; the last runs are shown again where their controls are chosen, and on
-    a saved page. `trace` is what is predicted, `measured` the Trace of the last run, or None.
-    Raises ValueError where a first value cannot be.
+    set later; an invalid value shows an error in the widget and changes nothing. `run()` does what
+    the button does; the last runs are shown again where their controls are chosen, and on a saved
+    page. `trace` is what is predicted, `measured` the Trace of the last run, or None. Raises
+    ValueError for an invalid first value.
     """
 
     module = "consistency/index"
@@ -62,7 +62,7 @@ class ConsistencyExplorer(Recording):
         Slider("workers", "workers", 4, values=range(WORKERS[0], WORKERS[1] + 1),
                says="{} workers"),
         (
-            Choice("way", "slow", "one", options=WAYS),
+            Choice("way", "slow", "one", options=SLOWED),
             Slider("slow", "takes", 3.0, values=SLOW, says="{} times as long", short="{}×"),
         ),
     )  # fmt: skip
@@ -92,7 +92,7 @@ class ConsistencyExplorer(Recording):
     def label(self, values: dict[str, Any]) -> str:
         own = [f"{knob.label} {values[knob.name]}" for knob in KNOBS[values["method"]]]
         slow, workers = values["slow"], values["workers"]
-        slowed = [f"{slow:g}× as long: {WAYS[values['way']]}"] if slow > 1 else []
+        slowed = [f"{slow:g}× as long: {SLOWED[values['way']]}"] if slow > 1 else []
         many = f"{workers} worker{'s' * (workers > 1)}"
         return ", ".join([METHODS[values["method"]], *own, many, *slowed])
 
@@ -134,10 +134,10 @@ class ConsistencyExplorer(Recording):
 
 
 def chosen(values: dict[str, Any]) -> dict[str, Any]:
-    """What matters of the controls to the method that is chosen."""
+    """The controls that matter to the chosen method."""
     own = {name: values[name] for name in ("method", "workers", "slow")}
-    way = values["way"] if values["slow"] > 1 else ""
-    return {**own, "way": way, **options_of(values)}
+    slowed = values["way"] if values["slow"] > 1 else ""
+    return {**own, "way": slowed, **options_of(values)}
 
 
 DETAILS = [
@@ -149,6 +149,6 @@ DETAILS = [
     "work: from the end of the slowest first step to the end of the fastest worker's last.",
     "The staleness of a gradient is the number of updates between the weights that it was computed "
     "with and its own update.",
-    "The bound below which EASGD is stable is that on a loss of curvature 1.",
+    "EASGD is stable below its bound on a loss of curvature 1.",
     "The timeline and the moments of a run are by its device clock, its figures by the wall clock.",
 ]

@@ -1,7 +1,7 @@
 """What the explorer of consistency plays and runs: a strategy on a few workers, some of them slow.
 
-A gradient takes 60 ms by the price of its products, whatever the method: one that shares a batch
-gets batches of as many rows more as there are workers.
+A gradient takes 60 ms by the price of its products, whatever the method: a batch that workers share
+has as many times the rows as there are workers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WORKERS = (1, 8)
 SLOWEST = 5.0  # times as long
 SLOW = [half / 2 for half in range(2, 11)]  # of the slider
 PROBABILITY = 0.1  # of an operation that is slow by chance
-WAYS = {"one": "one worker, always", "chance": "1 operation in 10"}
+SLOWED = {"one": "one worker, always", "chance": "1 operation in 10"}
 METHODS = {
     "sync_server": "synchronous server",
     "async_server": "asynchronous server",
@@ -38,7 +38,7 @@ METHODS = {
     "local_sgd": "local SGD",
     "gossip": "gossip",
 }
-# Of each method the controls that it alone has.
+# The controls of one method alone.
 KNOBS: dict[str, list[Choice | Slider]] = {
     "sync_server": [Slider("backups", "backup workers", 0, values=range(8))],
     "async_server": [],
@@ -67,7 +67,7 @@ DIGITS = 6  # of a second: the front end's times
 
 
 def check(values: dict[str, Any]) -> None:
-    """ValueError, one sentence, where a control has a value that it cannot have."""
+    """Raises ValueError, one sentence, for an invalid value."""
     method, workers = values["method"], values["workers"]
     whole("workers", workers, *WORKERS)
     slow = values["slow"]
@@ -139,7 +139,7 @@ def machine_of(values: Mapping[str, Any]) -> Machine:
 
 
 def played(values: Mapping[str, Any]) -> Trace:
-    """What is predicted."""
+    """The predicted Trace."""
     layers, machine = layers_of(), machine_of(values)
     update = 3 * sum(layer.nbytes for layer in layers) / machine.device.memory_bandwidth
     many, _ = batches_of(values)
@@ -153,7 +153,7 @@ def played(values: Mapping[str, Any]) -> Trace:
 
 def side(trace: Trace, values: Mapping[str, Any], clock: str) -> dict[str, Any]:
     """A Trace as columns for the front end, by the device clock in seconds from the first
-    computation, and what it comes to by `clock`."""
+    computation, and its figures by `clock`."""
     spans, messages = trace.spans, trace.messages
     computes = np.isin(spans.kind, [*COMPUTE]) & (spans.step >= 0)
     zero = spans.start[computes].min()
@@ -189,7 +189,7 @@ def side(trace: Trace, values: Mapping[str, Any], clock: str) -> dict[str, Any]:
 
 
 def figures(trace: Trace, first: int, clock: str) -> dict[str, Any]:
-    """What a Trace comes to while all workers, which are the ranks from `first` on, are at work."""
+    """The figures of a Trace while all workers (the ranks from `first` on) are at work."""
     work = work_rate(trace, first, clock)
     return {**work._asdict(), "workers": [worker._asdict() for worker in work.workers]}
 

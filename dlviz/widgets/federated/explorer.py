@@ -5,8 +5,8 @@
         each client: its digits by label, its seconds, what the server saw of it, its rounds
         Run it: the digits, on a server and the clients
 
-What is predicted is in prediction.py, the run in run.py, and the runs that are shown
-before the reader has any in recorded.py.
+The predictions are in prediction.py, the run in run.py, and the runs shown before the reader's
+first in recorded.py.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class FederatedExplorer(Recording):
     (None: all are awaited), `slow` the share of slow clients; `sigma` the noise on the sum in units
     of `clip`, S (None: updates are not clipped), `attackers` the share of clients that do what
     `attack` says, `method` how updates are combined, `secure` whether under secure aggregation. All
-    may be set later on; a value that cannot be, or does not go with the others, is told in the
-    widget and changes nothing else. `run()` does what the button does. `runs` are the last eight,
-    each a dict with `controls`, `accuracy`, `nbytes`, `seconds` and `epsilon` after each round and
-    `fates` (clients, rounds); they replay on a saved page. `examples` says whether the recorded
-    runs are drawn too, as they are before the first one; it may be set. `measured` is the Trace of
-    the last run, or None. Raises ValueError where a first value cannot be.
+    may be set later; a value that is invalid, or does not go with the others, shows an error in the
+    widget and changes nothing. `run()` does what the button does. `runs` are the last eight, each a
+    dict with `controls`, `accuracy`, `nbytes`, `seconds` and `epsilon` after each round and `fates`
+    (clients, rounds); they replay on a saved page. `examples` says whether the recorded runs are
+    drawn too, as they are before the first one; it may be set. `measured` is the Trace of the last
+    run, or None. Raises ValueError for an invalid first value.
     """
 
     module = "federated/index"
@@ -184,7 +184,7 @@ DASHES = {
     "solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "12 4",
     "longdashdot": "12 3 2 3",
 }  # fmt: skip
-LOOKS = {  # of a fate: what readers know it by, its hue
+LOOKS = {  # of a fate: its name for readers, its hue
     "answered": ("in the new weights", palette.FATES["answered"][2]),
     "late": ("late", palette.FATES["late"][2]),
     "busy": ("busy with a round before", palette.ORANGE),
@@ -199,13 +199,13 @@ DETAILS = [
     "training is real, their times are modelled, on every axis of seconds.",
     f"A local step takes {1e3 * STEP:g} ms, {FACTOR:g} times as long on a slow client; a message "
     f"{1e3 * LATENCY:g} ms, and {1e6 / BANDWIDTH:g} ms more for each KB.",
-    "The slow clients are the last, the attackers the first. Who has not answered by the deadline "
-    "is late, its update is thrown away when it comes, and until then the client is busy.",
+    "The slow clients are the last, the attackers the first. A client that has not answered by the "
+    "deadline is late; its update is discarded when it arrives, and until then the client is busy.",
     "With noise clients are drawn by Poisson, each on its own with probability C, updates count "
     "the same and are divided by C·N; only then is there an ε. δ = 1/N², the unit is a client. Ten "
-    "clients hide nobody at a noise they can bear: choose 100.",
+    "clients hide nobody at a noise they can tolerate: choose 100.",
     "The server clips what it receives. Under secure aggregation it cannot: honest clients clip "
-    "their own, attackers do not. Krum, trimmed mean and multi-Krum are told how many attackers "
+    "their own, attackers do not. Krum, trimmed mean and multi-Krum know how many attackers "
     "there are.",
     "Under secure aggregation the update of every round is the sum that its protocol gives. Each "
     "client has keys, shares and masks of its own, all in the one process of the clients; the "

@@ -40,7 +40,7 @@ METHODS = {
     "krum": "Krum",
     "multi_krum": "multi-Krum",
 }
-BEARS: dict[str, tuple[int, str]] = {  # told of f attackers a method needs 2f and so many more
+NEEDS: dict[str, tuple[int, str]] = {  # for f attackers: 2f and so many more clients
     "trimmed_mean": (1, "2f + 1"),
     "krum": (3, "2f + 3"),
     "multi_krum": (3, "2f + 3"),
@@ -74,10 +74,10 @@ FIRST: Values = {
 }  # fmt: skip
 
 
-# -- which values can be ---------------------------------------------------------------------------
+# -- valid values ----------------------------------------------------------------------------------
 def check(values: Values) -> None:
-    """ValueError, one sentence, where a control has a value that it cannot have, or the controls
-    do not go together."""
+    """Raises ValueError, one sentence, for an invalid value, or for values that do not go
+    together."""
     for name, known in KNOBS.items():
         one_of(name, values[name], known)
     if values["sigma"]:
@@ -104,8 +104,8 @@ def check_secure(values: Values) -> None:
     if values["sigma"]:
         raise ValueError(
             f"σ = {values['sigma']:g} under secure aggregation: a round for which one client was "
-            "drawn has no secret sum, and leaving it out tells more than ε says; choose σ = 0, or "
-            "no secure aggregation."
+            "drawn has no secret sum, and leaving it out reveals more than ε says; choose σ = 0, "
+            "or no secure aggregation."
         )
     if values["method"] != "mean":
         raise ValueError(
@@ -125,25 +125,25 @@ def check_secure(values: Values) -> None:
 
 
 def check_method(values: Values) -> None:
-    """Whether enough clients are asked for a method that is told of the attackers."""
+    """Raises ValueError where a round asks too few clients for its method and attackers."""
     method, many, lie = values["method"], asked(values), liars(values)
-    more, law = BEARS.get(method, (0, ""))
+    more, law = NEEDS.get(method, (0, ""))
     if law and many < 2 * lie + more:
-        bears = (many - more) // 2
-        can = f"bear {bears}" if bears >= 0 else "are too few even without one"
+        most = (many - more) // 2
+        can = f"tolerate {most}" if most >= 0 else "are too few even without one"
         raise ValueError(
-            f"The {METHODS[method]} of f = {lie} attackers needs {law} = {2 * lie + more} clients, "
-            f"and the {many} that are asked {can}: raise C, or choose fewer attackers."
+            f"The {METHODS[method]} against f = {lie} attackers needs {law} = {2 * lie + more} "
+            f"clients, and the {many} that are asked {can}: raise C, or choose fewer attackers."
         )
 
 
 def asked(values: Values) -> int:
-    """Clients that a round asks: C K, one at least. By Poisson it is the mean."""
+    """Clients that a round asks: C K, at least one; their mean under Poisson."""
     return max(1, round(values["fraction"] * values["clients"]))
 
 
 def liars(values: Values) -> int:
-    """Attackers among those that a round asks, at most: of f attackers, clients 0 to f - 1."""
+    """The most attackers that a round may ask; f attackers are clients 0 to f - 1."""
     return min(attackers(values), asked(values))
 
 
@@ -153,7 +153,7 @@ def attackers(values: Values) -> int:
 
 # -- bytes -----------------------------------------------------------------------------------------
 def client_bytes(values: Values, many: int) -> ClientBytes:
-    """Of one of the `many` clients of a round."""
+    """Bytes of one of the `many` clients of a round."""
     if values["secure"]:
         bound = sum_clip(values)
         return form.secure_client_bytes(PARAMETERS, many, many // 2 + 1, bound, SUM_BITS)
@@ -161,13 +161,13 @@ def client_bytes(values: Values, many: int) -> ClientBytes:
 
 
 def sum_clip(values: Values) -> float:
-    """The largest value whose sum over all that a round asks the modulus holds, in steps of
+    """The largest value whose sum over the clients of a round fits the modulus, in steps of
     2^-16."""
     return float((2 ** (SUM_BITS - 1) - 1) // (asked(values) << 16))
 
 
 def round_bytes(values: Values) -> int:
-    """Of all clients that a round asks."""
+    """Bytes of all clients that a round asks."""
     return asked(values) * sum(client_bytes(values, asked(values)))
 
 
@@ -192,8 +192,8 @@ def slow_ones(values: Values) -> list[int]:
 
 
 def arrivals(values: Values) -> Arrivals:
-    """The model of the clients' times. Secure aggregation's further exchanges are three round trips
-    more, and their bytes; its server is told of one example of each client, and of no bytes."""
+    """The model of the clients' times. Secure aggregation adds three round trips and their bytes;
+    its server knows of one example of each client, and of no bytes back."""
     from dlviz.federated.arrivals import Arrivals
 
     slow = slow_ones(values)
@@ -212,7 +212,7 @@ def arrivals(values: Values) -> Arrivals:
 
 
 def client_seconds(values: Values) -> list[float]:
-    """From the begin of a round to each client's answer; 0 of one without data."""
+    """Seconds from the beginning of a round to each client's answer; 0 for one without data."""
     model, secure = arrivals(values), values["secure"]
     out, back, _ = form.client_bytes(PARAMETERS, values["bits"])
     nbytes = out if secure else out + back
@@ -230,7 +230,7 @@ def late_ones(values: Values) -> list[int]:
 
 
 def round_seconds(values: Values) -> float:
-    """How long a round lasts, the mean over all that may be drawn."""
+    """The mean seconds of a round over the clients that may be drawn."""
     took, limit = client_seconds(values), values["deadline"] or math.inf
     if values["sigma"]:
         return form.poisson_round_seconds(took, values["fraction"], limit)
@@ -239,12 +239,12 @@ def round_seconds(values: Values) -> float:
 
 # -- epsilon ---------------------------------------------------------------------------------------
 def delta(values: Values) -> float:
-    """Below 1/N."""
+    """δ, below 1/N."""
     return 1 / values["clients"] ** 2
 
 
 def epsilons(values: Values) -> list[float]:
-    """After each round, [] without noise."""
+    """ε after each round; [] without noise."""
     from dlviz.federated.accountant import epsilon
 
     if not values["sigma"]:
@@ -277,7 +277,7 @@ def predicted(values: Values) -> dict[str, Any]:
 
 
 def answer(values: Values) -> dict[str, str]:
-    """What it comes to, a line for each tab."""
+    """The result in words, a line for each tab."""
     return {"rounds": on_rounds(values), "data": on_data(values), "trust": on_trust(values)}
 
 
@@ -297,7 +297,7 @@ def on_rounds(values: Values) -> str:
 
 def on_data(values: Values) -> str:
     took, limit = client_seconds(values), values["deadline"]
-    lasts = f"A round lasts {text.seconds(round_seconds(values))} in the mean (modelled)"
+    lasts = f"A round lasts {text.seconds(round_seconds(values))} on average (modelled)"
     if limit is None:
         said = f"{lasts}: the slowest client takes {text.seconds(max(took))}, and all are awaited."
     else:
@@ -369,13 +369,13 @@ SAYS: dict[str, Callable[[Any], str]] = {
 
 
 def chosen(values: Values) -> Values:
-    """What of the controls matters to a run."""
+    """The controls that matter to a run."""
     return {**values, "attack": values["attack"] if values["attackers"] else ""}
 
 
 def names(runs: Sequence[Values]) -> list[str]:
-    """What tells each of some runs from most of them, the older of two; of those that are like most
-    C, E and B."""
+    """What distinguishes each run from most others (the second of two from the first); C, E and B
+    of a run like most."""
     runs = [chosen(values) for values in runs]
     found = []
     for values in runs:

@@ -1,4 +1,4 @@
-"""Runs that the explorer of federated learning shows until its reader has any: recorded ones.
+"""The recorded runs that the explorer of federated learning shows before its reader's first.
 
     python -m dlviz.widgets.federated.recorded      records them again, in a minute or two
 
@@ -15,7 +15,7 @@ from typing import Any
 from dlviz.widgets.federated.prediction import FIRST, Values
 
 FILE = Path(__file__).parents[1] / "static" / "federated" / "recorded.json"
-CONTROLS: list[Values] = [  # of each run, where they are not the first ones
+CONTROLS: list[Values] = [  # of each run, where they differ from FIRST
     {},
     {"epochs": 1, "batch": None},
     {"alpha": 100.0},
@@ -30,7 +30,7 @@ CONTROLS: list[Values] = [  # of each run, where they are not the first ones
 
 @cache
 def recorded() -> dict[str, Any]:
-    """`made`, how the runs were made, and `runs`, each what a run comes to, with its controls."""
+    """`made`, how the runs were made, and `runs`, the result of each with its controls."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from dlviz.trace import Trace
 from dlviz.viz.words import text
 from dlviz.widgets.federated.prediction import (
-    BEARS,
+    NEEDS,
     SCALED,
     SUM_BITS,
     WIDTHS,
@@ -56,7 +56,7 @@ def run(values: Values, progress: Progress) -> Found:
 def found(
     values: Values, rounds: Sequence[Round], seen: dict[int, list[int]], trace: Trace
 ) -> dict[str, Any]:
-    """What a run comes to."""
+    """The result of a run."""
     scores = [each.score for each in rounds]
     summary = [f"{100 * scores[-1]:.1f} % of the test digits are read after {len(rounds)} rounds."]
     still = {each.number: each.unchanged for each in rounds if each.unchanged}
@@ -86,7 +86,7 @@ def found(
 
 def fates_of(rounds: Sequence[Round], clients: int) -> list[list[int]]:
     """What became of each client in each round, a place in FATES, -1 where it was not asked:
-    (clients, rounds). Who is at an answer to a round before is busy, not late again."""
+    (clients, rounds). A client still at work on an earlier round is busy, not late again."""
     fates = np.full((clients, len(rounds)), -1)
     away: set[int] = set()
     for place, each in enumerate(rounds):
@@ -99,8 +99,8 @@ def fates_of(rounds: Sequence[Round], clients: int) -> list[list[int]]:
 
 
 def secure_figures(trace: Trace, number: int, many: int) -> dict[str, Any]:
-    """What the sum of a round under secure aggregation took: bytes that each of so many clients
-    sent and got, from the messages; seconds by the wall clock."""
+    """The cost of a round's sum under secure aggregation: bytes that each of `many` clients sent
+    and got, from the messages; seconds by the wall clock."""
     from dlviz.federated.masked_rounds import SUMS
 
     messages = trace.messages
@@ -125,7 +125,7 @@ def sum_words(summed: dict[str, Any]) -> str:
 # -- on the ranks ----------------------------------------------------------------------------------
 def play(comm: Comm, values: Values) -> tuple[list[Round], dict[int, list[int]]]:
     """What a rank runs. Returns, on rank 0, the rounds, and a histogram of what the server saw of
-    each client that it heard last: of the residues, or in the open of the values of its update."""
+    each client in the last one: residues under secure aggregation, else its update's values."""
     import torch
 
     from dlviz.datasets import digits
@@ -139,7 +139,7 @@ def play(comm: Comm, values: Values) -> tuple[list[Round], dict[int, list[int]]]
     heard: list[Any] = []  # of the last round: a row for each client
     how: dict[str, Any] = {"combine": combined(values, heard)}
     if values["secure"]:
-        note_masked(comm, heard)
+        record_masked(comm, heard)
         how = {"secure": Secure(None, sum_clip(values), SUM_BITS)}
     rounds = train(
         comm,
@@ -160,15 +160,15 @@ def play(comm: Comm, values: Values) -> tuple[list[Round], dict[int, list[int]]]
         **how,
     )["rounds"]
     secure = values["secure"]
-    # The last round whose updates came; under secure aggregation one that was summed.
+    # The last round whose updates arrived; under secure aggregation one that was summed.
     came = [each.answered for each in rounds if each.answered and not (secure and each.unchanged)]
     draw = residues_histogram if secure else histogram
     last = came[-1] if heard else []  # rank 0 alone hears
     return rounds, {k: draw(row) for k, row in zip(last, heard, strict=True)}
 
 
-def note_masked(comm: Comm, heard: list[Any]) -> None:
-    """Have `heard` hold the masked vectors that this rank received in the last sum."""
+def record_masked(comm: Comm, heard: list[Any]) -> None:
+    """Collect in `heard` the masked vectors that this rank received in the last sum."""
     from dlviz.federated.masked_rounds import SUMS
     from dlviz.federated.secure.messages import HEAD, MASKED
 
@@ -187,7 +187,7 @@ def note_masked(comm: Comm, heard: list[Any]) -> None:
 
 
 def dataset(values: Values, images: Tensor, labels: Tensor, client: int) -> tuple[Tensor, Tensor]:
-    """A client's digits; an attacker's may bear false labels."""
+    """A client's digits; an attacker's may have false labels."""
     from dlviz.federated import attacks
 
     if values["attack"] == "flip_labels" and client < attackers(values):
@@ -216,7 +216,7 @@ def outgoing(values: Values) -> Callable[[Tensor, int, int], Tensor]:
 
 
 def combined(values: Values, heard: list[Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """What the server makes of the updates in the open; it leaves the last in `heard`."""
+    """How the server combines updates without secure aggregation; the last are left in `heard`."""
     import torch
 
     from dlviz.federated import robust
@@ -224,7 +224,7 @@ def combined(values: Values, heard: list[Tensor]) -> Callable[[Tensor, Tensor], 
 
     bound, sigma, method = values["clip"], values["sigma"], values["method"]
     noise = torch.Generator().manual_seed(SEED)
-    given = {"attackers": liars(values)} if method in BEARS else {}
+    given = {"attackers": liars(values)} if method in NEEDS else {}
 
     def combine(updates: Tensor, weights: Tensor) -> Tensor:
         if len(updates):
@@ -233,7 +233,7 @@ def combined(values: Values, heard: list[Tensor]) -> Callable[[Tensor, Tensor], 
             updates = clip(updates, bound)
         if bound is None or not sigma:
             return getattr(robust, method)(updates, weights, **given)
-        alone = central(  # the noise on a sum of nothing: who came has been clipped before
+        alone = central(  # the noise on an empty sum: the updates are clipped already
             updates.new_zeros(1, updates.shape[1]),
             weights,
             bound=bound,

@@ -5,8 +5,8 @@
         bytes of each axis inside nodes and between them, seconds; measured below predicted
         Run it: a Transformer on these ranks, paced
 
-All six placements are told at once, each at the speed of the slow link that is chosen, and at the
-others once the reader pauses. What is priced and run is in run.py.
+All six placements are shown together, at the chosen speed of the slow link, and at the other speeds
+once the reader pauses. Prices and runs are in run.py.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class MeshExplorer(Recording):
 
     `dp`, `pp` and `tp` are 1, 2 or 4, of 8 ranks at most; `order` names the axes, the one whose
     ranks are neighbours last. `nodes`, 1, 2 or 4, share the ranks, and the links between them are
-    `slower` times as slow as those inside: 1, 2, 5, 10 or 20. All may be set later on; a value that
-    cannot be is told in the widget and changes nothing else. `run()` does what the button does; the
+    `slower` times as slow as those inside: 1, 2, 5, 10 or 20. All may be set later; an invalid
+    value shows an error in the widget and changes nothing. `run()` does what the button does; the
     last runs are shown again where their controls are chosen, and on a saved page. `measured` is
-    the Trace of the last run, or None. Raises ValueError where a first value cannot be.
+    the Trace of the last run, or None. Raises ValueError for an invalid first value.
     """
 
     module = "mesh/index"
@@ -94,7 +94,7 @@ class MeshExplorer(Recording):
         return f"{axes}; {nodes} node{'s' * (nodes > 1)}, {slower:g}×"
 
     def pages(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """The placements of what is chosen, and of the runs."""
+        """The placements of the chosen controls, and of the runs."""
         for shape in {tuple(placed_by(one).items()) for one in [self._now, *self.recorded]}:
             yield dict(shape), {"placements": placements(**dict(shape)), "run": None}
 
@@ -145,7 +145,7 @@ DETAILS = [
     f"{1e3 * INSIDE.latency:g} ms and its bytes at {text.nbytes(int(INSIDE.bandwidth))}/s. The "
     "ranks of a node share one link out of it.",
     "The seconds of an axis are those of its calls, one after the other, with all groups of the "
-    "axis under way at once. A step takes less than the sum where stages work side by side, and "
+    "axis sending together. A step takes less than the sum where stages work side by side, and "
     "more where a stage waits.",
     "A run is held to the same machine. Its bytes are those of the Trace's messages in the last "
     "step, its seconds those from the end of a step to the end of the next, by the device clock. "

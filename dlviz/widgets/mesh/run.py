@@ -40,12 +40,12 @@ INSIDE = Link(latency=2e-3, bandwidth=5e7)
 
 
 def check(values: dict[str, Any]) -> None:
-    """Raises ValueError for values that cannot be."""
+    """Raises ValueError for invalid values."""
     one_of("slower", values["slower"], SLOWER)
     if values["order"] not in ORDERS:
         raise ValueError(
-            f"order={values['order']!r} is no placement: name dp, pp and tp once each, with commas "
-            "between, the axis whose ranks are neighbours last."
+            f"order={values['order']!r} is not a placement: name dp, pp and tp once each, with "
+            "commas between, the axis whose ranks are neighbours last."
         )
     ranks = ranks_of(values)
     if ranks > RANKS:
@@ -87,8 +87,8 @@ def predicted(order: str, dp: int, pp: int, tp: int, nodes: int, slower: float) 
 def placements(
     dp: int, pp: int, tp: int, nodes: int, slower: Collection[int] = SLOWER
 ) -> dict[str, Any]:
-    """What follows from each order of the axes, its seconds at each of SLOWER, None at those that
-    are not asked for."""
+    """The figures of each order of the axes; its seconds at each of SLOWER, None at those not in
+    `slower`."""
     found = {}
     for order in ORDERS:
         steps = {slow: predicted(order, dp, pp, tp, nodes, slow) for slow in slower}
@@ -144,7 +144,7 @@ def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
-    """What a run comes to: bytes that each rank sent in a step, and seconds."""
+    """What a run measured: bytes that each rank sent in a step, and seconds."""
     last = axes(trace, step=STEPS - 1)
     none = [0] * trace.meta["ranks"]
     summary = [f"The median of {STEPS} steps; last loss {losses[-1]:.4g}."]

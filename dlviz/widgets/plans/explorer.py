@@ -1,5 +1,5 @@
-"""PlanExplorer: every way to train a Transformer on so many devices; which is best within their
-memory, and why the others fail.
+"""PlanExplorer: every plan to train a Transformer on a number of devices; which is best within
+their memory, and why the others fail.
 
     model, device, links in and between nodes, devices, batch, memory limit
         step time over memory of all plans, cut at the limit     the best, in a sentence
@@ -59,8 +59,8 @@ AXES = ("dp", "tp", "pp")
 COLUMNS = (*PARTS, "seconds", "memory", "stage", "bubble", "limited_by")
 COUNTS = sorted({many for k in range(13) for many in (2**k, 3 * 2**k) if many <= MOST})
 BATCHES = [2**k for k in range(17)]
-TABLES = 8  # that are shown again at once
-AT_ONCE = 3500  # of `plan_work`, 40 ms: what takes longer is shown once the reader pauses
+TABLES = 8  # stored, to be shown again immediately
+IMMEDIATE = 3500  # of `plan_work`, 40 ms: what takes longer is shown once the reader pauses
 
 
 class PlanExplorer(Recording):
@@ -69,13 +69,13 @@ class PlanExplorer(Recording):
 
     `model` is a name of SHAPES, or a `dlviz.sim.TransformerShape`. `device` is a name of
     `dlviz.machine.hardware.DEVICES`, `inside` and `between` (nodes) are names of `LINKS`, or all
-    three "lab", by which this computer can run a plan. `node` devices make a node, `devices`
-    are all. `batch` is in sequences, `memory` in bytes a device; None: all that it has. `plan` is
-    (dp, tp, pp, microbatch, schedule, recompute), None: the best. All may be set later on; a value
-    that cannot be is told in the widget and changes nothing else; where no plan is of that name the
-    best is shown. `plans` are the rows of `dlviz.sim.plans`. `run()` does what the button does; the
-    last runs are shown again, and on a saved page. `measured` is the Trace of the last run, or
-    None. Raises ValueError where a first value cannot be.
+    three "lab", with which this computer can run a plan. `node` devices make a node; `devices` is
+    the number of all. `batch` is in sequences, `memory` in bytes a device; None: all that it has.
+    `plan` is (dp, tp, pp, microbatch, schedule, recompute), None: the best. All may be set later;
+    an invalid value shows an error in the widget and changes nothing; where no plan has that name,
+    the best is shown. `plans` are the rows of `dlviz.sim.plans`. `run()` does what the button does;
+    the last runs are shown again, and on a saved page. `measured` is the Trace of the last run, or
+    None. Raises ValueError for an invalid first value.
     """
 
     module = "plans/index"
@@ -107,7 +107,8 @@ class PlanExplorer(Recording):
 
     @property
     def plans(self) -> list[dict[str, Any]]:
-        """All plans of what is chosen, the fastest first, with whether they fit within `memory`."""
+        """All plans of the present controls, the fastest first, with whether they fit within
+        `memory`."""
         limit = limit_of(self._now)
         return [{**row, "fits": row["memory"] <= limit} for row in self._rows(self._now)]
 
@@ -129,11 +130,11 @@ class PlanExplorer(Recording):
     def moved(self, values: dict[str, Any]) -> None:
         self._now = values
         shape = self._shapes[values["model"]]
-        few = plan_work(shape, values["devices"], values["batch"]) <= AT_ONCE
+        few = plan_work(shape, values["devices"], values["batch"]) <= IMMEDIATE
         self._settled = few or machine_part(values) in self._tables
 
     def settle(self) -> None:
-        """Show many plans, which take longer than a slider waits for; until then the former ones
+        """Show many plans, which take longer than a slider waits for; until then the previous ones
         are shown."""
         if not self._settled:
             self._rows(self._now)
@@ -231,7 +232,7 @@ class PlanExplorer(Recording):
 
 
 def check(values: dict[str, Any], shapes: dict[str, TransformerShape]) -> None:
-    """Raises ValueError for values that cannot be."""
+    """Raises ValueError for invalid values."""
     known = {"model": shapes, "device": CHIPS, "inside": WIRES, "between": WIRES}
     for name, of in known.items():
         one_of(name, values[name], of)
@@ -253,7 +254,7 @@ def check(values: dict[str, Any], shapes: dict[str, TransformerShape]) -> None:
 
 
 def machine_of(values: dict[str, Any]) -> Machine:
-    """The machine that is chosen; where there are fewer devices than a node has, it is one node."""
+    """The chosen machine; fewer devices than a node holds make one node."""
     node, devices = min(values["node"], values["devices"]), values["devices"]
     inside, between = WIRES[values["inside"]], WIRES[values["between"]]
     topology = Topology.racks(devices // node, node, inside, between)
@@ -319,7 +320,7 @@ DETAILS = [
     "Memory is that of the fullest rank: 16 bytes a parameter (mixed-precision Adam), and the "
     "activations of the microbatches in flight. The lab's devices hold float32 and train by SGD: "
     "8 bytes a parameter. All gradients are counted beside all activations; in a run a gradient "
-    "appears as activations go, so it holds less at once.",
+    "appears as activations go, so it holds less at a time.",
     "The seconds are those of products at the device's peak, of messages and of the bubble. No "
     "program reaches the peak of a GPU. Exposed communication is what no math hides: its seconds "
     "are in the table, its bytes in the details of a plan on the map.",

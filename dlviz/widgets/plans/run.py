@@ -35,7 +35,7 @@ def run(
 
 
 def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
-    """What a run comes to, as its plan says it, and what there is to say of it."""
+    """What a run measured, under the names of its plan, and remarks."""
     took = seconds_between_ends(trace, "wall")
     exposed = {name: axis.exposed_in_a_step(STEPS) for name, axis in axes(trace).items()}
     summary = [f"The median of {STEPS} steps; losses {losses[0]:.3g} to {losses[-1]:.3g}."]

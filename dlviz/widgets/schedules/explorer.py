@@ -47,22 +47,21 @@ from dlviz.widgets.view import compact
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FAST = 5000  # spans: of larger schedules nothing is told ahead
+FAST = 5000  # spans: nothing of larger schedules is sent ahead
 
 
 class ScheduleExplorer(Explorer):
     """Choose a schedule, its size and its costs; see its timeline, bubble and memory; run it.
 
     `schedule` is one of `dlviz.schedules.NAMES`, or "drawn" for the one on the board; `beside`
-    names a second one, "" none. A `csv` that is given is drawn on the board (and the trait is empty
-    again). `ranks`, `microbatches` and `chunks` are the size; `chunks`, None for the schedule's
-    own, matters to those that take any. `forward`, `backward` (None: input + weight),
-    `backward_input` and `backward_weight` are the seconds that one microbatch takes on a rank,
-    which a rank with v stages shares among them; `latency` in s passes between ranks; `slow_stage`
-    takes `slow` times as long. All may be set later on; a value that cannot be is told in the
-    widget and changes nothing else. `run()` does what the button does. `trace` is what is
-    predicted, `measured` the Trace of the last run, or None. Raises ValueError where a first value
-    cannot be.
+    names a second one, "" none. A `csv` is drawn on the board, then the trait is empty again.
+    `ranks`, `microbatches` and `chunks` are the size; `chunks`, None for the schedule's own,
+    matters to those that take any. `forward`, `backward` (None: input + weight), `backward_input`
+    and `backward_weight` are the seconds that one microbatch takes on a rank, which a rank with v
+    stages shares among them; `latency`, in s, passes between ranks; `slow_stage` takes `slow` times
+    as long. All may be set later; an invalid value shows an error in the widget and changes
+    nothing. `run()` does what the button does. `trace` is what is predicted, `measured` the Trace
+    of the last run, or None. Raises ValueError for an invalid first value.
     """
 
     module = "schedules/index"
@@ -84,7 +83,7 @@ class ScheduleExplorer(Explorer):
 
     csv: Any
     board = traitlets.Unicode("{}").tag(sync=True)
-    rules = traitlets.Unicode("{}").tag(sync=True)  # what the front end goes by
+    rules = traitlets.Unicode("{}").tag(sync=True)  # that the front end applies
 
     def begin(self) -> None:
         self._unready = ""
@@ -146,8 +145,8 @@ class ScheduleExplorer(Explorer):
         return {**super().saved_state(), **self._on_board()}
 
     def _on_board(self) -> dict[str, Any]:
-        """The traits of what the reader may draw on without a kernel: the board, or an empty grid
-        of the size that is shown."""
+        """The traits of the board that the reader draws on without a kernel: the present one, or an
+        empty grid of the size shown."""
         board = self._board
         if board is None:
             try:
@@ -167,11 +166,11 @@ class ScheduleExplorer(Explorer):
             return
         self._of_csv = bool(self.csv)
         super()._changed(change)
-        self._tell(**({"csv": ""} if self._error else self._now))
+        self._set_traits(**({"csv": ""} if self._error else self._now))
 
     def _neighbours(self, name: str) -> Answer:
-        """How it looks a little further along a slider that moves, so that it can be drawn before
-        the kernel has answered."""
+        """The pictures a little further along a slider that moves, to be drawn before the kernel
+        answers."""
         now = self._now
         if DRAWN in (now["schedule"], now["beside"]) or len(self._trace.spans) > FAST:
             return None
@@ -188,7 +187,7 @@ class ScheduleExplorer(Explorer):
         return self.ahead(name, pictures)
 
     def _take(self, new: dict[str, Any], before: dict[str, Any]) -> None:
-        """Go on with other values of the controls. ValueError where they cannot be."""
+        """Apply other values of the controls. ValueError for invalid ones."""
         if new["csv"] and new["beside"] != DRAWN:
             new["schedule"] = DRAWN
         if new["schedule"] != DRAWN:
@@ -201,12 +200,12 @@ class ScheduleExplorer(Explorer):
         self._look()
 
     def _read(self, new: dict[str, Any]) -> Drawing:
-        """What the board shows of a CSV that was given."""
+        """The drawing of a given CSV."""
         return board_of(new["csv"], new)
 
     def _drawing(self, new: dict[str, Any], before: dict[str, Any]) -> Drawing:
-        """What the board shows by the controls: an empty grid where it is new or of another size,
-        else what is drawn, by the present costs."""
+        """The drawing for the controls: an empty grid where the board is new or of another size,
+        else the present drawing with the new costs."""
         if self._board is None:
             return board_for(new, None, self._made.stage_rank)
         drawing = self._board.drawing
@@ -229,7 +228,7 @@ class ScheduleExplorer(Explorer):
         self.board = compact(self._board.state())
 
     def _drawn_on(self, step: dict[str, Any]) -> Answer:
-        """Do what the reader did on the board; it may be another board by now."""
+        """Apply what the reader did on the board, which may be another board by now."""
         if self._board is None:
             return {"late": True}
         before = self._board.drawing
@@ -242,11 +241,11 @@ class ScheduleExplorer(Explorer):
                 self.forget()
             self._look()
             self.show()
-            self._tell(**self._now)
+            self._set_traits(**self._now)
         return None
 
     def _look(self) -> None:
-        """Play what is on the board, where that is the schedule shown; else say why it is not."""
+        """Play the drawing where it is the schedule shown; where it cannot run, record why."""
         self._unready, self._settled = "", False
         if self._now["schedule"] != DRAWN:
             return
@@ -260,8 +259,8 @@ class ScheduleExplorer(Explorer):
         made = replace(self._board.schedule(), name=DRAWN)
         return made, played(made, costs_of(made.stage_rank, self._now))
 
-    def _tell(self, **values: Any) -> None:
-        """Have the traits say what is shown."""
+    def _set_traits(self, **values: Any) -> None:
+        """Set the traits to what is shown."""
         self._progress = True
         try:
             with self.hold_trait_notifications():
@@ -275,7 +274,7 @@ class ScheduleExplorer(Explorer):
         return f"{NAMED[made.name]} on {made.ranks} ranks, {made.microbatches} microbatches"
 
     def payload(self) -> dict[str, Any]:
-        """All that the front end draws at once."""
+        """All that the front end draws."""
         now = self._now
         first = picture_of(self._made, self._trace, now)
         sides = [_troubled(DRAWN, self._unready) if self._unready else first]

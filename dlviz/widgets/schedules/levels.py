@@ -1,4 +1,4 @@
-"""ScheduleLevels: a game in which the reader finds the pipeline schedules again by drawing them.
+"""ScheduleLevels: a game in which the reader rediscovers the pipeline schedules by drawing them.
 
     1 ★   2 ★   3   4          "A rank has room for only three microbatches: can the step ...?"
     the grid to draw on        what the level asks for, and what of that is reached
@@ -25,7 +25,7 @@ from dlviz.widgets.view import compact
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIXED = {  # controls that a level gives
+FIXED = {  # controls that a level fixes
     "schedule": DRAWN, "forward": 1.0, "backward": None, "backward_input": 1.0,
     "backward_weight": 1.0, "latency": 0.0, "slow_stage": None,
 }  # fmt: skip
@@ -35,9 +35,9 @@ class ScheduleLevels(ScheduleExplorer):
     """Solve levels, each a question that a schedule answers, by drawing.
 
     `levels` are the numbers of those offered, in any order, None: all; none is locked. `level` is
-    the one shown and may be set. `drawings` has of each level the last legal drawing as CSV, once
-    it is solved a solution: print it, keep it, and give it back to go on from there. Raises
-    ValueError for a level that there is not and for a drawing that is none of its level.
+    the one shown and may be set. `drawings` holds the last legal drawing of each level as CSV, or a
+    solution once it is solved: print it, save it, and pass it back to continue. Raises ValueError
+    for an unknown level, or a drawing that does not fit its level.
     """
 
     level = traitlets.Any(1).tag(sync=True)
@@ -53,8 +53,8 @@ class ScheduleLevels(ScheduleExplorer):
     ):
         everything = range(1, len(LEVELS) + 1)
         self._offered = [*everything] if levels is None else [*levels]
-        self._kept = {int(number): text for number, text in (drawings or {}).items()}
-        for number in [*self._offered, *self._kept]:
+        self._stored = {int(number): text for number, text in (drawings or {}).items()}
+        for number in [*self._offered, *self._stored]:
             if number not in everything:
                 raise ValueError(f"level {number!r} does not exist: use 1 to {len(LEVELS)}.")
         if not self._offered:
@@ -63,12 +63,12 @@ class ScheduleLevels(ScheduleExplorer):
         self._boards: dict[int, ShadedBoard] = {}
         level = LEVELS[self._level - 1]
         super().__init__(DRAWN, max(level.stage_rank) + 1, level.microbatches, theme=theme)
-        self.level, self.drawings = self._level, self._kept
+        self.level, self.drawings = self._level, self._stored
         self.blanks = compact({number: self._blank(number) for number in self._offered})
         self.observe(self._turned, "level")
 
     def picture(self) -> Figure:
-        """What is drawn, as a timeline; of an empty grid the question."""
+        """The drawing as a timeline; the level's question where it cannot be played."""
         if not self._unready:
             return super().picture()
         from dlviz.viz import paper
@@ -77,12 +77,12 @@ class ScheduleLevels(ScheduleExplorer):
         return paper.sheet(self._headed(), [level.question], [], 0.0, 7.0, self.paper)[0]
 
     def saved_state(self) -> dict[str, Any]:
-        own = {"level": self._level, "drawings": self._kept, "blanks": self.blanks}
+        own = {"level": self._level, "drawings": self._stored, "blanks": self.blanks}
         return {**super().saved_state(), **own}
 
     def _blank(self, number: int) -> dict[str, Any]:
-        """The empty grid of a level, what the front end has to know of it, and the schedule that
-        solves it."""
+        """The empty grid of a level, its rules for the front end, and the schedule that solves
+        it."""
         level = LEVELS[number - 1]
         board = ShadedBoard(Drawing(level.pipeline(costs_of(level.stage_rank, self._now))), level)
         ranks, stages = max(level.stage_rank) + 1, len(level.stage_rank)
@@ -107,7 +107,7 @@ class ScheduleLevels(ScheduleExplorer):
         self._take({**self._now, "beside": ""}, self._now)
         self._error = ""
         self.show()
-        self._tell(**self._now)
+        self._set_traits(**self._now)
 
     def _take(self, new: dict[str, Any], before: dict[str, Any]) -> None:
         new.update(FIXED)
@@ -117,12 +117,12 @@ class ScheduleLevels(ScheduleExplorer):
         return self._boards[self._level].read(new["csv"])
 
     def _drawing(self, new: dict[str, Any], before: dict[str, Any]) -> Drawing:
-        """What is drawn on the level that is shown."""
+        """The drawing of the level shown."""
         level = LEVELS[self._level - 1]
         pipeline = level.pipeline(costs_of(level.stage_rank, new))
         if self._level not in self._boards:
             board = ShadedBoard(Drawing(pipeline), level)
-            if text := self._kept.get(self._level):
+            if text := self._stored.get(self._level):
                 board = ShadedBoard(board.read(text), level)
             self._boards[self._level] = board
         self._board = self._boards[self._level]
@@ -134,14 +134,14 @@ class ScheduleLevels(ScheduleExplorer):
         assert board is not None
         if board.drawing.placed and board.drawing.legal:
             if board.solved or not self._solved(self._level):
-                self._kept = {**self._kept, self._level: board.drawing.to_csv()}
+                self._stored = {**self._stored, self._level: board.drawing.to_csv()}
 
     def show(self) -> None:
         super().show()
-        self.drawings = self._kept
+        self.drawings = self._stored
 
     def _solved(self, number: int) -> bool:
-        level, text = LEVELS[number - 1], self._kept.get(number, "")
+        level, text = LEVELS[number - 1], self._stored.get(number, "")
         pipeline = level.pipeline(costs_of(level.stage_rank, self._now))
         return bool(text) and level.solved(from_csv(text, pipeline))
 

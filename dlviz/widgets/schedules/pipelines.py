@@ -33,7 +33,7 @@ INSIDE = "Qi et al. count as bubble only idle time between a rank's first and la
 
 
 def check(values: dict[str, Any]) -> None:
-    """ValueError, one sentence, where a control has a value that it cannot have."""
+    """Raises ValueError, one sentence, for an invalid value."""
     for name in ("schedule", "beside"):
         known = [*NAMES, DRAWN, *([""] if name == "beside" else [])]
         if values[name] not in known:
@@ -47,7 +47,9 @@ def check(values: dict[str, Any]) -> None:
     Costs(**{name: values[name] for name in (*COSTS, "latency")})
     stage, slow = values["slow_stage"], values["slow"]
     if stage is not None and (not isinstance(stage, int) or isinstance(stage, bool) or stage < 0):
-        raise ValueError(f"slow_stage={stage!r} is no stage: use a whole number from 0, or none.")
+        raise ValueError(
+            f"slow_stage={stage!r} is not a stage: use a whole number from 0, or none."
+        )
     number = isinstance(slow, int | float) and not isinstance(slow, bool)
     if not number or not 0 < slow < math.inf:
         raise ValueError(f"slow={slow!r} has to be a number above 0: how many times as long.")
@@ -62,14 +64,14 @@ def schedule_of(name: str, values: dict[str, Any]) -> Schedule:
 
 
 def costs_of(stage_rank: tuple[int, ...], values: dict[str, Any]) -> Costs:
-    """What a visit to each of the stages takes that live on the ranks of `stage_rank`. ValueError
-    where the slow one is none of them."""
+    """The costs of a pass of each stage on the ranks of `stage_rank`. ValueError where the slow
+    stage is none of them."""
     chunks = max(map(stage_rank.count, stage_rank))
     slowed, last = values["slow_stage"], len(stage_rank) - 1
     factors: Any = 1 / chunks
     if slowed is not None:
         if slowed > last:
-            raise ValueError(f"slow_stage={slowed} is no stage: the stages are 0 to {last}.")
+            raise ValueError(f"slow_stage={slowed} is not a stage: the stages are 0 to {last}.")
         factors = np.full(last + 1, factors)
         factors[slowed] *= values["slow"]
     times: dict[str, Any] = {
@@ -79,13 +81,13 @@ def costs_of(stage_rank: tuple[int, ...], values: dict[str, Any]) -> Costs:
 
 
 def predicted(name: str, values: dict[str, Any]) -> tuple[Schedule, Trace]:
-    """The schedule called `name` and how it would go. ValueError where it cannot."""
+    """The schedule called `name` and its simulated Trace. ValueError where it cannot run."""
     schedule = schedule_of(name, values)
     return schedule, played(schedule, costs_of(schedule.stage_rank, values))
 
 
 def played(schedule: Schedule, costs: Costs) -> Trace:
-    """How it would go. ValueError where it cannot."""
+    """The simulated Trace. ValueError where the schedule cannot run."""
     trace = simulate(schedule, costs)
     if not metrics.makespan(trace) > 0:
         raise ValueError("The costs are 0: give at least one kind of action a cost above 0.")
@@ -95,8 +97,8 @@ def played(schedule: Schedule, costs: Costs) -> Trace:
 def board_for(
     values: dict[str, Any], before: Drawing | None, stage_rank: tuple[int, ...]
 ) -> Drawing:
-    """What the board shows by the controls: the drawing `before`, or an empty grid where that is
-    None or of another size. A new grid has the ranks of `stage_rank` where the size is theirs."""
+    """The drawing for the controls: `before`, or an empty grid where that is None or of another
+    size. A new grid has the ranks of `stage_rank` where these fit the size."""
     ranks, microbatches = values["ranks"], values["microbatches"]
     chunks = values["chunks"] or max(map(stage_rank.count, stage_rank))
     if max(stage_rank) + 1 != ranks or len(stage_rank) != ranks * chunks:
@@ -110,13 +112,13 @@ def board_for(
     same = (before.pipeline.stage_rank, before.pipeline.microbatches) == (stage_rank, microbatches)
     try:
         return laid_out(before.schedule(), pipeline) if same else Drawing(pipeline)
-    except ValueError:  # what is drawn cannot go on, and its actions last otherwise now
+    except ValueError:  # the drawing cannot run, and its actions last another time now
         return Drawing(pipeline)
 
 
 def board_of(text: str, values: dict[str, Any]) -> Drawing:
-    """What the board shows of a CSV: each action as early as it can be. ValueError where that
-    cannot go on, or is too large."""
+    """The drawing of a CSV, each action as early as possible. ValueError where it cannot run, or is
+    too large."""
     made = from_csv(text, DRAWN)
     for name, most in SIZES.items():
         if (size := getattr(made, name)) > most:
@@ -148,7 +150,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
     digits = 8 - math.floor(math.log10(total))
     stages = np.arange(len(schedule.stage_rank))
     homes = np.array(schedule.stage_rank)
-    letters = "".join(map(LETTERS.__getitem__, spans.kind.tolist()))
+    kinds = "".join(map(LETTERS.__getitem__, spans.kind.tolist()))
     return {
         "name": schedule.name,
         "title": NAMED[schedule.name],
@@ -157,14 +159,14 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
         "chunks": schedule.chunks,
         "chunk": [int((homes[:stage] == homes[stage]).sum()) for stage in stages],
         "counts": np.bincount(spans.rank, minlength=schedule.ranks).tolist(),
-        "kind": letters,
+        "kind": kinds,
         "stage": column(spans.stage),
         "microbatch": column(spans.microbatch),
-        "shades": shades(letters, schedule.chunks),
+        "shades": shades(kinds, schedule.chunks),
         "start": column(np.round(spans.start, digits)),
         "length": column(np.round(spans.end - spans.start, digits)),
         "half": column(halves_of(spans)),
-        "source": column(sources_of(spans, letters, len(stages))),
+        "source": column(sources_of(spans, kinds, len(stages))),
         "path": metrics.critical_path(trace).span.tolist(),
         "held": {
             "counts": np.bincount(memory.rank, minlength=schedule.ranks).tolist(),
@@ -182,27 +184,25 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
     }
 
 
-def shades(letters: str, chunks: int) -> dict[str, list[dict[str, str]]]:
-    """Of each kind of action in `letters` the style in each of a rank's chunks."""
+def shades(kinds: str, chunks: int) -> dict[str, list[dict[str, str]]]:
+    """The style of each kind of action in `kinds`, for each of a rank's chunks."""
     return {
-        letter: [
-            styled(palette.shade(palette.style(kind), chunk, chunks)) for chunk in range(chunks)
-        ]
-        for kind, letter in LETTERS.items()
-        if letter in letters
+        kind: [styled(palette.shade(palette.style(name), chunk, chunks)) for chunk in range(chunks)]
+        for name, kind in LETTERS.items()
+        if kind in kinds
     }
 
 
 def halves_of(spans: Table) -> np.ndarray:
-    """Of each span 0, or of an overlap 1 for its first half and 2 for its second."""
+    """For each span 0, or of an overlap 1 for its first half and 2 for its second."""
     second = spans.lane == "compute2"
     return np.where(second, 2, np.where(np.append(second[1:], False), 1, 0))
 
 
-def sources_of(spans: Table, letters: str, stages: int) -> np.ndarray:
-    """Of each span, whose kinds are `letters`, the one (its row) whose result it receives from
-    another stage, or -1."""
-    kind = np.array([*letters])
+def sources_of(spans: Table, kinds: str, stages: int) -> np.ndarray:
+    """For each span, of these `kinds`, the row of the span whose result it receives from another
+    stage, or -1."""
+    kind = np.array([*kinds])
     forward, weights = kind == "F", kind == "W"
     made = np.full((2, stages + 2, int(spans.microbatch.max()) + 1), -1)
     for result, own in enumerate((forward, ~forward & ~weights)):

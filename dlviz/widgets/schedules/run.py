@@ -1,7 +1,7 @@
 """What the explorer of schedules runs: a schedule that trains a small network on real ranks, paced.
 
-All costs are scaled by one factor, so that the shortest action is long enough for the wall clock to
-keep to it and the whole short enough to wait for.
+All costs are scaled by one factor, so that the shortest action is long enough for the wall clock
+and the whole short enough to wait for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dlviz.widgets.running import Found, Progress, late_words
 RUNNABLE = 8  # ranks
 SHORTEST = 5e-3  # s: what the shortest action takes
 LEAST, LONGEST = 0.8, 4.0  # s: what a step takes at least and at most
-FLOOR = 2e-3  # s: shorter actions the wall clock cannot keep to
+FLOOR = 2e-3  # s: the wall clock cannot hold shorter actions
 STEPS = 2  # of which the last is measured
 WIDTH, EXAMPLES = 16, 4  # of a stage; of a microbatch
 RATE = 0.5  # of learning
@@ -31,7 +31,7 @@ ALIKE = 1e-5  # gradients apart by less, relative to the largest, are equal
 
 
 def run(made: Schedule, trace: Trace, costs: Costs, progress: Progress) -> Found:
-    """Train on real ranks by `made`, whose Trace by `costs` is `trace`.
+    """Train on real ranks by the schedule `made`; `trace` is its Trace by `costs`.
 
     Returns what the front end shows, in seconds of `costs` by the wall clock, and the run's Trace.
     ValueError for a schedule that is not complete and for more ranks than can be run.
@@ -138,7 +138,7 @@ def train(comm: Any, made: Schedule, costs: Costs) -> dict[str, Any]:
 
 
 def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:
-    """What the training came to."""
+    """The result of the training, in words."""
     first, *_, last = results[0]["losses"]
     apart = max(result["apart"] for result in results)
     if not any(half.kind != "F" for row in made.actions for one in row for half in one.halves):
@@ -147,7 +147,7 @@ def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:
     stages = len(made.stage_rank)
     summary = f"The run trained a network of {stages} stages: loss {first:.4g}, then {last:.4g}"
     if not made.flushes:
-        return [f"{summary}; it updates after each backward, so its gradients are no step's."]
+        return [f"{summary}; it updates after each backward, so no gradient is a whole step's."]
     if apart < ALIKE:
         return [f"{summary}; its gradients equal one process's."]
     return [f"{summary}; its gradients differ from one process's by {apart:.1g} of the largest."]

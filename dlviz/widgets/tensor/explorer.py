@@ -58,10 +58,10 @@ class TensorExplorer(Recording):
     `form` is "data", "partition_output" (X is gathered from its rows), "partition_output_whole" (X
     is on all ranks) or "reduce_output" of a linear layer, "mlp_data" or "mlp" (column-parallel,
     GELU, row-parallel) of an MLP. `batch` is B, the rows of X, `inputs` C_in, `outputs` C_out; of
-    an MLP C_in is its hidden size, C_out its inner. All may be set later on; a value that cannot be
-    is told in the widget and changes nothing else. `run()` does what the button does; the last runs
-    are shown again where their controls are chosen, and on a saved page. `measured` is the Trace of
-    the last run, or None. Raises ValueError where a first value cannot be.
+    an MLP C_in is its hidden size, C_out its inner. All may be set later; an invalid value shows an
+    error in the widget and changes nothing. `run()` does what the button does; the last runs are
+    shown again where their controls are chosen, and on a saved page. `measured` is the Trace of the
+    last run, or None. Raises ValueError for an invalid first value.
     """
 
     module = "tensor/index"
@@ -89,7 +89,7 @@ class TensorExplorer(Recording):
         return {**super().requests(), "ahead": self._along}
 
     def _along(self, name: str, sizes: list[int]) -> Answer:
-        """How it looks along a slider, so that it can be drawn before the kernel has answered."""
+        """The pictures along a slider, to be drawn before the kernel answers."""
         every = {size: {**self._now, name: size} for size in sizes}
         for values in every.values():
             check(**values)
@@ -182,7 +182,7 @@ class TensorExplorer(Recording):
 
 
 def check(form: str, ranks: int, **sizes: Any) -> None:
-    """Raises ValueError, one sentence, for a size that cannot be, or that ranks cannot share."""
+    """Raises ValueError, one sentence, for an invalid size, or one that the ranks cannot share."""
     for name, label in NAMES.items():
         whole(name, sizes[name], 1, LARGEST, label)
     for name, share in FORMS[form].cuts.items():
@@ -218,7 +218,7 @@ def answer(form: str, ranks: int, **sizes: int) -> str:
 
 
 def exact(nbytes: float) -> str:
-    """A mean over the ranks is whole, or is so to a tenth."""
+    """Bytes as text: whole, or to a tenth for a mean over the ranks."""
     return f"{nbytes:,.0f}" if nbytes == int(nbytes) else f"{nbytes:,.1f}"
 
 
@@ -235,7 +235,7 @@ def too_long(form: str, ranks: int, **sizes: int) -> str:
 
 def played(values: Values, trace: Trace) -> str:
     """The messages of a run's last step, for the player: no tensor is watched, and the lines that
-    sent are none of the reader's."""
+    sent are not the reader's."""
     title = f"{FORMS[values['form']].title}: the messages of one step"
     state = player_state(Scene(trace, STEPS - 1), title)
     return compact(dressed(trace, {**state, "lines": [], "sources": {}}))

@@ -37,7 +37,7 @@ def _row(*cells: str) -> list[Matrix | None]:
     return [Matrix(*cell.split()) if cell else None for cell in cells]
 
 
-# Of each form the matrices of the forward and, each below its own, the gradients of the backward.
+# For each form the matrices of the forward and, each below its own, the gradients of the backward.
 PICTURES = {
     "data": (
         _row("X rows ×", "W whole =", "", "Y rows"),
@@ -81,15 +81,15 @@ MADE = {
 
 
 def picture(values: Values, of_run: Blocks | None = None) -> list[list[dict[str, Any] | None]]:
-    """The matrices of the forward and of the backward, in columns. The blocks of a matrix as it is
-    in a product, and of its gradient where that is cut alike, are those `of_run`."""
+    """The matrices of the forward and of the backward, in columns. `of_run` has the blocks of a
+    matrix as it is in a product, and of its gradient where that is cut alike."""
     return [
-        [cell and _matrix(cell, way, values, of_run or {}) for cell in cells]
-        for way, cells in enumerate(PICTURES[values["form"]])
+        [cell and _matrix(cell, direction, values, of_run or {}) for cell in cells]
+        for direction, cells in enumerate(PICTURES[values["form"]])
     ]
 
 
-def _matrix(cell: Matrix, way: int, values: Values, of_run: Blocks) -> dict[str, Any]:
+def _matrix(cell: Matrix, direction: int, values: Values, of_run: Blocks) -> dict[str, Any]:
     form, (cells, gradients) = FORMS[values["form"]], PICTURES[values["form"]]
     matrix = cell.name.removeprefix("d")
     dims = DIMS[form.mlp][matrix]
@@ -105,7 +105,7 @@ def _matrix(cell: Matrix, way: int, values: Values, of_run: Blocks) -> dict[str,
         "cut": cell.cut,
         "blocks": had or blocks(cell.cut, shape, values["ranks"]),
         "sign": cell.sign if cell.sign in SIGNS else "",
-        **(_move(cell, form, way, values) if cell.sign in MOVES else {}),
+        **(_move(cell, form, direction, values) if cell.sign in MOVES else {}),
     }
 
 
@@ -116,9 +116,9 @@ def in_products(cells: list[Matrix | None]) -> dict[str, str]:
     return {cell.name: cell.cut for cell in [*(c for c in there if c.sign in SIGNS), *after]}
 
 
-def _move(cell: Matrix, form: Form, way: int, values: Values) -> dict[str, Any]:
-    """The collective between this column and the next; one of them may be a layer's alone."""
-    number = 2 if form.data else way
+def _move(cell: Matrix, form: Form, direction: int, values: Values) -> dict[str, Any]:
+    """The collective between this column and the next; a data-parallel MLP has one a layer."""
+    number = 2 if form.data else direction
     calls = 2 if form.data and form.mlp else 1
     return {
         "goes": MOVES[cell.sign],

@@ -47,9 +47,9 @@ def run(values: dict[str, Any], progress: Progress) -> Found:
 
 
 def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
-    """What a run comes to: bytes that a rank sent in a step, and seconds."""
-    ways, first = _ways(trace)
-    sums = np.array([ways[way] for way in WAYS])  # (ways, ranks)
+    """What a run measured: bytes that a rank sent in a step, and seconds."""
+    nbytes, first = _by_direction(trace)
+    sums = np.array([nbytes[direction] for direction in WAYS])  # (directions, ranks)
     each = sums.sum(axis=0)
     took = float(np.median(step_seconds(trace, "wall")))
     summary = [f"The median of {STEPS} steps; last loss {loss:.6g}."]
@@ -62,7 +62,7 @@ def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
     return {
         "ways": sums.mean(axis=1).tolist(),
         "bytes": float(each.mean()),
-        "first": [first.get(way, -1) for way in WAYS],
+        "first": [first.get(direction, -1) for direction in WAYS],
         "seconds": took,
         "late": late_words(late, seconds(**values) / 10, values["ranks"]),
         "notes": summary,
@@ -70,17 +70,17 @@ def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
     }
 
 
-def _ways(trace: Trace) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Of the last step: bytes that each rank sent each way, and the row of the first message."""
+def _by_direction(trace: Trace) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """The last step by direction: bytes that each rank sent, and the row of the first message."""
     spans, nbytes = trace.spans, trace.messages.nbytes
-    ways = {way: np.zeros(trace.meta["ranks"]) for way in WAYS}
+    sent = {direction: np.zeros(trace.meta["ranks"]) for direction in WAYS}
     first: dict[str, int] = {}
     sends = (spans.kind == "send") & (spans.flow >= 0) & (spans.step == STEPS - 1)
     for row in sorted(np.flatnonzero(sends).tolist(), key=lambda row: spans.start[row]):
-        way, message = spans.fields[row]["direction"], int(spans.flow[row])
-        ways[way][spans.rank[row]] += nbytes[message]
-        first.setdefault(way, message)
-    return ways, first
+        direction, message = spans.fields[row]["direction"], int(spans.flow[row])
+        sent[direction][spans.rank[row]] += nbytes[message]
+        first.setdefault(direction, message)
+    return sent, first
 
 
 def blocks_of(trace: Trace) -> dict[str, list[Block]]:
@@ -174,7 +174,7 @@ def forward(comm: Comm, values: dict[str, Any], model: nn.Module, x: torch.Tenso
     from dlviz.parallel.tensor.conjugate import gather_sequence
     from dlviz.parallel.tensor.product import Entered
 
-    if values["form"] == "partition_output":  # the gathered X is kept for the backward
+    if values["form"] == "partition_output":  # the gathered X is saved for the backward
         return model(Entered(gather_sequence(comm, x)))
     if not FORMS[values["form"]].data:
         return model(x)
@@ -195,7 +195,7 @@ def forward(comm: Comm, values: dict[str, Any], model: nn.Module, x: torch.Tenso
 
 
 def sync(comm: Comm, model: nn.Module) -> None:
-    """The sum of all ranks' gradients: each is of its rows' part of the one mean."""
+    """Sum the gradients of all ranks, each of its own rows' part of the one mean."""
     from dlviz.collectives import all_reduce
 
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
