@@ -76,7 +76,7 @@ CASES: list[tuple[Any, str]] = [
     (lambda rank: (transformer(), PADDING, FITS), "the batch weighs 0 on all ranks together"),
     (lambda rank: (nn.Linear(4, 4), ROWS, FITS | OWN), "a Linear has no stages"),
     (lambda rank: (linear(0, 1) + [None], ROWS, FITS | OWN), "the model has 3 stages and Schedule"),
-    (lambda rank: (linear(0), ROWS, FITS | OWN), "rank 2 holds no values of stage 1"),
+    (lambda rank: (linear(0), ROWS, FITS | OWN), "rank 2 holds no values of its stage 1"),
     (lambda rank: ([nn.Linear(4, 4, bias=rank != 5) for _ in "ab"], ROWS, FITS | OWN),
      "rank 1 and rank 5 hold different models"),
     (lambda rank: (linear(0, 1), ROWS, FITS | OWN | {"sequence_parallel": True}),
