@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from dlviz.models import LSTM, MLP, ConvNet, kept_tensors, layer_storage
+from dlviz.models import LSTM, MLP, ConvNet, saved_tensors, layer_storage
 
 FORMULA = ["weights", "outputs", "weight_gradients", "output_gradients"]
 
@@ -124,7 +124,7 @@ def test_layers_keep_together_what_autograd_keeps(build):
 def test_what_is_kept_tensor_by_tensor_adds_up_to_what_the_layers_keep(build):
     model, inputs = build()
     torch.manual_seed(0)
-    table, tensors = layer_storage(model, inputs), kept_tensors(model, inputs)
+    table, tensors = layer_storage(model, inputs), saved_tensors(model, inputs)
     sums = tensors.nbytes.groupby(tensors.layer).sum()
     assert sums.to_dict() == table.kept[table.kept > 0].to_dict()
 
@@ -150,7 +150,7 @@ def test_each_kept_tensor_is_told_by_the_operation_that_needs_it():
             self.up(x).sigmoid()  # whose graph is gone at once
             return Twice.apply(y).softmax(-1) * y
 
-    table = kept_tensors(Net(), torch.rand(2, 3))
+    table = saved_tensors(Net(), torch.rand(2, 3))
     assert table.values.tolist() == [
         ["up", "Addmm mat1", (2, 3), "float32", 24],
         ["Net", "Mul other, Twice", (2, 4), "float32", 32],

@@ -155,7 +155,7 @@ def gaps(case, axis, steps=20):
     off = {}
     for name, whole in expected.items():
         layer, _, parameter = name.removeprefix("d ").rpartition(".")
-        own = model.get_submodule(layer).own(parameter, whole) if layer else tokens(whole)
+        own = model.get_submodule(layer).local(parameter, whole) if layer else tokens(whole)
         # The gradient of k's bias is 0: softmax takes no notice of what is added to all scores.
         off[name] = ((found[name] - own).norm() / max(whole.norm(), 0.01)).item()
     return off
@@ -233,7 +233,7 @@ def draw(comm):
             torch.manual_seed(7)
             plain = nn.Linear(*shape)
             state = plain.state_dict()
-            same = [torch.equal(p, layer.own(n, state[n])) for n, p in layer.named_parameters()]
+            same = [torch.equal(p, layer.local(n, state[n])) for n, p in layer.named_parameters()]
             same.append(torch.equal(after, torch.rand(1)))
             layer.load(state)
             held = layer.weight.untyped_storage().nbytes()

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import dlviz
-from dlviz.models import kept_tensors
+from dlviz.models import saved_tensors
 from dlviz.models.transformer import Block
-from dlviz.parallel.tensor.saved_activations import kept_by_layer
+from dlviz.parallel.tensor.saved_activations import saved_by_layer
 
 SIZES = ((64, 2, 64, 4), (8, 3, 24, 4))  # s, b, h, a
 GRID = list(itertools.product(SIZES, (False, True), (torch.float32, torch.bfloat16)))
@@ -20,7 +20,7 @@ def count_all(comm, cases):
     """Of 1, 2 and 4 ranks that share a block."""
     return {
         ranks: [
-            kept_by_layer(axis, *sizes, sequence_parallel=cut, dtype=dtype)
+            saved_by_layer(axis, *sizes, sequence_parallel=cut, dtype=dtype)
             for sizes, cut, dtype in cases
         ]
         for ranks in (1, 2, 4)
@@ -46,8 +46,8 @@ def test_a_rank_keeps_the_formula_wider_values_statistics_and_the_causal_mask(ca
 
 
 def test_one_rank_keeps_what_the_plain_block_keeps():
-    (table,) = dlviz.launch(kept_by_layer, 1, args=(8, 3, 24, 4)).results
+    (table,) = dlviz.launch(saved_by_layer, 1, args=(8, 3, 24, 4)).results
     block = Block(24, 4, 4, 0.1, seed=0, number=0)
-    plain = kept_tensors(block, torch.ones(3, 8, 24, requires_grad=True))
+    plain = saved_tensors(block, torch.ones(3, 8, 24, requires_grad=True))
     layer = plain.layer.str.removesuffix(".product")
     assert plain.nbytes.groupby(layer).sum().to_dict() == table.counted.to_dict()
