@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from dlviz.models import LSTM, MLP, ConvNet, saved_tensors, layer_storage
+from dlviz.models import LSTM, MLP, ConvNet, layer_storage, saved_tensors
 
 FORMULA = ["weights", "outputs", "weight_gradients", "output_gradients"]
 
