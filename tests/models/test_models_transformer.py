@@ -1,4 +1,4 @@
-"""models.Transformer: against torch's own layers; what its weights and its dropout follow from."""
+"""models.Transformer: against torch's own layers; what its weights and its dropout depend on."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_dropout_drops_its_share_and_other_cells_elsewhere():
     assert torch.equal(first, drawn())
 
 
-def test_dropout_counts_its_steps_and_keeps_the_mean():
+def test_dropout_counts_its_steps_and_preserves_the_mean():
     drop, x = Dropout(0.5, seed=0, site=1), torch.ones(40, 50)
     masks = [drop(x) for _ in range(2)]
     assert drop.step == 2 and not torch.equal(*masks)

@@ -1,4 +1,4 @@
-"""Layers cut over ranks against one process of plain torch, and what all ranks must have alike."""
+"""Layers cut over ranks against one process of plain torch, and what must be equal on all ranks."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def gaps(case, axis, steps=20):
     for name, whole in expected.items():
         layer, _, parameter = name.removeprefix("d ").rpartition(".")
         own = model.get_submodule(layer).local(parameter, whole) if layer else tokens(whole)
-        # The gradient of k's bias is 0: softmax takes no notice of what is added to all scores.
+        # The gradient of k's bias is 0: softmax ignores what is added to all scores.
         off[name] = ((found[name] - own).norm() / max(whole.norm(), 0.01)).item()
     return off
 
@@ -312,7 +312,7 @@ def test_what_does_not_divide_is_refused_with_what_to_use(make, message):
 
 
 def disagree(comm):
-    """What is said, in this order, of models, states, inputs and tokens that do not fit."""
+    """The errors, in this order, of models, states, inputs and tokens that do not fit."""
     said = []
 
     def attempt(act):
