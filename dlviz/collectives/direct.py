@@ -8,7 +8,7 @@ r"""Direct all-reduce: every rank sends its tensor to every other, and each sums
     3 ---- 2
 
 Each rank adds all tensors in rank order, whatever their order of arrival: so all ranks end with the
-same bits. all_to_all sends each rank a chunk of its own instead of the tensor.
+same bits. all_to_all sends each rank its own chunk instead of the tensor.
 
 Source: the crossbar of the lectures; J. Bruck et al., "Efficient algorithms for all-to-all
 communications in multiport message-passing systems", 1997. In PyTorch:

@@ -86,7 +86,7 @@ def mix(comm: Comm, tensors: list[torch.Tensor], topology: str, number: int) -> 
         return
     for alike, flat in flat_by_dtype(tensors):
         with comm.span("collective", "models of neighbours", nbytes=flat.nbytes):
-            arrived = [torch.empty_like(flat) for _ in others]  # beside flat, which is being sent
+            arrived = [torch.empty_like(flat) for _ in others]  # apart from flat, in transit
             # irecv and isend return immediately: a blocking `send` would deadlock the ring.
             receiving = [
                 comm.irecv(theirs, other) for theirs, other in zip(arrived, others, strict=True)

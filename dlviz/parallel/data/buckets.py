@@ -43,7 +43,7 @@ class Bucket:
         self.missing = set(self.parameters)
 
     def put(self, p: nn.Parameter, gradient: torch.Tensor, times: float) -> None:
-        """Put in the `gradient` of `p`, `times` so much."""
+        """Put in `times` * `gradient` of `p`."""
         self.missing.discard(p)
         sums, used = self.slots[p]
         torch.mul(dense(gradient).flatten(), times, out=sums)

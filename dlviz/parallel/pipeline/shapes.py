@@ -33,7 +33,7 @@ class Shapes:
         self, schedule: Schedule, rank: int, pieces: Sequence[torch.Tensor], kinds: str
     ) -> dict[int, StageShape]:
         """The shapes by stage, for microbatches like `pieces` and these kinds of actions."""
-        # A smaller last batch of an epoch is a case of its own.
+        # A smaller last batch of an epoch has its own shapes.
         case = schedule.stage_rank, kinds, tuple(pieces[0].shape), pieces[0].dtype
         own = (stage for stage, on in enumerate(schedule.stage_rank) if on == rank)
         return self._learnt.setdefault(case, {stage: StageShape() for stage in own})

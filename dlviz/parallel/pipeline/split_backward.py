@@ -1,4 +1,4 @@
-"""A backward in two: I, which the stage before waits for, and W, which nobody waits for.
+"""A backward in two: I, for which the previous stage waits, and W, for which no stage waits.
 
     x ----> layer 1 ----> layer 2 ----> output        F
     dx <--- layer 1 <---- layer 2 <---- gradient      I   along the path of the activations

@@ -70,7 +70,7 @@ class StageWorker:
         stage, microbatch = at
         module, shape = own(self.stages, stage), self.shapes[stage]
         weights = self.stashes[stage].now if self.stashes else None
-        # Counted once: every microbatch of a stage saves as many bytes.
+        # Counted once: every microbatch of a stage saves the same number of bytes.
         saved = SavedActivations(module) if shape.output is None else nullcontext()
         kind = SplitForward if at in self.split else Forward  # W needs the graph after I
         with saved:

@@ -121,7 +121,7 @@ def place(rank: int, grid: Sequence[int]) -> dict[str, int]:
 
 
 def bounds(start: int, stop: int, parts: int) -> tuple[int, ...]:
-    """Where `torch.tensor_split` cuts `start` to `stop` into so many parts, both ends included."""
+    """Where `torch.tensor_split` cuts `start` to `stop` into `parts`, both ends included."""
     each, more = divmod(stop - start, parts)
     return tuple(start + part * each + min(part, more) for part in range(parts + 1))
 
