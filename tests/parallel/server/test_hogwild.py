@@ -156,7 +156,7 @@ def test_without_the_lock_the_digits_are_learnt_all_the_same():
         assert same_bits(result, first["state"]) and result["losses"] == first["losses"]
 
 
-class Meeting(update_rules.SGD):
+class Overlapping(update_rules.SGD):
     """All ranks have read before one writes, in their first update."""
 
     def __init__(self, comm, lr=LR):
@@ -172,7 +172,7 @@ class Meeting(update_rules.SGD):
 
 def test_of_two_overlapping_updates_each_weight_has_one_and_the_other_is_counted():
     def worker(comm):
-        return STRATEGIES["hogwild"](comm, Mixed(), batches(2), Meeting(comm))
+        return STRATEGIES["hogwild"](comm, Mixed(), batches(2), Overlapping(comm))
 
     apart = []
     for inputs, labels in batches(2):
@@ -208,7 +208,7 @@ def lost_by_dtype():
     def worker(comm):
         found = {}
         for dtype in DTYPES:
-            data, rule = [(torch.zeros(1), torch.zeros(1))] * UPDATES, Meeting(comm, lr=1.0)
+            data, rule = [(torch.zeros(1), torch.zeros(1))] * UPDATES, Overlapping(comm, lr=1.0)
             options = {"loss": lambda outputs, labels: outputs.mean()}
             with hogwild.pinned(comm.rank):
                 trained = STRATEGIES["hogwild"](comm, Counted(dtype), data, rule, **options)
