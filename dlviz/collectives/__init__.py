@@ -1,4 +1,4 @@
-"""All-reduce written by hand, one algorithm a file, with send and receive alone."""
+"""All-reduce written by hand with sends and receives, one algorithm per file."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ __all__ = [
 
 
 def all_reduce(comm: Comm, tensor: torch.Tensor, algorithm: str = "ring", op: str = "sum") -> None:
-    """Reduce `tensor` over all ranks of `comm`, in place on every rank, by one of `ALGORITHMS` or
-    by "auto", the one of them that costs least on the link as measured at the group's first call.
+    """Reduce `tensor` over all ranks of `comm`, in place on every rank, by one of `ALGORITHMS`, or
+    by "auto", the cheapest of them on the link, which the group's first call measures.
 
     `op` is "sum", "average" or "max". Any number of ranks, any shape, contiguous or not, any dtype
     that can be added; an average needs floating point. All ranks give the same shape and dtype, and
-    end with the same bits. ValueError for an algorithm or an op that there is not, and where
-    another rank gives another shape or dtype: it names both.
+    end with the same bits. Raises ValueError for an unknown algorithm or op, and where two ranks
+    give different shapes or dtypes: it names both.
     """
     if algorithm != "auto" and algorithm not in ALGORITHMS:
         raise ValueError(
@@ -58,12 +58,12 @@ def _rehearsal(comm: Comm) -> None:
 
 
 def trials(comm: Comm, algorithm: str, nbytes: int, repeats: int = 1) -> None:
-    """All-reduce a tensor of `nbytes` bytes, float32, `repeats` times; each time is a step, which
-    all ranks begin together. A worker for `launch`: `metrics.step_seconds` tells how long it took.
+    """All-reduce a float32 tensor of `nbytes` bytes `repeats` times; each is a step, which all
+    ranks begin together. A worker for `launch`: `metrics.step_seconds` gives the times.
     """
     check_counts(nbytes=nbytes, repeats=repeats)
     tensor = torch.ones(nbytes // 4)
     for step in range(repeats):
         comm.barrier()
         with comm.span("step", step=step):
-            all_reduce(comm, tensor, algorithm, "average")  # of ones: they stay
+            all_reduce(comm, tensor, algorithm, "average")  # of ones: unchanged

@@ -1,14 +1,14 @@
-"""Which all-reduce is the quickest here: the one that the measured link prices lowest.
+"""Which all-reduce is the fastest here: the cheapest one on the measured link.
 
 A group's link is measured once, by ping-pong between its ranks 0 and 1 (cluster/measure/link.py);
-rank 0 tells the others what it found, so that all choose alike. Prices that lie closer together
-than the fit is off do not tell which is quicker: of these the first of CANDIDATES is taken, the
-ring before all others, which only ever sends to a neighbour.
+rank 0 broadcasts the result, so that all choose the same. Prices that differ by less than the
+fit's error do not decide: among these the first of CANDIDATES is taken, the ring before all others,
+since it only sends to neighbours.
 
 On several hosts there are two links, one inside a host and one out of it, which its ranks share
-(cluster/measure/network.py). The closed forms know one link, shared by nobody: there each algorithm
-is played on the two instead (`dlviz.sim.collective`), and the hierarchical one is among them. Where
-hosts have not as many ranks each, the link between them prices all, and it is not.
+(cluster/measure/network.py). The closed forms assume a single unshared link: here each algorithm,
+also the hierarchical one, is simulated on both instead (`dlviz.sim.collective`). Where hosts have
+unequal numbers of ranks, the link between them prices all algorithms but the hierarchical one.
 
 In PyTorch: what NCCL's tuner and gloo's size thresholds decide.
 """
@@ -21,15 +21,15 @@ from weakref import WeakKeyDictionary
 from dlviz.cluster import Comm, LinkCost, NetworkCost, link_cost, network_cost
 from dlviz.sim import collective, collective_seconds
 
-# hierarchical is none of them: one link does not price it.
+# Without hierarchical, which one link cannot price.
 CANDIDATES = ("ring", "halving_doubling", "butterfly", "tree", "direct", "parameter_server")
 
 _measured: WeakKeyDictionary[Comm, LinkCost | NetworkCost] = WeakKeyDictionary()
 
 
 def choose(comm: Comm, nbytes: int) -> str:
-    """The name of the cheapest all-reduce of `nbytes` on this group, as far as the measurement can
-    tell. All ranks must call it."""
+    """The name of the cheapest all-reduce of `nbytes` on this group, within the measurement's
+    error. All ranks must call it."""
     if comm.size == 1:
         return CANDIDATES[0]
     return _cheapest(comm.size, nbytes, link_of(comm))
@@ -45,8 +45,8 @@ def _cheapest(ranks: int, nbytes: int, measured: LinkCost | NetworkCost) -> str:
 def _prices(
     ranks: int, nbytes: int, measured: LinkCost | NetworkCost
 ) -> tuple[dict[str, float], float]:
-    """What each costs (s), the first of those that cost the same first, and by how much of it the
-    measurement is off."""
+    """The seconds of each algorithm, in order of preference, and the relative error of the
+    measurement."""
     if isinstance(measured, NetworkCost):
         if measured.ranks is not None:
             return _played(ranks, nbytes, measured)
@@ -64,8 +64,8 @@ def _played(ranks: int, nbytes: int, network: NetworkCost) -> tuple[dict[str, fl
 
 
 def link_of(comm: Comm) -> LinkCost | NetworkCost:
-    """What was measured, once for each group: the link, or on several hosts both. All ranks must
-    call it."""
+    """The link as measured once for each group, or both links on several hosts. All ranks must call
+    it."""
     if comm not in _measured:
         several = len(comm.hosts) > 1
         _measured[comm] = network_cost(comm) if several else link_cost(comm)  # a collective itself

@@ -11,8 +11,8 @@ r"""Butterfly all-reduce (recursive doubling): pairs exchange all they have, at 
     rank 3   d       c+d          a+b+c+d
 
 Few steps, but each sends the whole tensor: for short ones. Both ranks of a pair add the same two
-sums, and x+y is y+x to the last bit, so all ranks end with the same bits. Ranks that are no power
-of two are folded first (fold.py).
+sums, and x+y is y+x to the last bit, so all ranks end with the same bits. A number of ranks that is
+no power of two is folded first (fold.py).
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
 in MPICH", 2005. In PyTorch: torch.distributed.all_reduce.
@@ -62,9 +62,9 @@ def _double(
     place = members.index(comm.rank)
     partners = [members[place ^ (1 << level)] for level in range(levels)]
     with comm.span("phase", "exchange"):
-        # All add to the same row, each when its turn comes: `wait` is what adds.
+        # All add to the same row, in turn: `wait` adds.
         receives = [comm.irecv(row, partner, op=op) for partner in partners]
         for step, (partner, arrival) in enumerate(zip(partners, receives, strict=True), first_step):
             comm.label(round=step)
-            comm.isend(row, partner).wait()  # it has left before anything is added to it
+            comm.isend(row, partner).wait()  # sent before anything is added to it
             arrival.wait()

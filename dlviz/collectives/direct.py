@@ -1,14 +1,14 @@
 r"""Direct all-reduce: every rank sends its tensor to every other, and each sums all of them.
 
-    0 ---- 1      one step, n-1 messages from each rank: the next rank first, then the one after
-    | \  / |      it, so that no two send to the same rank at the same time. Nobody waits for
-    |  \/  |      anybody's sum: the shortest way for short tensors and few ranks, the most bytes
-    |  /\  |      for all others.
+    0 ---- 1      one step, n-1 messages from each rank: to the next rank first, then the one
+    | \  / |      after it, so that no two send to the same rank at the same time. No rank waits
+    |  \/  |      for another's sum: fastest for short tensors and few ranks, otherwise the most
+    |  /\  |      bytes.
     | /  \ |
     3 ---- 2
 
-Each rank adds the tensors in rank order, its own among them, whichever comes first: so all ranks
-end with the same bits. all_to_all sends a chunk instead of the tensor, to each rank its own.
+Each rank adds all tensors in rank order, whatever their order of arrival: so all ranks end with the
+same bits. all_to_all sends each rank its own chunk instead of the tensor.
 
 Source: the crossbar of the lectures; J. Bruck et al., "Efficient algorithms for all-to-all
 communications in multiport message-passing systems", 1997. In PyTorch:
@@ -43,7 +43,7 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     with reduced(comm, tensor, op) as (row, recv_op):
         if not len(row):
             return
-        # The row starts at the neutral element: this rank's own tensor has to wait for its turn.
+        # The row starts at the neutral element: this rank's own tensor waits for its turn.
         own = row.clone()
         row.fill_(0 if recv_op == "add" else _lowest(row.dtype))
         with comm.span("phase", "exchange", round=0):
@@ -54,14 +54,14 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
                     REDUCE[recv_op](row, own)
                 else:
                     receives[rank].wait()
-            comm.snapshot()  # the last one to add may be this rank
+            comm.snapshot()  # this rank may be the last to add
             for send in sends:
                 send.wait()
 
 
 def all_to_all(comm: Comm, tensor: torch.Tensor) -> None:
-    """Chunk d of rank s becomes chunk s of rank d, in place on every rank. ValueError for a tensor
-    that does not divide into n equal chunks.
+    """Chunk d of rank s becomes chunk s of rank d, in place on every rank. Raises ValueError for a
+    tensor that does not divide into n equal chunks.
 
     Cost: one step, each rank sends (n-1)/n * nbytes.
     """
@@ -74,9 +74,9 @@ def all_to_all(comm: Comm, tensor: torch.Tensor) -> None:
         if not len(row):
             return
         with comm.span("phase", "exchange", round=0):
-            # Chunks come in beside the row: what it holds is still to be sent.
+            # Chunks arrive outside the row, whose own are still in transit.
             mine, theirs = chunks_of(row, comm.size), chunks_of(row.clone(), comm.size)
-            # Reversed: the rank before this one sends here first.
+            # Reversed: the previous rank sends here first.
             receives = [comm.irecv(theirs[rank], rank) for rank in reversed(_others(comm))]
             sends = [comm.isend(mine[rank], rank) for rank in _others(comm)]
             for request in receives + sends:
@@ -91,5 +91,5 @@ def _others(comm: Comm) -> list[int]:
 
 
 def _lowest(dtype: torch.dtype) -> float:
-    """What is the larger of nothing."""
+    """The neutral element of max."""
     return -torch.inf if dtype.is_floating_point else torch.iinfo(dtype).min

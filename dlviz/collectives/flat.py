@@ -1,7 +1,7 @@
-"""What the algorithms share: a tensor as one row, its chunks, and how a message is reduced.
+"""Shared by the algorithms: a tensor as one row, its chunks, and how a message is reduced.
 
-`op` is what becomes of the ranks' tensors: "sum", "average" (the sum divided by the ranks, for
-floating point alone) or "max". On the way messages are added, or the larger value is kept.
+`op` is "sum", "average" (the sum divided by the number of ranks, only for floating point) or "max".
+A receiver adds each message, or takes the larger values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def reduced(
     comm: Comm, tensor: torch.Tensor, op: str, call: str = "all_reduce", root: int = -1
 ) -> Iterator[tuple[torch.Tensor, str]]:
     """The row of `flattened`, and what a receiver does with a message: "add" or "max". For the
-    average the row's sums are divided when the `with` ends. ValueError for an op that there is not,
+    average the row's sums are divided when the `with` ends. Raises ValueError for an unknown op,
     and for the average of whole numbers."""
     if op not in REDUCTIONS:
         raise ValueError(f"op={op!r} is no reduction here: use one of {', '.join(REDUCTIONS)}.")
@@ -40,11 +40,11 @@ def reduced(
 def flattened(
     comm: Comm, tensor: torch.Tensor, call: str, root: int = -1
 ) -> Iterator[torch.Tensor]:
-    """The tensor as a contiguous row; what is in the row when the `with` ends is in the tensor.
+    """The tensor as a contiguous row, whose values the tensor has when the `with` ends.
 
     The row is the tensor's own memory where that is contiguous, else a copy that is written back.
-    ValueError, before anything is sent, where another rank has come with another shape or dtype or
-    to another `call`: it names both ranks and both shapes.
+    Raises ValueError, before anything is sent, where another rank has another shape, dtype or
+    `call`: it names both ranks and both shapes.
     """
     if root >= comm.size or root < -1:
         raise ValueError(f"root={root!r} is no rank of {comm}: use 0 to {comm.size - 1}.")

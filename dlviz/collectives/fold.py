@@ -1,7 +1,7 @@
-"""Folding: how an algorithm that pairs ranks up runs on ranks that are no power of two.
+"""Folding: how an algorithm that pairs ranks runs on a number of ranks that is no power of two.
 
-With n' the largest power of two not above n, the first 2(n-n') ranks pair up. An even one gives its
-tensor to the odd one after it, which adds it, and gets the result from it in the end; in between
+With n' the largest power of two not above n, the first 2(n-n') ranks pair up. An even rank sends
+its tensor to the odd one after it, which adds it, and gets the result back at the end; in between
 only n' ranks go on. Six ranks:
 
     0 -> 1   2 -> 3    then 1, 3, 4 and 5 go on, then    1 -> 0   3 -> 2
@@ -23,7 +23,7 @@ def staying(n: int) -> list[int]:
 
 
 def fold(comm: Comm, row: torch.Tensor, op: str) -> None:
-    """Step 0, where there is one: even ranks give their tensor."""
+    """Step 0, if needed: even ranks send their tensor."""
     if comm.rank < _paired(comm.size):
         with comm.span("phase", "fold", round=0):
             if comm.rank % 2:  # goes on for both
@@ -33,7 +33,7 @@ def fold(comm: Comm, row: torch.Tensor, op: str) -> None:
 
 
 def unfold(comm: Comm, row: torch.Tensor, step: int) -> None:
-    """The last step, where there is one: even ranks get the result."""
+    """The last step, if needed: even ranks get the result."""
     if comm.rank < _paired(comm.size):
         with comm.span("phase", "unfold", round=step):
             if comm.rank % 2:

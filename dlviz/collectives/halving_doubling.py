@@ -1,9 +1,9 @@
 """Halving-doubling all-reduce: the butterfly's few steps with the ring's few bytes.
 
 Reduce-scatter by recursive halving: a rank and the one 2^k off split the part that both still sum;
-each sends the half that it gives up and adds the half that it keeps. Then each rank holds one
-finished n-th. All-gather by recursive doubling: the same pairs, last first, give each other what
-they hold. Four ranks that begin with a, b, c and d in each of four chunks (S is a+b+c+d):
+each sends one half and adds the other half, which it receives. Then each rank holds one finished
+n-th. All-gather by recursive doubling: the same pairs, last first, exchange what they hold. Four
+ranks that begin with a, b, c and d in each of four chunks (S is a+b+c+d):
 
              begin          | halving: 0                  1           | doubling: 2     3
     rank 0   a   a   a   a  |  a+b  a+b   .    .     S    .   .   .   |  S  S  .  .     S S S S
@@ -12,8 +12,8 @@ they hold. Four ranks that begin with a, b, c and d in each of four chunks (S is
     rank 3   d   d   d   d  |   .    .   c+d  c+d    .    .   .   S   |  .  .  S  S     S S S S
 
 Half of the tensor goes to the neighbour, ever less to ranks further off. A chunk is summed on one
-rank and then copied, so all ranks end with the same bits. Ranks that are no power of two are folded
-first (fold.py).
+rank and then copied, so all ranks end with the same bits. A number of ranks that is no power of two
+is folded first (fold.py).
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
 in MPICH", 2005 (Rabenseifner's algorithm). In PyTorch: torch.distributed.all_reduce.
@@ -33,16 +33,16 @@ def by_hand(comm: Comm, row: torch.Tensor) -> None:
     is changed in place. `all_reduce` folds other numbers of ranks first."""
     held = [row]  # what this rank still sums: the whole, a half, a quarter ...
     distance = 1
-    while distance < comm.size:  # halving: give one half away, add what comes to the other
+    while distance < comm.size:  # halving: send one half, add the message to the other
         lower, upper = chunks_of(held[-1], 2)
-        # The partner, whose bit is the other one, chooses the other way round.
+        # The partner, whose bit is the other one, chooses the other half.
         given, own = (lower, upper) if comm.rank & distance else (upper, lower)
         arrived = torch.empty_like(own)
         comm.sendrecv(given, comm.rank ^ distance, arrived, comm.rank ^ distance)
         own += arrived
-        held.append(own)  # the way back needs every part
+        held.append(own)  # doubling needs every part
         distance *= 2
-    while distance > 1:  # doubling: the same partners, last first, swap what they have finished
+    while distance > 1:  # doubling: the same partners, last first, exchange finished parts
         distance //= 2
         own = held.pop()
         lower, upper = chunks_of(held[-1], 2)
@@ -63,8 +63,7 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
 
 def reduce_scatter(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     """Reduce one chunk of n' on each rank that stays after the fold, in place; all else ends as
-    partial sums. Whose chunk is which: bit k of a rank's place says whether it keeps the upper half
-    in step k.
+    partial sums. Bit k of a rank's place says whether it sums the upper half in step k.
 
     Cost: lg n steps, each rank sends (n-1)/n * nbytes; a step and nbytes more with a fold.
     """
@@ -82,13 +81,13 @@ def all_gather(comm: Comm, tensor: torch.Tensor) -> None:
 
 
 def _reduce_scatter(comm: Comm, row: torch.Tensor, op: str) -> int:
-    """How many steps that took."""
+    """Returns the number of steps."""
     members = staying(comm.size)
     first_step = int(len(members) < comm.size)
     if len(row):
         fold(comm, row, op)
     with comm.span("phase", "reduce-scatter"):
-        halvings = [(rank, given, kept) for rank, kept, given in _splits(comm, row, members)]
+        halvings = [(rank, given, own) for rank, own, given in _splits(comm, row, members)]
         _exchange(comm, halvings, op, first_step)
     return first_step + len(members).bit_length() - 1
 
@@ -96,7 +95,7 @@ def _reduce_scatter(comm: Comm, row: torch.Tensor, op: str) -> int:
 def _all_gather(comm: Comm, row: torch.Tensor, first_step: int) -> None:
     members = staying(comm.size)
     with comm.span("phase", "all-gather"):
-        # Given and kept change roles: what a rank kept it sends, what it gave comes back.
+        # Roles are exchanged: a rank sends the part that it summed, and receives the other.
         _exchange(comm, _splits(comm, row, members)[::-1], "copy", first_step)
     if len(row):
         unfold(comm, row, first_step + len(members).bit_length() - 1)
@@ -105,8 +104,7 @@ def _all_gather(comm: Comm, row: torch.Tensor, first_step: int) -> None:
 def _exchange(
     comm: Comm, pairs: list[tuple[int, torch.Tensor, torch.Tensor]], op: str, first_step: int
 ) -> None:
-    """With each partner in turn: send one part, receive the other. A part without elements is not
-    sent."""
+    """With each partner in turn: send one part, receive the other. An empty part is not sent."""
     receives = [comm.irecv(into, rank, op=op) if len(into) else None for rank, _, into in pairs]
     sends = []
     for step, ((rank, part, _), arrival) in enumerate(zip(pairs, receives, strict=True)):
@@ -122,11 +120,11 @@ def _exchange(
 def _splits(
     comm: Comm, row: torch.Tensor, members: list[int]
 ) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
-    """For each halving the partner, the part that this rank keeps and the part that it gives."""
+    """For each halving the partner, the part that this rank sums and the part that it sends."""
     if comm.rank not in members:
         return []
     n, place = len(members), members.index(comm.rank)
-    # Cut where chunks_of cuts: what is left after the last halving is one chunk of n.
+    # Cut as by chunks_of: after the last halving one chunk of n is left.
     bounds = [chunk * len(row) // n for chunk in range(n + 1)]
     first, end, found = 0, n, []
     for level in range(n.bit_length() - 1):

@@ -1,4 +1,4 @@
-"""Hierarchical all-reduce: as much as possible inside a node, so that little crosses the slow link.
+"""Hierarchical all-reduce: mostly inside a node, so that few bytes cross the slow link.
 
     node 0:  0  1        inside    ring reduce-scatter: each rank of a node holds one shard of the
              |  |                  node's sum
@@ -6,9 +6,9 @@
                          inside    ring all-gather of the finished shards
 
 Two nodes exchange one tensor across the link between them, however many ranks each has. There are
-as many shards as the smallest node has ranks, s; in a larger node local rank s+i first gives its
-tensor to local rank i (modulo s), and gets the result from it in the end. A chunk is summed along
-one path and then copied, so all ranks end with the same bits.
+s shards, as many as the smallest node has ranks; in a larger node local rank s+i first sends its
+tensor to local rank i (modulo s), and gets the result back at the end. A chunk is summed along one
+path and then copied, so all ranks end with the same bits.
 
 Source: the two-level scheme of NCCL and of X. Jia et al., "Highly scalable deep learning training
 system with mixed-precision", 2018. In PyTorch: the process groups of a two-dimensional DeviceMesh.
@@ -33,13 +33,13 @@ def all_reduce(
 ) -> None:
     """Reduce `tensor` over all ranks, in place on every rank. All give the same shape and dtype.
 
-    `nodes` lists the ranks of each node, the same on every rank. Without it the nodes are those of
-    the run's Machine, or else the hosts of the ranks, `comm.hosts`. ValueError where it does not
-    name each rank once.
+    `nodes` lists the ranks of each node, the same on every rank; by default the nodes of the run's
+    Machine, or else the hosts of the ranks, `comm.hosts`. Raises ValueError where it does not name
+    each rank once.
 
     Cost: with m nodes of s ranks 2(s-1) + 2(m-1) steps, each rank sends
-    (2(s-1)/s + 2(m-1)/(s*m)) * nbytes. Two more steps for each rank that a rank of a larger node
-    takes in, who gives it nbytes back.
+    (2(s-1)/s + 2(m-1)/(s*m)) * nbytes. Two more steps, and nbytes back, for each rank that is
+    folded in a larger node.
     """
     nodes = _nodes(comm) if nodes is None else nodes
     if sorted(rank for node in nodes for rank in node) != list(range(comm.size)) or not all(nodes):
@@ -78,7 +78,7 @@ def _three_rings(
 ) -> None:
     s, m = len(inside), len(across)
     shards = chunks_of(row, s)
-    # The ring's reduce-scatter leaves rank i with shard i+1: that one goes across.
+    # The ring's reduce-scatter leaves shard i+1 on rank i: that one goes across.
     chunks = chunks_of(shards[(inside.index(comm.rank) + 1) % s], m)
     with comm.span("phase", "reduce-scatter inside"):
         once_round(comm, inside, shards, start=0, op=op, first_step=first_step)

@@ -3,17 +3,18 @@ r"""Parameter-server all-reduce: all ranks send their tensor to one, which sums 
        1   2   3       gather: the server takes one message at a time and adds it to its own
         \  |  /
          \ | /
-           0           the server: n-1 tensors come in and n-1 go out through its one port
+           0           the server: n-1 tensors come in and n-1 go out through its single port
          / | \
         /  |  \
        1   2   3       send back: the sum, one message at a time
 
-The server is one of the ranks. It adds the others' tensors in rank order, whichever comes first, so
-that a sum repeats to the last bit; the others copy it, so all ranks end with the same bits.
+The server is one of the ranks. It adds the others' tensors in rank order, whatever their order of
+arrival, so that a sum repeats to the last bit; the others copy it, so all ranks end with the same
+bits.
 
 Source: M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
-In PyTorch: torch.distributed.reduce to one rank and broadcast from there; servers that answer each
-rank at its own time are built on torch.distributed.rpc.
+In PyTorch: torch.distributed.reduce to one rank and broadcast from there; asynchronous servers are
+built on torch.distributed.rpc.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dlviz.collectives.flat import reduced
 
 def by_hand(comm: Comm, row: torch.Tensor) -> None:
     """The sum over all ranks at rank 0, step by step: read this one first. `row`, (elements,), is
-    changed in place. `all_reduce` does the same with its receives posted ahead, at any rank."""
+    changed in place. `all_reduce` does the same with receives posted ahead, at any rank."""
     if comm.rank != 0:
         comm.send(row, 0)
         comm.recv(row, 0)
@@ -41,7 +42,7 @@ def by_hand(comm: Comm, row: torch.Tensor) -> None:
 
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum", server: int = 0) -> None:
     """Reduce `tensor` over all ranks at rank `server`, in place on every rank. All give the same
-    shape and dtype. ValueError for a server that is no rank.
+    shape and dtype. Raises ValueError for a server that is no rank.
 
     Cost: 2(n-1) steps, the server sends (n-1) * nbytes, each other rank nbytes.
     """
@@ -57,7 +58,7 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum", server: int = 
 
 def _serve(comm: Comm, row: torch.Tensor, others: list[int], op: str) -> None:
     receives = [comm.irecv(row, rank, op=op) for rank in others]
-    for step, receive in enumerate(receives):  # in rank order, whichever came first
+    for step, receive in enumerate(receives):  # in rank order, not in order of arrival
         with comm.span("phase", "gather", round=step):
             receive.wait()
     sends = []

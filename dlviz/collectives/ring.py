@@ -1,9 +1,9 @@
-"""Ring all-reduce: every rank sends to the next one only, a chunk of 1/n of the tensor at a time.
+"""Ring all-reduce: every rank sends only to the next one, a chunk of 1/n of the tensor at a time.
 
-The tensor, flattened, is cut into n chunks. In the reduce-scatter every rank passes a chunk on in
-each of n-1 steps and adds the one it gets to its own; then rank r holds the whole sum of chunk r+1.
-In the all-gather these finished chunks go round once more. Three ranks that begin with a, b and c
-in every chunk (S is a+b+c):
+The flattened tensor is cut into n chunks. In each of the n-1 steps of the reduce-scatter every rank
+passes a chunk on and adds the one it receives to its own; then rank r holds the whole sum of chunk
+r+1. In the all-gather these finished chunks go round once more. Three ranks that begin with a, b
+and c in every chunk (S is a+b+c):
 
              begin     | reduce-scatter: 0       1           | all-gather: 2       3
     rank 0   a   a   a |  a    a    a+c     a    S    a+c    |  S    S    a+c    S    S    S
@@ -29,15 +29,15 @@ from dlviz.collectives.flat import chunks_of, flattened, reduced
 
 def by_hand(comm: Comm, row: torch.Tensor) -> None:
     """The sum over all ranks, step by step: read this one first. `row`, (elements,), is changed in
-    place. `all_reduce` does the same with its receives posted ahead."""
+    place. `all_reduce` does the same with receives posted ahead."""
     n, left, right = comm.size, (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     chunks = chunks_of(row, n)
-    for step in range(n - 1):  # reduce-scatter: pass on the sum so far, add the one that comes
+    for step in range(n - 1):  # reduce-scatter: pass on the sum so far, add the one received
         given, own = chunks[(comm.rank - step) % n], chunks[(comm.rank - step - 1) % n]
         arrived = torch.empty_like(own)
-        comm.sendrecv(given, right, arrived, left)  # both at once: a ring of sends alone would hang
+        comm.sendrecv(given, right, arrived, left)  # both together: a ring of sends would deadlock
         own += arrived
-    for step in range(n - 1):  # all-gather: pass on the finished chunk that came last
+    for step in range(n - 1):  # all-gather: pass on the finished chunk received last
         given, own = chunks[(comm.rank - step + 1) % n], chunks[(comm.rank - step) % n]
         comm.sendrecv(given, right, own, left)
 
@@ -87,14 +87,14 @@ def once_round(
     op: str,
     first_step: int,
 ) -> None:
-    """n-1 steps round the ring of n `members`, one chunk for each. Member i begins with chunk
-    i + `start`; each receives the chunk before the one it sends, and the next step sends that. A
-    chunk without elements is not sent."""
+    """n-1 steps round the ring of n `members`, with n chunks. Member i begins with chunk
+    i + `start`; each receives the chunk before the one it sends, and sends it in the next step. An
+    empty chunk is not sent."""
     n, place = len(members), members.index(comm.rank)
     left, right = members[place - 1], members[(place + 1) % n]
-    # Backwards: the chunk that comes from the left in one step goes to the right in the next.
+    # Backwards: a chunk received from the left goes to the right in the next step.
     order = [chunks[(place + start - step) % n] for step in range(n)]
-    # A message that finds its receive posted moves at once, so all are posted before the first.
+    # A message with a posted receive moves immediately, so all are posted first.
     receives = [comm.irecv(part, left, op=op) if part.numel() else None for part in order[1:]]
     sends = []
     for step, (part, arrival) in enumerate(zip(order, receives, strict=False), first_step):
@@ -103,5 +103,5 @@ def once_round(
             sends.append(comm.isend(part, right))
         if arrival is not None:
             arrival.wait()  # the next step sends this chunk
-    for send in sends:  # only now: no step writes to a chunk that was sent before
+    for send in sends:  # only now: no step writes to a chunk that was already sent
         send.wait()

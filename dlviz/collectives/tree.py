@@ -1,14 +1,14 @@
-"""Tree all-reduce: sums climb a binomial tree to one rank, the total comes down the same way.
+"""Tree all-reduce: sums climb a binomial tree to one rank, the total comes down the same tree.
 
 Ranks are counted from the root on. In step k of the reduce a rank whose lowest set bit is bit k
-sends all it has summed to the rank without that bit, and has done its part. Seven ranks:
+sends its sum to the rank without that bit, and is done. Seven ranks:
 
-    step 0   1 -> 0   3 -> 2   5 -> 4   (6 has nobody)
+    step 0   1 -> 0   3 -> 2   5 -> 4   (6 has no partner)
     step 1   2 -> 0   6 -> 4
     step 2   4 -> 0
 
-The broadcast is the same the other way round. Everybody copies the root's total, so all ranks end
-with the same bits. gather and scatter pass the chunks of a whole subtree along the same tree.
+The broadcast is the reverse. All ranks copy the root's total and end with the same bits. gather and
+scatter pass the chunks of a whole subtree along the same tree.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
 in MPICH", 2005. In PyTorch: torch.distributed.reduce, broadcast, gather and scatter.
@@ -26,7 +26,7 @@ def by_hand(comm: Comm, row: torch.Tensor) -> None:
     """The sum over all ranks, step by step: read this one first. `row`, (elements,), is changed in
     place. `all_reduce` does the same from any root."""
     bits = [1 << step for step in range(_height(comm.size))]
-    for bit in bits:  # up: a rank that has its bit set hands over all it has summed, and is done
+    for bit in bits:  # up: a rank whose bit is set sends its sum, and is done
         if comm.rank & bit:
             comm.send(row, comm.rank - bit)
             break
@@ -34,7 +34,7 @@ def by_hand(comm: Comm, row: torch.Tensor) -> None:
             arrived = torch.empty_like(row)
             comm.recv(arrived, comm.rank + bit)
             row += arrived
-    for bit in reversed(bits):  # down: whoever handed over gets the total back
+    for bit in reversed(bits):  # down: a rank that has sent gets the total back
         if comm.rank % (2 * bit) == bit:
             comm.recv(row, comm.rank - bit)
         elif comm.rank % bit == 0 and comm.rank + bit < comm.size:
@@ -54,7 +54,7 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
 
 def reduce(comm: Comm, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> None:
     """Reduce `tensor` over all ranks, in place on rank `root`; the others end with partial sums.
-    ValueError for a root that is no rank.
+    Raises ValueError for a root that is no rank.
 
     Cost: ceil(lg n) steps, each rank but the root sends nbytes.
     """
@@ -64,7 +64,8 @@ def reduce(comm: Comm, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> 
 
 
 def broadcast(comm: Comm, tensor: torch.Tensor, root: int = 0) -> None:
-    """Copy `tensor` of rank `root` to all ranks, in place. ValueError for a root that is no rank.
+    """Copy `tensor` of rank `root` to all ranks, in place. Raises ValueError for a root that is no
+    rank.
 
     Cost: ceil(lg n) steps, each rank but the root receives nbytes.
     """
@@ -91,7 +92,8 @@ def gather(comm: Comm, tensor: torch.Tensor) -> None:
 
 
 def scatter(comm: Comm, tensor: torch.Tensor) -> None:
-    """Copy chunk r of rank 0 to every rank r, in place; the ranks on the way keep what they pass.
+    """Copy chunk r of rank 0 to every rank r, in place; inner ranks of the tree also hold the
+    chunks that they pass on.
 
     Cost: ceil(lg n) steps, rank 0 sends (n-1)/n * nbytes.
     """
@@ -106,7 +108,7 @@ def scatter(comm: Comm, tensor: torch.Tensor) -> None:
 
 
 def _reduce(comm: Comm, row: torch.Tensor, root: int, op: str) -> None:
-    n, place = comm.size, (comm.rank - root) % comm.size  # the root's place is 0, whoever it is
+    n, place = comm.size, (comm.rank - root) % comm.size  # the root's place is 0
     with comm.span("phase", "reduce"):
         for step in range(_height(n)):
             comm.label(round=step)
@@ -134,7 +136,7 @@ def _broadcast(comm: Comm, row: torch.Tensor, root: int, first_step: int) -> Non
 
 
 def _send(comm: Comm, part: torch.Tensor, dst: int) -> None:
-    if len(part):  # of fewer elements than ranks some chunks have none
+    if len(part):  # with fewer elements than ranks some chunks are empty
         comm.isend(part, dst).wait()
 
 
@@ -144,8 +146,7 @@ def _receive(comm: Comm, part: torch.Tensor, src: int) -> None:
 
 
 def _subtree(row: torch.Tensor, rank: int, bit: int, n: int) -> torch.Tensor:
-    """The chunks of the ranks below `rank`, itself among them, when it sends in the step of
-    `bit`."""
+    """The chunks of `rank` and the ranks below it, which it sends in the step of `bit`."""
     end = min(rank + bit, n)
     return row[rank * len(row) // n : end * len(row) // n]
 

@@ -1,7 +1,7 @@
-"""Readers for what lies in `data/`, and the ways to cut a dataset into batches and shards.
+"""Readers for the files in `data/`, and functions that cut a dataset into batches and shards.
 
-Every rank draws the same batch from the same seed and keeps its own shard of it, so that n ranks
-together see exactly what one process sees:
+Every rank draws the same batch from the same seed and takes its own shard, so that n ranks together
+see exactly what one process sees:
 
     for images, labels in batches(*digits("train"), batch=64, seed=0, steps=100):
         images = shard(images, comm.rank, comm.size)

@@ -18,7 +18,7 @@ def shard(tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
 
     Shards are contiguous, disjoint and together the whole; where `size` does not divide N their
     lengths differ by one, and with N < size some are empty.
-    Raises ValueError where there is no such rank.
+    Raises ValueError for an invalid rank.
     """
     check_counts(size=size)
     if not 0 <= rank < size:
@@ -32,8 +32,8 @@ def shard(tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
 def trim(
     inputs: torch.Tensor, targets: torch.Tensor, ignore_index: int = -100
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A batch of padded text without the columns after the last in which a target (B, n) is not
-    `ignore_index`, by default torch's, views."""
+    """A batch of padded text without its last columns, in which all targets (B, n) are
+    `ignore_index` (by default torch's); views."""
     learnt = (targets != ignore_index).any(0).nonzero()
     longest = int(learnt.max()) + 1 if len(learnt) else 0
     return inputs[:, :longest], targets[:, :longest]
@@ -48,8 +48,8 @@ def batches(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield `steps` batches (images, labels) of `batch` rows, by default those of one pass.
 
-    Each pass takes every row once, in an order that follows from `seed` and the pass alone, not
-    from torch's global generator; its last batch is shorter where `batch` does not divide N.
+    Each pass takes every row once, in an order that depends only on `seed` and the pass, not on
+    torch's global generator; its last batch is shorter where `batch` does not divide N.
     Raises ValueError where batch < 1, steps < 0, the lengths differ or there are no rows.
     """
     check_counts(0, steps=steps)

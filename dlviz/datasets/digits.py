@@ -24,7 +24,7 @@ def digits(
 
     split: "train" (N = 1,437) and "test" (N = 360) are disjoint and the same in every process;
     "all" is both (N = 1,797), in the file's order.
-    Raises ValueError for another split and for a file that was damaged.
+    Raises ValueError for an unknown split and a damaged file.
     """
     if split not in ("train", "test", "all"):
         raise ValueError(f"split={split!r} is not a part of the digits: use train, test or all.")

@@ -1,14 +1,14 @@
 """A probabilistic context-free grammar: how it is written, text drawn from it, and its entropy.
 
-    S -> NP VP [0.7] | NP VP and S [0.3]      a line a symbol, its alternatives with probabilities
-    NP -> dogs [0.5] | cats [0.5]             what begins with a capital is a symbol, else a word
+    S -> NP VP [0.7] | NP VP and S [0.3]      a line per symbol: alternatives with probabilities
+    NP -> dogs [0.5] | cats [0.5]             symbols begin with a capital, words do not
     VP -> sleep [1]                           the first symbol is the start
 
 A derivation begins with the start symbol, and replaces each symbol by one of its alternatives until
-words alone are left. Its probability is the product of theirs. Where a text has one derivation only
+only words are left. Its probability is the product of theirs. If every text has only one derivation
 (the grammar is unambiguous), that is the probability of the text, and the entropy of derivations
-that of text. With h(A) the entropy of the choice at A, n(A) the words in an alternative and c(A, B)
-the times it has the symbol B, both in the mean, linear equations give entropy and length:
+that of text. With h(A) the entropy of the choice at A, n(A) the mean number of words in an
+alternative and c(A, B) that of symbols B, linear equations give entropy and length:
 
     H(A) = h(A) + Σ_B c(A, B) H(B)          L(A) = n(A) + Σ_B c(A, B) L(B)
 
@@ -41,7 +41,7 @@ class Grammar:
 
     @property
     def words(self) -> list[str]:
-        """Every word there is, sorted."""
+        """Every word, sorted."""
         parts = (part for each in self.rules.values() for _, parts in each for part in parts)
         return sorted({part for part in parts if part not in self.rules})
 
@@ -100,10 +100,10 @@ class Grammar:
 
 
 def parse(text: str) -> Grammar:
-    """The grammar that `text` states, in the form shown above.
+    """The grammar in `text`, in the form shown above.
 
-    Raises ValueError, one sentence, for a line that is none, a symbol that has two lines or none,
-    probabilities that are not above 0 or do not sum to 1, and a text without a finite mean length.
+    Raises ValueError, one sentence, for an invalid line, a symbol with two lines or none,
+    probabilities that are not above 0 or do not sum to 1, and texts of infinite mean length.
     """
     rules: dict[str, list[tuple[float, tuple[str, ...]]]] = {}
     for line in filter(str.strip, text.splitlines()):

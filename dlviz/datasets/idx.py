@@ -1,10 +1,10 @@
-"""Images and labels in the IDX format, as MNIST and its likes come: files that you put in `data/`.
+"""Images and labels in the IDX format of MNIST and others: files that you put in `data/`.
 
     0  0  8  3   N   rows   columns   pixels ...     images: bytes 0 to 255, row by row
     0  0  8  1   N   labels ...                      labels: a byte each
 
-The first four bytes, the magic number, say the type of the values (8: bytes) and how many sizes
-follow, each 4 bytes, the highest first. A file may be compressed by gzip.
+The first four bytes, the magic number, give the type of the values (8: bytes) and how many sizes
+follow, each 4 bytes, big-endian. A file may be compressed by gzip.
 
 Source: Y. LeCun, C. Cortes and C. J. C. Burges, "The MNIST database of handwritten digits", 1998.
 """
@@ -27,10 +27,9 @@ def idx(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Images (N, 1, rows, columns) of `dtype` in [0, 1] and labels (N,) of int64, from two files.
 
-    A name such as "mnist/train-images-idx3-ubyte.gz" is of a file in `data/`, a whole path of any
-    other. Raises
-    FileNotFoundError for a file that is missing, and ValueError for one that is damaged, truncated
-    or of another format, and where images and labels are not equally many.
+    A name such as "mnist/train-images-idx3-ubyte.gz" is relative to `data/`, unless absolute.
+    Raises FileNotFoundError for a missing file, and ValueError for one that is damaged, truncated
+    or of another format, and for unequal numbers of images and labels.
     """
     at = store.ROOT / images, store.ROOT / labels
     pixels, found = _read(at[0], 3), _read(at[1], 1)

@@ -1,5 +1,5 @@
-"""10,000 sentences drawn from a small grammar: text whose entropy is known, so that the loss of a
-language model has a floor that can be drawn.
+"""10,000 sentences drawn from a small grammar: their entropy is known, and with it the lowest loss
+of a language model.
 
     sentence       the dog sleeps
     row of B       [1, 41, 12, 31, 2, 0, 0]      start, words, end, and 0 as padding
@@ -20,17 +20,17 @@ from dlviz.datasets import store
 from dlviz.datasets.grammar import Grammar, parse
 
 PADDING, START, END = 0, 1, 2
-IGNORED = -100  # a target that there is not: what torch's losses ignore
+IGNORED = -100  # no target: torch's losses ignore it
 TEST = 2000  # sentences, the last of all
 
 
 def sentences(split: str = "train") -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets, (N, n) each, int64 numbers of tokens in `vocabulary()`: 0 as padding of
-    the inputs, -100 of the targets, which torch's losses ignore.
+    """Inputs and targets, (N, n) each, int64 numbers of tokens in `vocabulary()`: padded with 0 in
+    the inputs, -100 in the targets, which torch's losses ignore.
 
     A sentence of k words has k + 1 targets: its words and the end token; n is that of the longest
     of all. split: "train" (N = 8,000), "test" (N = 2,000), drawn alike, or "all" (both). Raises
-    ValueError for another split and for a file that was damaged.
+    ValueError for an unknown split and a damaged file.
     """
     if split not in ("train", "test", "all"):
         raise ValueError(f"split={split!r} is not a part of the sentences: use train, test or all.")
@@ -52,8 +52,8 @@ def vocabulary() -> list[str]:
 
 
 def entropy_per_token() -> float:
-    """The entropy of the sentences in nats per token, the end token included, from the grammar's
-    rules: no model has a lower mean loss on sentences that it has not seen."""
+    """The entropy of the sentences in nats per token, including the end token, from the grammar's
+    rules: no model has a lower mean loss on unseen sentences."""
     return _grammar().entropy_per_token()
 
 

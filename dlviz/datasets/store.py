@@ -1,7 +1,7 @@
-"""Where the data lies, and the check that it is what it was.
+"""The location of the data, and the check of its checksums.
 
 In a checkout it lies in `data/` beside the package, in an installed wheel in `dlviz/data/`. Each
-folder holds a `SHA256SUMS` as sha256sum writes it.
+folder has a `SHA256SUMS` as written by sha256sum.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ ROOT = _PACKAGE / "data" if (_PACKAGE / "data").is_dir() else _PACKAGE.parent / 
 
 
 def read(name: str, root: Path = ROOT) -> bytes:
-    """The bytes of the file `name`, such as "digits/digits.csv.gz", once its checksum is right.
+    """The bytes of the file `name`, such as "digits/digits.csv.gz", after a check of its SHA-256.
 
-    Raises FileNotFoundError where it is missing and ValueError where its SHA-256 is not the one
-    that the `SHA256SUMS` beside it states.
+    Raises FileNotFoundError for a missing file, and ValueError where the SHA-256 differs from that
+    in the `SHA256SUMS` beside it.
     """
     path = root / name
     if not path.is_file():

@@ -1,15 +1,18 @@
 """The small models that the labs train, their seeding by layer, training in one process, and what
 each layer stores.
 
-The MLP, the ConvNet and the LSTM are an `nn.Sequential` each, so that `model[:4]` is a stage of it;
-a Transformer's stages are made of its `blocks`. There are no batch statistics: the gradient of a
+The MLP, the ConvNet and the LSTM are `nn.Sequential`s, so that `model[:4]` is a stage; a
+Transformer's stages are made of its `blocks`. There are no batch statistics: the gradient of a
 batch is the mean of its shards' gradients, which makes a parallel run comparable with one process.
 """
+
+import warnings
+from typing import Any
 
 from dlviz.models.language import LSTM, target_tokens, token_loss
 from dlviz.models.nets import MLP, ConvNet
 from dlviz.models.seeding import seed_layers
-from dlviz.models.storage import kept_tensors, layer_storage
+from dlviz.models.storage import layer_storage, saved_tensors
 from dlviz.models.train import accuracy, error_by_label, largest_curvature, train
 from dlviz.models.transformer import Transformer
 
@@ -21,10 +24,17 @@ __all__ = [
     "accuracy",
     "error_by_label",
     "largest_curvature",
-    "kept_tensors",
     "layer_storage",
+    "saved_tensors",
     "seed_layers",
     "target_tokens",
     "token_loss",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "kept_tensors":
+        warnings.warn("kept_tensors is called saved_tensors now.", DeprecationWarning, stacklevel=2)
+        return saved_tensors
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,11 @@
-"""Dropout whose mask follows from what is dropped, not from who drops it.
+"""Dropout whose mask depends on the place of a cell, not on the rank that holds it.
 
     cell (b, i, j) of a tensor      dropped, if hash(seed, site, step, b, i, j) < p
 
-A mask that a generator draws depends on how much was drawn before: the ranks that share a tensor
-would each draw another one, and together not the one of a single process. Here each cell asks for
-itself, by its place in the whole tensor. However the tensor is cut, by rows, tokens, heads or
-columns, the same cells are dropped.
+A mask from a random generator depends on how much was drawn before: the ranks that share a tensor
+would not together draw the mask of a single process. Here each cell has its own hash, by its place
+in the whole tensor. However the tensor is cut, by rows, tokens, heads or columns, the same cells
+are dropped.
 
     whole   x . x x | . x x .        two ranks with two halves
     rank 0  x . x x                  its half begins at column 0
@@ -27,7 +27,7 @@ from torch import nn
 WHOLE: Mapping[int, int] = {}  # the start of a tensor that was not cut
 
 
-def kept(
+def keep_mask(
     rate: float,
     shape: Sequence[int],
     seed: int,
@@ -35,21 +35,21 @@ def kept(
     step: int,
     start: Mapping[int, int] = WHOLE,
 ) -> torch.Tensor:
-    """Which cells of a tensor of this `shape` dropout keeps, (*shape) of bool; each is dropped with
-    probability `rate`. The tensor may be a part of a whole: `start` has, by dim, the place in the
-    whole where it begins, 0 where it names none. `site` is the number of the dropout in its model.
+    """The mask of the cells that dropout keeps, (*shape) of bool; each is dropped with probability
+    `rate`. The tensor may be a part of a whole: `start` maps a dim to the place in the whole where
+    the part begins, by default 0. `site` is the number of the dropout in its model.
     """
     cells = torch.zeros((), dtype=torch.int64)
     for number in (seed, site, step):
         cells = _mixed(cells + number)
-    for dim, size in enumerate(shape):  # (B,), (B, n), (B, n, h): as many hashes as there are cells
+    for dim, size in enumerate(shape):  # (B,), (B, n), (B, n, h): one hash per cell
         first = start.get(dim, 0)
         cells = _mixed(cells[..., None] + torch.arange(first, first + size))
     return cells >= int(rate * 2**64) - 2**63  # of numbers from -2^63 to 2^63 - 1
 
 
 def _mixed(numbers: torch.Tensor) -> torch.Tensor:
-    """Each int64 as another one, which looks random; no two become the same."""
+    """Each int64 mapped to another, which looks random; no two to the same."""
     numbers = numbers + (0x9E3779B97F4A7C15 - 2**64)  # so that 0 does not stay 0
     numbers = (numbers ^ _down(numbers, 30)) * (0xBF58476D1CE4E5B9 - 2**64)  # modulo 2^64
     numbers = (numbers ^ _down(numbers, 27)) * (0x94D049BB133111EB - 2**64)
@@ -65,8 +65,8 @@ class Dropout(nn.Module):
     """In training sets cells of a tensor to 0 with probability `rate`, and divides the others by
     1 - rate. `site` is its number in the model.
 
-    `step` counts the forwards in training; whoever goes forward several times a step sets it. `row`
-    is the place in the whole batch of the first row of x: whoever has a part of the rows sets it.
+    `step` counts the forwards in training; set it for several forwards per step. `row` is the place
+    of x's first row in the whole batch; set it for a part of the rows.
     """
 
     def __init__(self, rate: float, seed: int, site: int):
@@ -84,7 +84,7 @@ class Dropout(nn.Module):
         if not (self.training and self.rate):
             return x
         start = {0: self.row, **start}
-        mask = kept(self.rate, x.shape, self.seed, self.site, self.step, start).to(x.device)
+        mask = keep_mask(self.rate, x.shape, self.seed, self.site, self.step, start).to(x.device)
         self.step += 1
         return x * mask / (1 - self.rate)
 

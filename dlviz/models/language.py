@@ -3,9 +3,9 @@
     inputs  X (B, n)     <start> the dog sleeps <end>     0 0       B = sentences of a batch
     targets Y (B, n)     the dog sleeps <end>  -100    -100 -100    -100 is not learnt from
 
-Its loss is the mean over target tokens. Sentences differ in length, so shards of as many sentences
-hold different numbers of tokens, and the mean of the shards' means is not that of the batch:
-`target_tokens` is what a shard of `datasets.sentences` weighs, for
+Its loss is the mean over target tokens. Sentences differ in length, so shards with equally many
+sentences hold different numbers of tokens, and the mean of their means is not that of the batch:
+`target_tokens` is the weight of a shard of `datasets.sentences`, for
 `DDP(..., weight=target_tokens)`.
 
 Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 9(8), 1997.
@@ -35,8 +35,8 @@ def LSTM(
 ) -> nn.Sequential:
     """A network of one LSTM layer for tokens (B, n) of int64; gives logits (B, n, vocabulary).
 
-    vocabulary: how many tokens there are, a padding counted. A text longer than `window` is
-    refused with a ValueError. The weights are those of float32, cast to `dtype`.
+    vocabulary: the number of tokens, padding included. A text longer than `window` raises
+    ValueError. The weights are those of float32, cast to `dtype`.
     """
     check_counts(vocabulary=vocabulary, width=width, window=window)
     network = nn.Sequential(
@@ -70,8 +70,8 @@ def token_loss(
     outputs: torch.Tensor, targets: torch.Tensor, ignore_index: int = IGNORED
 ) -> torch.Tensor:
     """The mean cross-entropy (nats) of the logits (B, n, vocabulary) at the targets (B, n) that are
-    not `ignore_index`; 0 for no rows. Raises ValueError where rows are padding alone. A strategy
-    takes another padding in `functools.partial(token_loss, ignore_index=0)`."""
+    not `ignore_index`; 0 for no rows. Raises ValueError for rows of only padding. For another
+    padding give a strategy `functools.partial(token_loss, ignore_index=0)`."""
     tokens = int((targets != ignore_index).sum())
     if len(targets) and not tokens:
         raise ValueError(
@@ -84,7 +84,7 @@ def token_loss(
 
 
 def ignored_by(loss: Any) -> int | None:
-    """The targets that a `token_loss` ignores; None for another loss."""
+    """The target that a `token_loss` ignores; None for another loss."""
     given = loss.keywords if isinstance(loss, partial) and not loss.args else {}
     if given.keys() == {"ignore_index"}:
         loss = loss.func
@@ -92,7 +92,7 @@ def ignored_by(loss: Any) -> int | None:
 
 
 def target_tokens(inputs: torch.Tensor) -> int:
-    """How many targets the inputs (B, n) of `datasets.sentences` have: every token has one but
-    its <end>, 2, and its padding, 0. Of another text count them yourself: in a `weight=` of
-    (inputs, targets), `(targets != -100).sum()`."""
+    """How many targets the inputs (B, n) of `datasets.sentences` have: one for every token except
+    <end>, 2, and padding, 0. For another text give a `weight=` of (inputs, targets) that counts
+    them, `(targets != -100).sum()`."""
     return int(((inputs != PADDING) & (inputs != END)).sum())

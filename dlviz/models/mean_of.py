@@ -1,10 +1,10 @@
-"""What a loss is the mean of: of the parts of a batch, the weights; and whether it is of the rows.
+"""What a loss is the mean of: the weights of the parts of a batch, and whether it is the rows.
 
-    L = sum_k w_k L_k / sum_k w_k      w_k rows by default: right for a mean over rows alone
+    L = sum_k w_k L_k / sum_k w_k      w_k rows by default: only right for a mean over rows
 
-A loss that ignores some targets, weighs classes, or adds up is a mean over something else, and
-which of its values belongs to the batch only `weight=` can say. Unless that is given, a loss is
-tried on two parts at once: over rows, it is then the mean of the two.
+A loss that ignores some targets, weighs classes, or adds up is a mean over something else, and only
+`weight=` can say over what. Without it, a loss is tried on two parts together: a mean over rows is
+then the mean of the two.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Weight = Callable[..., float | torch.Tensor]
 
 
 def of_batch(weight: Weight) -> Callable[[Any, Any], float | torch.Tensor]:
-    """`weight` as a function of (inputs, labels): one that needs a single argument gets inputs."""
+    """`weight` as a function of (inputs, labels): one that needs only one argument gets inputs."""
     try:
         parameters = signature(weight).parameters.values()
-    except ValueError:  # a builtin that does not say
+    except ValueError:  # a builtin without a signature
         return lambda inputs, labels: weight(inputs)
     positional = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     needed = [p for p in parameters if p.kind in positional and p.default is Parameter.empty]
@@ -34,7 +34,7 @@ def of_batch(weight: Weight) -> Callable[[Any, Any], float | torch.Tensor]:
 
 
 def weighed(what: str, share: float | torch.Tensor) -> float:
-    """`share` as a number. Raises ValueError where `what` weighs less than nothing."""
+    """`share` as a number. Raises ValueError unless the weight of `what` is finite, 0 or more."""
     share = float(share)
     if not (share >= 0 and math.isfinite(share)):
         raise ValueError(
@@ -45,15 +45,14 @@ def weighed(what: str, share: float | torch.Tensor) -> float:
 
 
 def weight_of(loss: Loss) -> Weight | None:
-    """What `loss` itself says that it is the mean of: the targets of a `token_loss`; None of
-    another."""
+    """The weight that `loss` implies: the targets of a `token_loss`; None for another."""
     ignored = ignored_by(loss)
     return None if ignored is None else lambda inputs, targets: (targets != ignored).sum()
 
 
 def in_step(weight: Weight) -> tuple[Weight, Weight]:
-    """`weight` as a function of (inputs, labels), and as one of the forward that follows, which is
-    given no labels."""
+    """`weight` as a function of (inputs, labels), and as one of the next forward, which has no
+    labels."""
     last: list[float | torch.Tensor] = [0.0]
 
     def of_both(inputs: Any, labels: Any) -> float | torch.Tensor:
@@ -67,25 +66,25 @@ class MeanOverRows:
     """`loss` of parts of one batch, called for one after the other; `check` says whether it is the
     mean over their rows.
 
-    Each part is tried with the one before it, the first in two halves. Outputs that have no rows
-    (B, or a multiple, of (B, ...)) are not.
+    Each part is tried together with the previous one, the first in two halves. Outputs without rows
+    (B, or a multiple, of (B, ...)) are not tried.
     """
 
     def __init__(self, loss: Loss):
         self._loss = loss
         self._before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
-        # At once, apart and how far rounding may take the two apart: looked at by `check` alone.
+        # Loss of both parts together, mean of the two, and tolerance for rounding: for `check`.
         self._tried: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         rows = len(labels)
         if not rows or not outputs.dim() or len(outputs) % rows:
             return self._loss(outputs, labels)
-        kept = outputs.detach().clone()  # the loss may work in place
+        copy = outputs.detach().clone()  # the loss may work in place
         value = self._loss(outputs, labels)
         if value.numel() == 1:
             with torch.no_grad():
-                self._try(kept, labels, value.detach())
+                self._try(copy, labels, value.detach())
         return value
 
     def _try(self, outputs: torch.Tensor, labels: torch.Tensor, value: torch.Tensor) -> None:
@@ -94,13 +93,13 @@ class MeanOverRows:
             first, its_labels, its_value = self._before
             both = torch.cat([first, outputs]), torch.cat([its_labels, labels])
             share = len(its_labels) / len(both[1])
-            self._note(self._again(*both), its_value, value, share, both)
+            self._record(self._again(*both), its_value, value, share, both)
         elif rows > 1:
             at = rows // 2
             cut = len(outputs) // rows * at
             one = self._again(outputs[:cut], labels[:at])
             other = self._again(outputs[cut:], labels[at:])
-            self._note(value, one, other, at / rows, (outputs, labels))
+            self._record(value, one, other, at / rows, (outputs, labels))
         self._before = outputs, labels, value
 
     def _again(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -108,11 +107,11 @@ class MeanOverRows:
             return self._loss(outputs.clone(), labels)
         except (RuntimeError, ValueError) as error:
             raise ValueError(
-                f"the loss fails on {len(labels)} rows, as it did not on another number ({error}): "
-                f"so it cannot be tried whether it is a mean over rows; {ADVICE}"
+                f"the loss fails on {len(labels)} rows, and did not on another number ({error}), "
+                f"so that it cannot be checked to be a mean over rows; {ADVICE}"
             ) from error
 
-    def _note(
+    def _record(
         self,
         whole: torch.Tensor,
         one: torch.Tensor,
@@ -122,13 +121,13 @@ class MeanOverRows:
     ) -> None:
         size = one.new_tensor(1.0)
         for tensor in given:
-            if tensor.is_floating_point() and tensor.numel():  # numbers of classes do not round
+            if tensor.is_floating_point() and tensor.numel():  # class numbers are not rounded
                 size = size * (1 + tensor.abs().max())
         slack = 64 * torch.finfo(whole.dtype).eps * (size + one.abs() + other.abs())
         self._tried.append((whole, share * one + (1 - share) * other, slack))
 
     def check(self) -> None:
-        """Raise ValueError where it is not."""
+        """Raise ValueError where the loss is no mean over rows."""
         for whole, apart, slack in self._tried:
             a, b = whole.item(), apart.item()
             if a != b and (a == a or b == b) and not abs(a - b) <= slack.item():
@@ -139,6 +138,6 @@ class MeanOverRows:
 
 
 ADVICE = (
-    "make it a mean, and give weight=, a function of (inputs, labels) that says how many target "
-    "tokens, or what else, a loss is the mean of."
+    "make it a mean, and give weight=, a function of (inputs, labels) that counts the target "
+    "tokens, or whatever else it is the mean of."
 )

@@ -1,10 +1,10 @@
-"""Initial weights that follow from (seed, layer) alone.
+"""Initial weights that depend only on (seed, layer).
 
     layer    0    1    2    3          one process
     stage   [0    1]  [2    3]         two ranks: the same weights, whoever builds them
 
-Drawn from one generator in a row, the weights of layer 3 would depend on the layers before it, and
-a rank that builds only layers 2 and 3 would start from others. The idea is ShallowSpeed's.
+Drawn in a row from one generator, the weights of layer 3 would depend on the layers before it, and
+a rank that builds only layers 2 and 3 would start from other weights. The idea is ShallowSpeed's.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Net = TypeVar("Net", bound=nn.Module)
 
 
 def seed_layers(module: Net, seed: int, first: int = 0) -> Net:
-    """Draw the weights of `module` anew, in place, each layer from a generator of its own.
+    """Draw the weights of `module` anew, in place, each layer from its own generator.
 
-    A layer is a submodule that has parameters itself; layers are numbered from `first` in the order
-    of `module.modules()`. A part of a network that holds its layers 2 and 3 gets that network's
-    weights by `first=2`. A layer is drawn by its `reset_parameters`, as torch initialises it; the
-    parameters of one without are drawn from U(-1/sqrt(k), 1/sqrt(k)), k the size of their last dim.
-    torch's global generator is left as it was. Seed before moving to a device or another dtype:
-    what a generator draws differs between them.
+    A layer is a submodule with its own parameters; layers are numbered from `first` in the order of
+    `module.modules()`. A part of a network with its layers 2 and 3 gets the network's weights by
+    `first=2`. A layer is drawn by its `reset_parameters`, as torch initialises it; without one its
+    parameters are drawn from U(-1/sqrt(k), 1/sqrt(k)), k the size of their last dim. torch's global
+    generator is unchanged. Seed before moving to a device or another dtype: generators differ
+    between them.
     """
     generator = torch.default_generator
     state = generator.get_state()

@@ -3,10 +3,9 @@
     layer storage = |w| + |f(o)| + |∇w| + |∇o|     weights, output, and the gradients of both
 
 A layer is a module whose forward calls no other one. The formula counts all that a step makes.
-autograd keeps less from the forward for the backward, a part of the outputs and the input: `kept`.
+autograd saves less of the forward for the backward, some outputs and the input: the column `kept`.
 
-Source: the formula is that of the lecture; `kept` is what torch.autograd.graph.saved_tensors_hooks
-sees.
+Source: the lecture's formula; `kept` is what torch.autograd.graph.saved_tensors_hooks sees.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ def layer_storage(
 ) -> pandas.DataFrame:
     """Bytes that each layer of `model` stores in a step on `inputs` (a tuple: several arguments).
 
-    A row a layer, by its name: its `kind` (class), the formula's `weights outputs weight_gradients
-    output_gradients`, and `kept`, what autograd keeps of the layer's forward (weights aside). That
-    lies in the outputs and inputs mostly, so it is not to be added to them.
+    One row per layer, by name: its `kind` (class), the formula's `weights outputs weight_gradients
+    output_gradients`, and `kept`, what autograd saves of the layer's forward (weights aside). Most
+    of that lies in outputs and inputs, so do not add it to them.
 
-    Weights that layers share count where they first lie, the outputs of a layer that is used twice
+    Weights that layers share count in the first of them, outputs of a layer that is used twice
     count twice. A view of the input (Flatten) stores nothing; a layer that works in place has a
-    gradient and no output of its own; one that is not used has weights alone; what the forward of a
-    module keeps beside its layers (a function) is in that module's row. What stores nothing has no
-    row. The step leaves weights, gradients, buffers and the random generator as they were.
+    gradient but no output; an unused one has only weights; what a module's forward saves outside
+    its layers (a function) is in the module's row. A layer that stores nothing has no row. The step
+    leaves weights, gradients, buffers and the random generator unchanged.
     """
     import pandas
 
@@ -52,22 +51,22 @@ def layer_storage(
     return table.rename_axis("layer")
 
 
-def kept_tensors(
+def saved_tensors(
     model: nn.Module, inputs: torch.Tensor | tuple[torch.Tensor, ...]
 ) -> pandas.DataFrame:
-    """What autograd keeps of a forward of `model`, tensor by tensor, where `layer_storage` has the
-    sums: a row each of `layer operation shape dtype nbytes`, in the order in which they were kept.
+    """What autograd saves of a forward of `model`, tensor by tensor (`layer_storage` has the sums):
+    rows of `layer operation shape dtype nbytes`, in the order of saving.
 
-    The operation is the one that will need it in the backward, and what it is there: "Addmm mat1";
-    several operations may need one tensor. What lies in one storage is one row.
+    The operation is the one whose backward needs the tensor, with its name there: "Addmm mat1";
+    several operations may need one tensor. Tensors in one storage are one row.
     """
     import pandas
 
     counts, rows = _counted(model, inputs), []
     for place, (first, end) in counts.saved.held.items():
-        if place not in counts.kept:
-            continue  # of an output that the model does not use: it is gone again
-        tensor = counts.kept[place]
+        if place not in counts.largest:
+            continue  # of an unused output: already freed
+        tensor = counts.largest[place]
         operations = ", ".join(dict.fromkeys(counts.needed_by[place]))
         about = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), end - first
         rows.append((counts.layer_of[place], operations, *about))
@@ -75,7 +74,7 @@ def kept_tensors(
 
 
 def _counted(model: nn.Module, inputs: torch.Tensor | tuple[torch.Tensor, ...]) -> _Counts:
-    """A step on `inputs`, counted, that leaves everything as it was."""
+    """The counts of a step on `inputs`, which leaves everything unchanged."""
     counts = _Counts(model)
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
@@ -89,12 +88,12 @@ def _counted(model: nn.Module, inputs: torch.Tensor | tuple[torch.Tensor, ...]) 
 
 
 class _Call:
-    """A call of a module that is under way."""
+    """A running call of a module."""
 
     def __init__(self, module: nn.Module, given: list[torch.Tensor]):
         self.module = module
         self.calls_others = False
-        # versions by storage: an output in one of them is a view, or was worked in place
+        # versions by storage: an output in one of them is a view, or was changed in place
         self.given = {_storage(tensor): tensor._version for tensor in given}
 
 
@@ -110,10 +109,10 @@ class _Counts:
         self.names = {m: name or type(m).__name__ for name, m in model.named_modules()}
         self.rows = {name: dict.fromkeys(COLUMNS, 0) for name in self.names.values()}
         self.calls: list[_Call] = []
-        # by storage: the layer that kept it, the operations that need it, the largest that is there
+        # by storage: the layer that saved it, the operations that need it, its largest tensor
         self.layer_of: dict[int, str] = {}
         self.needed_by: dict[int, list[str]] = {}
-        self.kept: dict[int, torch.Tensor] = {}
+        self.largest: dict[int, torch.Tensor] = {}
         self.owner: dict[nn.Parameter, str] = {}  # the first layer that has it
         for module, name in self.names.items():
             for parameter in module.parameters(recurse=False):
@@ -121,7 +120,7 @@ class _Counts:
                     self.rows[name]["weights"] += parameter.nbytes
 
     def step(self, inputs: tuple[torch.Tensor, ...]) -> None:
-        """Go forward and backward, without leaving gradients."""
+        """Run forward and backward, without leaving gradients."""
         handles = []
         for module in self.names:
             handles.append(module.register_forward_pre_hook(self.enter, with_kwargs=True))
@@ -165,7 +164,7 @@ class _Counts:
                 tensor.register_hook(lambda gradient, row=row: _add(row, gradient))
 
     def attribute(self) -> None:
-        """What autograd kept since the last call began or ended is that of the call under way."""
+        """Count what autograd has saved since the last call began or ended for the current call."""
         if self.calls:
             name = self.names[self.calls[-1].module]
             self.rows[name]["kept"] += self.saved.nbytes - self.counted
@@ -174,7 +173,7 @@ class _Counts:
         self.counted = self.saved.nbytes
 
     def find(self, outputs: Any) -> None:
-        """Look up in the graph of `outputs` which operations need what was kept."""
+        """Find the operations in the graph of `outputs` that need the saved tensors."""
         nodes: list[Any] = [tensor.grad_fn for tensor in self.tensors_in(outputs)]
         seen: set[Any] = set()
         while nodes:
@@ -187,8 +186,8 @@ class _Counts:
                 place = _storage(tensor)
                 if place in self.saved.held:
                     self.needed_by.setdefault(place, []).append(name)
-                    before = self.kept.setdefault(place, tensor)
-                    self.kept[place] = max(before, tensor, key=lambda one: one.nbytes)
+                    before = self.largest.setdefault(place, tensor)
+                    self.largest[place] = max(before, tensor, key=lambda one: one.nbytes)
 
 
 def _add(row: dict[str, int], gradient: torch.Tensor) -> None:
@@ -196,7 +195,7 @@ def _add(row: dict[str, int], gradient: torch.Tensor) -> None:
 
 
 def _saved_by(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """What an operation has saved for its backward, and what it calls that."""
+    """The tensors that an operation has saved for its backward, by name."""
     operation = re.sub(r"Backward\d*$", "", node.name()).removeprefix("_")
     if hasattr(node, "saved_tensors"):  # an autograd.Function, whose tensors have no names
         yield from ((operation, tensor) for tensor in node.saved_tensors if tensor is not None)

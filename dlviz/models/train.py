@@ -1,4 +1,4 @@
-"""Training in one process of plain torch: what every parallel run is compared with."""
+"""Training in one process of plain torch, with which every parallel run is compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def train(
     seed: int = 0,
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.cross_entropy,
 ) -> list[float]:
-    """Take `steps` of mini-batch SGD, in place; the loss of each step before its update.
+    """Take `steps` of mini-batch SGD, in place; returns the loss of each step before its update.
 
     data: inputs (N, ...) and targets (N, ...), drawn by `dlviz.datasets.batches` with `seed`.
     loss(outputs, targets) is the mean over the batch.
@@ -43,7 +43,7 @@ def train(
 @torch.no_grad()
 def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
     """The fraction of `images` (N, ...) whose largest logit, of (N, classes), is at its label, 0 to
-    1. Every label counts: none is ignored."""
+    1. No label is ignored."""
     return (model(images).argmax(1) == labels).double().mean().item()
 
 
@@ -54,8 +54,8 @@ def error_by_label(
     images: torch.Tensor,
     labels: torch.Tensor,
 ) -> dict[int, float]:
-    """Of each label the fraction of its `images` (N, ...) whose largest logit is at another one, by
-    `model` with the parameters of `state`."""
+    """For each label the fraction of its `images` (N, ...) whose largest logit is at another one,
+    by `model` with the parameters of `state`."""
     trained = copy.deepcopy(model).eval()
     trained.load_state_dict(state)
     wrong = (trained(images).argmax(1) != labels).double()
@@ -71,8 +71,8 @@ def largest_curvature(
     """The second derivative of the loss on `data` along the direction in which it is largest, by
     power iteration: the eigenvalue of the Hessian that is largest in size.
 
-    A direction is multiplied by the Hessian (the gradient of gradient · direction) and brought back
-    to length 1, `rounds` times. Weights, gradients and torch's random generator stay as they were.
+    A direction is multiplied by the Hessian (the gradient of gradient · direction) and normalised,
+    `rounds` times. Weights, gradients and torch's random generator are unchanged.
     """
     check_counts(rounds=rounds)
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -1,13 +1,13 @@
-"""A decoder-only Transformer: it predicts each next token from the tokens before it.
+"""A decoder-only Transformer: predicts each next token from the tokens before it.
 
     tokens (B, s) -> embedding + position -> block 0 -> ... -> block l-1 -> norm -> logits (B, s, V)
 
     block     x ---+--> norm1 -> attention --(+)--+--> norm2 -> mlp --(+)--> x
                    +-------------------------^    +--------------------^
 
-A block keeps the shape (B, s, h): between any two of them a pipeline can cut. The output layer has
-no weights of its own: a logit is the product with the token's embedding (tied). B are sequences of
-a batch, s tokens of a sequence, h `hidden`, a `heads`, d = h/a, V `vocabulary`.
+A block keeps the shape (B, s, h): a pipeline can cut between any two blocks. The output layer has
+no weights of its own: a logit is the product with the token's embedding (tied). B are the sequences
+of a batch, s the tokens of a sequence, h `hidden`, a `heads`, d = h/a, V `vocabulary`.
 
 Source: A. Radford et al., "Language Models are Unsupervised Multitask Learners" (GPT-2), 2019;
 heads that share keys and values are J. Ainslie et al., "GQA: Training Generalized Multi-Query
@@ -33,10 +33,10 @@ class Transformer(nn.Module):
     """`layers` blocks for tokens (B, s) of int64, s up to `sequence`; gives logits (B, s,
     vocabulary).
 
-    kv_heads: how many heads of keys and values there are, each for heads/kv_heads heads of queries
-    (None: one for each). dropout: the probability with which a cell of the embedding's output, of
-    the attention's weights and of what a block adds is dropped in training (see `Dropout`). The
-    weights follow from `seed`, those of a layer from its number alone (`seed_layers`).
+    kv_heads: the number of heads of keys and values, each for heads/kv_heads heads of queries
+    (None: one for each). dropout: the probability with which cells of the embedding's output, of
+    the attention's weights and of what a block adds are dropped in training (see `Dropout`). The
+    weights of a layer depend only on `seed` and its number (`seed_layers`).
 
     Raises ValueError for sizes that do not divide; in the forward for a longer text and for a token
     that is not in the vocabulary.
@@ -80,20 +80,20 @@ class Transformer(nn.Module):
         return self.logits(x)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """What the first block takes: tokens (B, s) -> (B, s, h)."""
+        """The first block's input: tokens (B, s) -> (B, s, h)."""
         check_length(tokens, self.sequence)
         check_tokens(tokens, self.vocabulary)
         places = torch.arange(tokens.shape[1], device=tokens.device)
         return self.drop(self.tokens(tokens) + self.positions(places))  # (B, s, h)
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
-        """What the last block's output x (B, s, h) says of the next tokens: (B, s, V)."""
+        """The logits of the next tokens, from the last block's output x (B, s, h): (B, s, V)."""
         return self.output(self.norm(x), self.tokens.weight)
 
 
 class Block(nn.Module):
     """Attention, then two linear layers, each on the norm of x and added to x: (B, s, h) -> (B, s,
-    h). It is number `number` of its model's."""
+    h). `number` is its place in the model."""
 
     def __init__(
         self, hidden: int, heads: int, kv_heads: int, dropout: float, seed: int, number: int
@@ -135,9 +135,9 @@ class Attention(nn.Module):
 
 
 class Attend(nn.Module):
-    """Attention's own two products, of activations alone: scores and values.
+    """Attention's two products of activations: scores and values.
 
-    A module, though it has no weights, so that a timeline can say when it computes.
+    A module, though it has no weights, so that a timeline can show when it computes.
     """
 
     def forward(
@@ -167,7 +167,7 @@ class Attend(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with a GELU between them, on each token by itself."""
+    """Two linear layers with a GELU between them, token by token."""
 
     def __init__(self, hidden: int, inner: int):
         super().__init__()
@@ -197,8 +197,8 @@ class Scores(nn.Module):
 
 
 class SmallEmbedding(nn.Embedding):
-    """Vectors looked up by number, small at first, as GPT-2's: a tied output layer then begins with
-    logits near 0."""
+    """Vectors looked up by number, initially small, as GPT-2's: a tied output layer then begins
+    with logits near 0."""
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=0.02)

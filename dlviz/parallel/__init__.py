@@ -1,19 +1,19 @@
 """Strategies for training one network on many ranks.
 
 strategies.py    their names, for `dlviz run`
-data/            every rank has the whole model: the naive way, DDP, and what lies beside them
+data/            every rank has the whole model: naive data parallelism, DDP and their variants
 server/          servers hold the weights, or all ranks share them (Hogwild)
-averaging/       each rank has a model of its own: EASGD, local SGD, gossip, ensembles
+averaging/       each rank has its own model: EASGD, local SGD, gossip, ensembles
 model/           each rank has a part of the layers
 tensor/          each rank has a part of every layer: linear, MLP, attention, a Transformer
 pipeline/        stages on ranks, by any schedule
-hybrid/          replicas of pipelines of cut layers, on a mesh
-summa/           one product of matrices, and its gradients, on a grid of ranks
-step/            what a step of them shares: equal replicas, layers as spans, hooks, batch norm
+hybrid/          data, pipeline and tensor parallelism together, on a mesh
+summa/           one matrix product, and its gradients, on a grid of ranks
+step/            shared by all strategies: equal replicas, layers as spans, hooks, batch norm
 update_rules/    how a gradient moves the weights
 
-`from dlviz.parallel import gossip` finds a strategy in its room. torch loads with the first module
-that needs it.
+`from dlviz.parallel import gossip` finds a strategy in its subpackage. torch loads with the first
+module that needs it.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return import_module(moved.NAMES.get(name, f"dlviz.parallel.{name}"))
     if name in moved.NAMES:
-        return import_module(f"dlviz.parallel.{name}")  # warns of the new name
+        return import_module(f"dlviz.parallel.{name}")  # warns, and names the new module
     raise AttributeError(f"module 'dlviz.parallel' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Modules of `dlviz.parallel` by the names that they had before they were sorted into rooms."""
+"""Former names of the modules of `dlviz.parallel`, from before it had subpackages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROOMS = {
     "trained=trained_parameters",
     "tensor": "tensor.kept=saved_activations tensor.agree=checks",
 }
-NAMES = {  # what stood after "dlviz.parallel." -> the module now
+NAMES = {  # former name, after "dlviz.parallel." -> the module now
     old: f"dlviz.parallel.{room}.{new or old}"
     for room, names in _ROOMS.items()
     for old, _, new in (name.partition("=") for name in names.split())
@@ -28,7 +28,7 @@ NAMES = {  # what stood after "dlviz.parallel." -> the module now
 
 
 class Moved(MetaPathFinder, Loader):
-    """Imports a module by its former name, with a DeprecationWarning that has the present one."""
+    """Imports a module by its former name, with a DeprecationWarning that names the new one."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         _, parallel, former = fullname.partition("dlviz.parallel.")

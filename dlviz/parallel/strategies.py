@@ -1,11 +1,11 @@
-"""The strategies by name: what `dlviz run` offers, and what swaps one for another in one word.
+"""The strategies by name, as `dlviz run` offers them.
 
 A strategy is a function `train(comm, model, batches, rule, *, loss=..., ...)`, a worker for
-`launch`, that every rank calls with the same batches, and that returns `losses` and `state` (where
-no rank has the whole model, rank 0 alone gets it); what else it returns is told at the end of
-`dlviz run`. Each of its arguments by keyword that is an int, a float, a str or a bool is an option
-there; one that works on a mesh takes the length of each axis, and as `order` the names of them all.
-Its module is loaded when it is looked up: the names, and what a line says of each, need no torch.
+`launch`. Every rank calls it with the same batches; it returns `losses` and `state` (only on rank 0
+where no rank has the whole model). `dlviz run` prints the other results at its end, and turns each
+int, float, str or bool keyword argument into an option. A strategy on a mesh takes the length of
+each axis, and `order`, the names of all axes. Its module is loaded when it is looked up: names and
+descriptions need no torch.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 
 class Strategies(Mapping[str, Callable[..., dict[str, Any]]]):
-    """name -> its `train`. The table says where it is, "module.function" in `dlviz.parallel`, and
-    what it does; `lines` is name -> the latter."""
+    """name -> its `train`. `table` is name -> ("module.function" in `dlviz.parallel`, description),
+    `lines` name -> description."""
 
     def __init__(self, table: dict[str, tuple[str, str]]):
         self._places = {name: place for name, (place, _) in table.items()}
@@ -56,7 +56,7 @@ STRATEGIES = Strategies(
         ),
         "async_server": (
             "server.stale_synchronous.async_server",
-            "rank 0 serves: each gradient is applied as it comes, to weights that have moved on",
+            "rank 0 serves: each gradient is applied on arrival, to weights that have moved on",
         ),
         "stale_synchronous": (
             "server.stale_synchronous.stale_synchronous",
@@ -68,11 +68,11 @@ STRATEGIES = Strategies(
         ),
         "easgd": (
             "averaging.easgd.train",
-            "rank 0 holds a centre: workers train models of their own, tied to it by --alpha",
+            "rank 0 holds a centre: each worker trains its own model, tied to it by --alpha",
         ),
         "local_sgd": (
             "averaging.local_sgd.train",
-            "each rank trains on its own, and all average their models --every so many steps",
+            "each rank trains on its own; all average their models after --every steps",
         ),
         "gossip": (
             "averaging.gossip.train",
@@ -80,7 +80,7 @@ STRATEGIES = Strategies(
         ),
         "model": (
             "model.train",
-            "model distribution: each rank has a part of the layers, computed one after the other",
+            "model distribution: each rank has some layers, computed one rank after the other",
         ),
         "tensor": (
             "tensor.train.train",
@@ -88,11 +88,11 @@ STRATEGIES = Strategies(
         ),
         "3d": (
             "hybrid.train",
-            "data, pipeline and tensor parallel at once, on the axes of --mesh dp=2,pp=2,tp=2",
+            "data, pipeline and tensor parallel together, on the axes of --mesh dp=2,pp=2,tp=2",
         ),
         "ensemble": (
             "averaging.ensemble.train",
-            "each rank trains a model of its own, and nothing is sent",
+            "each rank trains its own model, and nothing is sent",
         ),
     }
 )

@@ -33,7 +33,7 @@ RANKS = [
     pytest.param(8, marks=pytest.mark.slow),
     *(pytest.param(n, marks=[pytest.mark.slow, pytest.mark.sweep]) for n in (5, 6, 7, 9)),
 ]
-# Ranks, and whether dtypes and layouts are gone through, for which the number of ranks is nothing.
+# Ranks, and whether all dtypes and layouts are tried, which do not depend on the number of ranks.
 WIDE = [
     *((n, True) for n in (1, 2, 3, 4)),
     pytest.param(8, False, marks=pytest.mark.slow),
@@ -66,7 +66,7 @@ def reals(rank: int, length: int, dtype: torch.dtype = torch.float64) -> torch.T
 
 # -- the result ----------------------------------------------------------------------------------
 def result(tensors: list[torch.Tensor], op: str) -> torch.Tensor:
-    """What plain torch makes of the ranks' tensors, in float64 where they are floating."""
+    """Plain torch's result for the ranks' tensors, in float64 where they are floating."""
     exact = torch.stack([t.double() if t.is_floating_point() else t for t in tensors])
     if op == "max":
         return exact.amax(0)
@@ -74,8 +74,8 @@ def result(tensors: list[torch.Tensor], op: str) -> torch.Tensor:
 
 
 def every_case(comm, name, wide):
-    """Run all cases, or those of float32 in a row; returns a digest of each result's bits, and what
-    is wrong with them here."""
+    """Run all cases, or those of float32 in a row; returns a digest of each result's bits, and the
+    errors on this rank."""
     digests, wrong = {}, []
 
     def check(case, make, op="sum", tolerance=0.0):
@@ -159,7 +159,7 @@ def test_direct_and_the_server_sum_in_rank_order(algorithm, ranks, wide):
 
 
 def pieces(comm, length):
-    """What each piece makes of rank r's tensor of whole numbers."""
+    """The result of each piece for rank r's tensor of whole numbers."""
     found = {}
     for name, function in {
         "ring.reduce_scatter": ring.reduce_scatter,
@@ -257,7 +257,7 @@ def test_groups_of_ranks_sum_among_themselves():
 
 
 def refused(comm):
-    """The messages of what cannot be asked for, which all ranks are told before any message."""
+    """The errors of invalid calls, which all ranks raise before any message."""
     found = []
     for call in (
         lambda: parameter_server.all_reduce(comm, torch.zeros(3), server=2),
@@ -273,7 +273,7 @@ def refused(comm):
     return found
 
 
-def test_what_there_is_not_is_refused():
+def test_invalid_calls_are_refused():
     with pytest.raises(
         ValueError, match="algorithm='star' is no all_reduce: use one of ring, para.*, auto"
     ):
@@ -536,7 +536,7 @@ def test_a_wrong_ring_shows_in_its_messages(wrong):
     assert found != by_sender(patterns.ring.all_reduce(3, 12), 3)
 
 
-OTHERS = {  # what rank 1 comes with where rank 0 comes with 10 of float32
+OTHERS = {  # what rank 1 gives where rank 0 gives 10 of float32
     "longer": (torch.ones(11), r"shape \(11,\) float32"),
     "empty": (torch.ones(0), r"shape \(0,\) float32"),
     "double": (torch.ones(10).double(), r"shape \(10,\) float64"),
@@ -550,7 +550,7 @@ OTHERS = {  # what rank 1 comes with where rank 0 comes with 10 of float32
         *((name, other) for name in ("ring", "tree") for other in ("empty", "double")),
     ],
 )
-def test_ranks_with_unlike_tensors_are_told_both_ranks_and_both_shapes(algorithm, other):
+def test_ranks_with_unlike_tensors_get_an_error_with_both_ranks_and_shapes(algorithm, other):
     tensor, shape = OTHERS[other]
 
     def worker(comm):
@@ -562,7 +562,7 @@ def test_ranks_with_unlike_tensors_are_told_both_ranks_and_both_shapes(algorithm
     error.match(r"rank 0 makes all_reduce of shape \(10,\) float32")
 
 
-def test_a_gather_beside_a_scatter_is_told_by_these_names():
+def test_a_gather_beside_a_scatter_gives_an_error_with_these_names():
     def worker(comm):
         (tree.gather if comm.rank else tree.scatter)(comm, torch.zeros(4))
 

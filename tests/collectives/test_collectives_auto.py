@@ -1,4 +1,4 @@
-"""The all-reduce that chooses itself."""
+"""The automatic choice of an all-reduce."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Four:
         (0.02, 2**18, "butterfly"),
     ],
 )
-def test_prices_closer_than_the_fit_is_off_leave_it_at_the_ring(error, nbytes, name):
+def test_prices_closer_than_the_error_of_the_fit_choose_the_ring(error, nbytes, name):
     group = Four()
     auto._measured[group] = LinkCost(80e-6, 0.18e-9, 0.02e-9, error, (), ())
     assert auto.choose(group, nbytes) == name

@@ -1,4 +1,4 @@
-"""datasets.idx: files of MNIST's format, and what is wrong with one in one sentence."""
+"""datasets.idx: files in MNIST's format, and errors of one sentence for invalid ones."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def test_a_name_is_that_of_a_file_in_data(tmp_path, monkeypatch):
         (IMAGES[:4] + b"\0\0\0\5" + IMAGES[8:] + PIXELS[:6], "{} has 5 images and "),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_in_one_sentence(tmp_path, content, message):
+def test_an_invalid_file_is_refused_in_one_sentence(tmp_path, content, message):
     images, labels = tmp_path / "images", tmp_path / "labels"
     labels.write_bytes(LABELS)
     if content is not None:
         images.write_bytes(content)
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         idx(images, labels)
-    told = str(caught.value)
-    assert re.match(re.escape(message.format(images)), told)
-    assert told.endswith(".") and "\n" not in told and ". " not in told
+    shown = str(caught.value)
+    assert re.match(re.escape(message.format(images)), shown)
+    assert shown.endswith(".") and "\n" not in shown and ". " not in shown
 
 
 def test_a_header_cut_short_does_not_pass_for_an_empty_file(tmp_path):

@@ -26,7 +26,7 @@ def lines() -> list[str]:
 
 
 def derivations(grammar: Grammar, words: tuple[str, ...]) -> tuple[int, float]:
-    """In how many ways the start symbol derives `words`, and the sum of their probabilities: a
+    """The number of derivations of `words` from the start, and the sum of their probabilities: a
     chart of where what a row of symbols and words derives from place i may end."""
 
     @cache
@@ -65,7 +65,7 @@ def test_the_chart_counts_every_derivation():
     assert derivations(ambiguous, ("x", "y")) == (0, 0)
 
 
-def test_every_sentence_is_derived_in_exactly_one_way(grammar, lines):
+def test_every_sentence_has_exactly_one_derivation(grammar, lines):
     assert len(lines) == 10_000
     for line in set(lines):
         count, chance = derivations(grammar, tuple(line.split()))
@@ -96,7 +96,7 @@ def test_the_entropy_is_what_100000_sentences_cost_in_the_mean(grammar):
         ("S -> A A [1]\nA -> x [0.25] | y z [0.75]", 2 * 0.5623351446 / 4.5),
     ],
 )
-def test_the_entropy_of_small_grammars_is_what_one_finds_by_hand(text, nats):
+def test_the_entropy_of_small_grammars_is_that_computed_by_hand(text, nats):
     assert parse(text).entropy_per_token() == pytest.approx(nats, rel=1e-9)
 
 
@@ -116,7 +116,7 @@ def test_the_entropy_of_small_grammars_is_what_one_finds_by_hand(text, nats):
         ("S -> x [0.9] | A [0.1]\nA -> A A [0.5] | y [0.5]", "^A derives texts of infinite mean"),
     ],
 )
-def test_what_is_no_grammar_is_told_in_one_sentence(text, message):
+def test_an_invalid_grammar_is_refused_in_one_sentence(text, message):
     with pytest.raises(ValueError, match=message) as caught:
         parse(text)
     assert str(caught.value).count(". ") == 0
@@ -144,7 +144,7 @@ def test_train_and_test_are_all_sentences_once():
         sentences("valid")
 
 
-def test_trim_cuts_columns_of_padding_alone():
+def test_trim_cuts_columns_of_only_padding():
     inputs, targets = (part[:4] for part in sentences("train"))
     short, aims = trim(inputs, targets)
     longest = int((targets != IGNORED).sum(1).max())

@@ -1,4 +1,4 @@
-"""dlviz.models: weights follow from seed and layer alone; the one-process trainer learns."""
+"""dlviz.models: weights depend only on seed and layer; the one-process trainer learns."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_a_stage_seeded_alone_has_the_weights_of_the_whole(build):
         assert equal(alone, stage)
 
 
-def test_a_layer_keeps_its_weights_when_another_layer_grows():
+def test_a_layers_weights_do_not_change_when_another_layer_grows():
     assert torch.equal(MLP((4, 5, 6))[3].weight, MLP((40, 5, 6))[3].weight)
 
 
 class Stranger(nn.Module):
-    """What the package has never seen: bare parameters, attention, normalisation, a tied weight."""
+    """Unlike any model of the package: bare parameters, attention, normalisation, a tied weight."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -103,6 +103,6 @@ def test_text_longer_than_the_window_is_refused():
         net(torch.ones(2, 6, dtype=torch.int64))
 
 
-def test_padding_alone_is_refused():
+def test_only_padding_is_refused():
     with pytest.raises(ValueError, match=r"^the targets \(2, 3\) are padding alone"):
         token_loss(torch.zeros(2, 3, 45), torch.full((2, 3), -100))

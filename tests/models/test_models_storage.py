@@ -1,4 +1,4 @@
-"""models.layer_storage: the lecture's formula counted, and what autograd keeps beside it."""
+"""models.layer_storage: the lecture's formula counted, and what autograd saves."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from dlviz.models import LSTM, MLP, ConvNet, kept_tensors, layer_storage
+from dlviz.models import LSTM, MLP, ConvNet, layer_storage, saved_tensors
 
 FORMULA = ["weights", "outputs", "weight_gradients", "output_gradients"]
 
 
-def test_an_mlp_stores_476240_bytes_and_autograd_keeps_81920():
+def test_an_mlp_stores_476240_bytes_and_autograd_saves_81920():
     table = layer_storage(MLP((64, 128, 128, 10)), torch.rand(64, 1, 8, 8))
     assert table.kind.to_list() == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
     weights = [4 * n for n in (64 * 128 + 128, 0, 128 * 128 + 128, 0, 128 * 10 + 10)]
@@ -97,8 +97,8 @@ def test_shared_tuple_in_place_unused_and_silent_layers_are_counted_as_they_are(
     assert table.kept["Odd"] > 0, "of the sigmoid, which no layer calls"
 
 
-def kept(model: nn.Module, inputs: torch.Tensor) -> int:
-    """What autograd keeps of the forward, counted apart from the package."""
+def saved_bytes(model: nn.Module, inputs: torch.Tensor) -> int:
+    """The bytes that autograd saves of the forward, counted apart from the package."""
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
     found: dict[int, torch.Tensor] = {}
 
@@ -115,21 +115,21 @@ def kept(model: nn.Module, inputs: torch.Tensor) -> int:
 
 
 @pytest.mark.parametrize("build", [odd, lambda: (MLP(), torch.rand(5, 64))])
-def test_layers_keep_together_what_autograd_keeps(build):
+def test_layers_together_save_what_autograd_saves(build):
     model, inputs = build()
-    assert layer_storage(model, inputs).kept.sum() == kept(model, inputs)
+    assert layer_storage(model, inputs).kept.sum() == saved_bytes(model, inputs)
 
 
 @pytest.mark.parametrize("build", [odd, lambda: (MLP(), torch.rand(5, 64))])
-def test_what_is_kept_tensor_by_tensor_adds_up_to_what_the_layers_keep(build):
+def test_saved_tensors_add_up_to_the_bytes_of_the_layers(build):
     model, inputs = build()
     torch.manual_seed(0)
-    table, tensors = layer_storage(model, inputs), kept_tensors(model, inputs)
+    table, tensors = layer_storage(model, inputs), saved_tensors(model, inputs)
     sums = tensors.nbytes.groupby(tensors.layer).sum()
     assert sums.to_dict() == table.kept[table.kept > 0].to_dict()
 
 
-def test_each_kept_tensor_is_told_by_the_operation_that_needs_it():
+def test_each_saved_tensor_is_listed_with_the_operation_that_needs_it():
     class Twice(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -147,10 +147,10 @@ def test_each_kept_tensor_is_told_by_the_operation_that_needs_it():
 
         def forward(self, x):
             y = self.up(x)  # (2, 4)
-            self.up(x).sigmoid()  # whose graph is gone at once
+            self.up(x).sigmoid()  # its graph is freed immediately
             return Twice.apply(y).softmax(-1) * y
 
-    table = kept_tensors(Net(), torch.rand(2, 3))
+    table = saved_tensors(Net(), torch.rand(2, 3))
     assert table.values.tolist() == [
         ["up", "Addmm mat1", (2, 3), "float32", 24],
         ["Net", "Mul other, Twice", (2, 4), "float32", 32],
@@ -158,20 +158,20 @@ def test_each_kept_tensor_is_told_by_the_operation_that_needs_it():
     ]
 
 
-def lstm_keeps(steps, dtype):
+def lstm_saves(steps, dtype):
     table = layer_storage(LSTM(50, width=64, window=60, dtype=dtype), torch.ones(8, steps).long())
     return table.kept[table.kind == "_Recurrent"].item()
 
 
-def test_an_lstm_keeps_eight_values_of_each_unit_for_each_time_step():
+def test_an_lstm_saves_eight_values_of_each_unit_for_each_time_step():
     """In float64 torch goes step by step: four gates (views of one storage), the cell before and
     the tanh of the cell after, the output before, the input."""
     for steps in (1, 20, 40):
-        assert lstm_keeps(steps, torch.float64) == 8 * (8 * 64) * steps * 8
+        assert lstm_saves(steps, torch.float64) == 8 * (8 * 64) * steps * 8
 
 
-def test_a_fused_lstm_keeps_about_as_much_more_as_it_takes_more_time_steps():
-    twenty, forty, sixty = (lstm_keeps(steps, torch.float32) for steps in (20, 40, 60))
+def test_a_fused_lstm_saves_bytes_in_proportion_to_its_time_steps():
+    twenty, forty, sixty = (lstm_saves(steps, torch.float32) for steps in (20, 40, 60))
     assert sixty - forty == pytest.approx(forty - twenty, rel=0.05)
     assert 1.8 < forty / twenty < 2.1
 
@@ -208,3 +208,10 @@ def test_frozen_layers_have_no_gradients():
 def test_a_model_of_one_layer_has_its_class_as_name():
     table = layer_storage(nn.Linear(3, 2), torch.rand(4, 3))
     assert table.index.to_list() == ["Linear"] and table.outputs.to_list() == [32]
+
+
+def test_the_former_name_of_saved_tensors_is_accepted_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="kept_tensors is called saved_tensors now"):
+        from dlviz.models import kept_tensors
+
+    assert kept_tensors is saved_tensors

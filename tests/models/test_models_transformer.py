@@ -1,4 +1,4 @@
-"""models.Transformer: against torch's own layers; what its weights and its dropout follow from."""
+"""models.Transformer: against torch's own layers; what its weights and its dropout depend on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dlviz.models import Transformer, seed_layers, token_loss
-from dlviz.models.dropout import Dropout, kept
+from dlviz.models.dropout import Dropout, keep_mask
 from dlviz.models.transformer import Block
 
 
@@ -80,20 +80,20 @@ def test_a_block_built_alone_has_the_models_weights():
 
 
 def test_dropout_drops_the_same_cells_however_the_tensor_is_cut():
-    whole = kept(0.3, (4, 6, 10), seed=1, site=2, step=3)
+    whole = keep_mask(0.3, (4, 6, 10), seed=1, site=2, step=3)
     for dim, length in enumerate(whole.shape):
         for first, last in [(0, 1), (1, length - 1), (length - 1, length)]:
             shape = list(whole.shape)
             shape[dim] = last - first
-            part = kept(0.3, shape, 1, 2, 3, start={dim: first})
+            part = keep_mask(0.3, shape, 1, 2, 3, start={dim: first})
             assert torch.equal(part, whole.narrow(dim, first, last - first))
-    corner = kept(0.3, (2, 3, 5), 1, 2, 3, start={0: 2, 1: 3, 2: 5})
+    corner = keep_mask(0.3, (2, 3, 5), 1, 2, 3, start={0: 2, 1: 3, 2: 5})
     assert torch.equal(corner, whole[2:, 3:, 5:])
 
 
 def test_dropout_drops_its_share_and_other_cells_elsewhere():
     def drawn(seed=0, site=0, step=0):
-        return kept(0.25, (64, 32, 64), seed, site, step).float()
+        return keep_mask(0.25, (64, 32, 64), seed, site, step).float()
 
     first = drawn()
     assert first.mean().item() == pytest.approx(0.75, abs=0.005)
@@ -104,7 +104,7 @@ def test_dropout_drops_its_share_and_other_cells_elsewhere():
     assert torch.equal(first, drawn())
 
 
-def test_dropout_counts_its_steps_and_keeps_the_mean():
+def test_dropout_counts_its_steps_and_preserves_the_mean():
     drop, x = Dropout(0.5, seed=0, site=1), torch.ones(40, 50)
     masks = [drop(x) for _ in range(2)]
     assert drop.step == 2 and not torch.equal(*masks)

@@ -1,11 +1,11 @@
-"""Several numbers of ranks in one run: groups of so many, side by side and one after the other."""
+"""Several numbers of ranks in one run: groups side by side and one after the other."""
 
 from itertools import accumulate
 
 
 def on_each_size(comm, layouts, work):
-    """What `work(group)` gives on this rank's group of each layout, by the group's size. A layout
-    is the sizes of groups that work at once; who is in none of them waits."""
+    """The result of `work(group)` in this rank's group of each layout, by the group's size. A
+    layout is the sizes of groups that work at the same time; a rank in none of them waits."""
     found = {}
     for layout in layouts:
         ends = accumulate(layout)

@@ -1,4 +1,4 @@
-"""Modules of `dlviz.parallel` under the names that student notebooks may still import them by."""
+"""Modules of `dlviz.parallel` by the former names that student notebooks may still import."""
 
 from __future__ import annotations
 

@@ -101,9 +101,8 @@ def one_process(rule, late=False):
 
 
 def worker(comm, wide):
-    """What each strategy comes to with each of its rules: on three ranks of those that compute
-    together and of those that are served one with every rule, the others with two; on other numbers
-    of ranks with one."""
+    """The results of each strategy with its rules: on three ranks one data-parallel and one served
+    strategy with every rule, the others with two; on other numbers of ranks with one."""
     found = {}
     served = [name for name in SERVED if comm.size > SERVED[name].get("servers", 1)]
     for name in [*ALL_COMPUTE, *served]:
@@ -122,7 +121,7 @@ def worker(comm, wide):
 
 
 @pytest.mark.parametrize(("ranks", "wide"), GRID)
-def test_every_strategy_and_rule_takes_the_path_of_one_process(ranks, wide):
+def test_every_strategy_and_rule_equals_one_process(ranks, wide):
     run = dlviz.launch(worker, ranks, args=(wide,))
     run.trace.validate()
     for (name, rule), result in run.results[0].items():
@@ -208,7 +207,7 @@ def test_the_registry_names_what_it_loads():
         ((torch.ones(0, 2), torch.zeros(0)), "batch 1 has 0 inputs and 0 labels"),
     ],
 )
-def test_batches_that_do_not_go_together_are_refused_before_training(batch, says):
+def test_batches_of_unequal_parts_are_refused_before_training(batch, says):
     good = torch.ones(4, 2), torch.zeros(4, dtype=torch.int64)
     with pytest.raises(dlviz.RankError, match=says) as error:
         dlviz.launch(data.train, 1, args=(nn.Linear(2, 2), [good, batch]))
@@ -216,7 +215,7 @@ def test_batches_that_do_not_go_together_are_refused_before_training(batch, says
 
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in CUT])
-def test_a_batch_of_padding_alone_is_refused(name):
+def test_a_batch_of_only_padding_is_refused(name):
     nothing = torch.zeros(4, 6, dtype=torch.int64)
     args, options = (Speller(), [(nothing, nothing)], "sgd"), {"loss": loss, "weight": weight}
     with pytest.raises(dlviz.RankError, match="weighs 0 on all ranks together"):

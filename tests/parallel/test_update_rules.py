@@ -30,7 +30,7 @@ def start() -> list[torch.Tensor]:
 
 
 def gradients(parameters, step):
-    """Those of a bent surface; every third step the second tensor has none."""
+    """Gradients of a curved surface; every third step the second tensor has none."""
     found = [torch.sin(3 * w) + 0.1 * (1 + step) * w for w in (p.detach() for p in parameters)]
     return [None if i == 1 and step % 3 == 2 else g for i, g in enumerate(found)]
 
@@ -161,9 +161,7 @@ STABLE = [
 
 
 @pytest.mark.parametrize(("name", "printed", "bound"), STABLE)
-def test_below_the_stable_rate_a_quadratic_comes_to_rest_and_above_it_does_not(
-    name, printed, bound
-):
+def test_below_the_stable_rate_a_quadratic_converges_and_above_it_does_not(name, printed, bound):
     curvature = 40.0
     rate = make(name, lr=0.0, printed=printed).stable_rate(curvature)
     assert rate * curvature == pytest.approx(bound, abs=6e-4)
@@ -178,7 +176,7 @@ def test_below_the_stable_rate_a_quadratic_comes_to_rest_and_above_it_does_not(
 
 
 @pytest.mark.parametrize("printed", [False, True])
-def test_adagrad_comes_to_rest_at_any_rate(printed):
+def test_adagrad_converges_at_any_rate(printed):
     rule, w = make("adagrad", lr=5.0, printed=printed), torch.ones((), dtype=torch.float64)
     assert rule.stable_rate(1.0) == math.inf
     for _ in range(2000):
@@ -203,7 +201,7 @@ def test_a_rate_outside_the_stable_range_of_a_curvature_warns_with_the_bound():
 
 
 @pytest.mark.parametrize("name", ["rmsprop", "adam"])
-def test_a_rule_scaled_by_its_gradients_says_that_no_curvature_bounds_it(name):
+def test_a_rule_scaled_by_its_gradients_has_no_stable_rate(name):
     with pytest.raises(ValueError, match="has no stable rate for a curvature"):
         make(name, lr=0.1, curvature=1.0)
 
@@ -228,7 +226,7 @@ def test_parameters_that_need_gradients_are_moved_outside_the_graph():
 
 @pytest.mark.parametrize("printed", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_rule_travels_with_what_it_remembers(name, printed):
+def test_a_pickled_rule_has_its_state(name, printed):
     rule, w = make(name, lr=0.1, printed=printed), torch.ones(2)
     for _ in range(2):
         rule.step([w], [w.clone()])
@@ -255,7 +253,7 @@ def test_a_name_or_an_object_will_do():
         ("adam", {"lr": math.nan}, "^lr=nan is no rate"),
     ],
 )
-def test_what_is_no_rule_is_refused_in_one_sentence(name, options, message):
+def test_an_unknown_rule_or_option_is_refused_in_one_sentence(name, options, message):
     with pytest.raises(ValueError, match=message):
         make(name, **{"lr": 0.1, **options})
 

@@ -1,7 +1,7 @@
-"""Ranks that train models of their own, and average them.
+"""Each rank trains its own model; the models are averaged.
 
 easgd/        each is tied to a centre
 local_sgd.py  all are averaged every few steps
 gossip.py     each is averaged with its neighbours
-ensemble.py   what they predict is averaged, and nothing else
+ensemble.py   only the predictions are averaged
 """

@@ -1,10 +1,10 @@
-"""An ensemble: ranks train apart, and average what they predict. Nothing is sent while they train.
+"""An ensemble: ranks train separately and average their predictions. Training sends nothing.
 
     p(y | x) = 1/n Σ_r softmax(f(x; w_r))
 
-This is the far end of the spectrum: as many models as ranks, none of which learns from the others.
-Rank r of n trains on batches r, r + n, ... of the list, whole ones. A cell may give each rank a
-model of other initial weights, in which members commonly differ.
+This is the far end of the spectrum: one model per rank, none of which learns from the others. Rank
+r of n trains on the whole batches r, r + n, ... Members commonly differ in their initial weights: a
+cell may give each rank its own.
 
 Source: Ben-Nun and Hoefler, "Demystifying Parallel and Distributed Deep Learning", ACM Computing
 Surveys 52(4), 2019, section 6.1; Hansen and Salamon, "Neural Network Ensembles", IEEE TPAMI 12(10),
@@ -42,8 +42,8 @@ from dlviz.parallel.update_rules import Rule, as_rule
 def probabilities(
     model: nn.Module, states: Sequence[Mapping[str, torch.Tensor]], inputs: torch.Tensor
 ) -> torch.Tensor:
-    """What the members predict together: the mean over `states` of the softmax of `model`'s logits,
-    classes last."""
+    """The ensemble's prediction: the mean over `states` of the softmax of `model`'s logits, classes
+    last."""
     member, total = copy.deepcopy(model).eval(), torch.zeros(())
     for state in states:
         member.load_state_dict(state)
@@ -61,7 +61,7 @@ def train(
     weight: Weight = rows,
     lr: float = 0.5,
 ) -> Result:
-    """Train one model on each rank, from the weights that it has there: as `data.train`, but each
+    """Train one model on each rank, from its initial weights there: as `data.train`, but each
     rank's `state` is its own member, and `losses` are each batch's on the member that took it.
 
     Cost: nothing is sent.

@@ -3,14 +3,14 @@
     ring       w_r ← (w_(r-1) + w_r + w_(r+1)) / 3
     matching   w_r ← (w_r + w_q) / 2        q the partner of r in a random perfect matching
 
-A rank waits for its neighbours alone. No averaging moves the mean of all models, but they are no
-longer the same. Without gradients their disagreement, what they differ by from that mean, shrinks
-each round by the second largest eigenvalue of the averaging,
+A rank waits only for its neighbours. Averaging never moves the mean of all models, but they are no
+longer equal. Without gradients their disagreement, the distance from that mean, shrinks each round
+by the second largest eigenvalue of the averaging,
 
     ring       max |1 + 2 cos(2πk/n)| / 3, k = 1, ..., n-1        (8 ranks: 0.8047)
     matching   (n-2) / (2(n-1)) of its mean square                (8 ranks: 3/7)
 
-since a partner's model is any of the n-1 others', whose sum is minus one's own.
+since a partner's model is any of the n-1 others, whose sum is minus one's own.
 
 Source: Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms?", NIPS 2017;
 matching: Boyd et al., "Randomized Gossip Algorithms", IEEE Trans. Inf. Theory 52(6), 2006.
@@ -42,7 +42,7 @@ from dlviz.parallel.update_rules import Rule
 
 
 def check_topology(ranks: int, topology: str) -> None:
-    """Raise ValueError where so many ranks have no neighbours by it."""
+    """Raise ValueError for an unknown `topology`, or an odd number of ranks to match."""
     check_counts(ranks=ranks)
     if topology not in ("ring", "matching"):
         raise ValueError(f"topology={topology!r} is not known: use 'ring' or 'matching'.")
@@ -55,7 +55,7 @@ def check_topology(ranks: int, topology: str) -> None:
 
 def contraction(ranks: int, topology: str) -> float:
     """The factor by which a round shrinks the disagreement (ring), or the mean of its square
-    (matching). Raises ValueError for another topology, and for an odd number of ranks to match."""
+    (matching). Raises ValueError as `check_topology`."""
     check_topology(ranks, topology)
     if topology == "matching":
         return (ranks - 2) / (2 * (ranks - 1))
@@ -64,7 +64,8 @@ def contraction(ranks: int, topology: str) -> float:
 
 
 def neighbours(rank: int, ranks: int, topology: str, number: int) -> tuple[int, ...]:
-    """With whom `rank` averages in round `number`. All ranks draw the same matching from it."""
+    """The ranks with which `rank` averages in round `number`, the seed of the matching on all
+    ranks."""
     check_counts(ranks=ranks)
     if ranks == 1:
         return ()
@@ -85,8 +86,8 @@ def mix(comm: Comm, tensors: list[torch.Tensor], topology: str, number: int) -> 
         return
     for alike, flat in flat_by_dtype(tensors):
         with comm.span("collective", "models of neighbours", nbytes=flat.nbytes):
-            arrived = [torch.empty_like(flat) for _ in others]  # beside flat, which is being sent
-            # Receives and sends that return at once: with `send` first the ring waits in a circle.
+            arrived = [torch.empty_like(flat) for _ in others]  # apart from flat, in transit
+            # irecv and isend return immediately: a blocking `send` would deadlock the ring.
             receiving = [
                 comm.irecv(theirs, other) for theirs, other in zip(arrived, others, strict=True)
             ]
@@ -112,7 +113,7 @@ def train(
     """Train with models that neighbours average after each step: as `data.train`, but each rank's
     `state` is its own model.
 
-    Raises ValueError as `contraction`.
+    Raises ValueError as `check_topology`.
     Cost per step: 2|w| bytes from each rank (ring), |w| (matching), however many ranks there are.
     """
     check_topology(comm.size, topology)

@@ -6,10 +6,10 @@
     w_r ← rule(w_r, g_r)            every step, on rank r's shard of the batch
     w_r ← Σ n_i w_i / Σ n_i         every H steps; n_i examples went into model i in them
 
-One all-reduce serves H steps. In between the models drift apart. With H = 1 the average is the step
-of one process on the whole batch for SGD, and for momentum where the shards' shares stay the same,
-as both are linear in the gradients; Adam and the others divide by what each rank saw alone. What a
-rule remembers is averaged by nobody.
+One all-reduce serves H steps. In between the models drift apart. With H = 1 the average equals the
+step of one process on the whole batch for SGD, and for momentum where the shards' shares stay the
+same, since both are linear in the gradients; Adam and the others divide by what each rank saw
+alone. The state of a rule (momentum, say) is not averaged.
 
 Source: McDonald, Hall and Mann, "Distributed Training Strategies for the Structured Perceptron",
 NAACL 2010 ("iterative parameter mixing"); Stich, "Local SGD Converges Fast and Communicates
@@ -53,7 +53,7 @@ def average(
     if comm.size == 1:
         return
     for alike, flat in flat_by_dtype([p.detach() for p in parameters]):
-        # n_i w_i could overflow 16 bits; one sum brings it and n_i.
+        # n_i w_i could overflow 16 bits; one all-reduce sums it and n_i.
         whole = flat.to(torch.promote_types(flat.dtype, torch.float32))
         whole = torch.cat([whole * examples, whole.new_tensor([examples])])
         with comm.span("collective", "models", nbytes=whole.nbytes):
@@ -75,7 +75,7 @@ def train(
     every: int = 8,
     all_reduce: str = "ring",
 ) -> Result:
-    """Train with models that are averaged every so many steps, and after the last: as `data.train`.
+    """Train with models that are averaged after each `every` steps and the last: as `data.train`.
 
     Raises ValueError where `every` is not 1, 2, 3, ...
     Cost: the bytes of one all-reduce of all parameters for `every` steps.
@@ -83,7 +83,7 @@ def train(
     check_counts(every=every)
     reduce = all_reduce_called(all_reduce)
     moves, parameters = begin(comm, model, rule, lr)
-    steps, examples = 0, 0.0  # since the last average: of this rank
+    steps, examples = 0, 0.0  # of this rank, since the last average
 
     def finish(share: float) -> None:
         nonlocal steps, examples

@@ -1,10 +1,10 @@
-"""Gradient accumulation: the gradients of several backward passes, averaged over all ranks once.
+"""Gradient accumulation: gradients of several backward passes, averaged once over all ranks.
 
     no_sync   backward | backward | backward | backward + all-reduce      k = 4 passes
 
-In plain torch k backward passes add up to the sum of k means. So they do here, whether each is
-averaged over the ranks at once or all of them at the end, where with shard weights w_rj of rank r
-in pass j
+In plain torch k backward passes add up to the sum of k means. So they do here, whether each pass is
+averaged over the ranks immediately or all at the end. With the shard weight w_rj of rank r in pass
+j,
 
     g = k * sum_rj w_rj g_rj / sum_rj w_rj
 
@@ -12,9 +12,9 @@ Divide each loss by k, as with torch's no_sync, and g is the mean over all examp
 all ranks, however unequal the shards are. (torch's own is sum_rj g_rj / n: the same where all
 shards weigh the same, an average of averages where they do not.)
 
-Until then `.grad` of rank r is what plain torch leaves there, sum_j g_rj, whoever clips it, logs it
-or steps with it. As sum_j w_j g_j = w_1 sum_j g_j + sum_j (w_j - w_1) g_j, only passes that weigh
-something else than the first need memory of their own.
+Until then `.grad` of rank r is what plain torch leaves there, sum_j g_rj, which may be clipped,
+logged or stepped with. As sum_j w_j g_j = w_1 sum_j g_j + sum_j (w_j - w_1) g_j, only passes whose
+weight differs from the first pass's need extra memory.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from dlviz.parallel.step.hooks import dense
 
 
 class Accumulation:
-    """The backward passes of this rank since its gradients were last averaged, or cleared: their
-    number and their `weight`. A pass that begins with none, and is averaged itself, is `alone`."""
+    """This rank's backward `passes` since its gradients were last averaged or cleared, and their
+    total `weight`. A first pass that is averaged itself, onto no gradients, is `alone`."""
 
     def __init__(self):
         self._held: dict[nn.Parameter, torch.Tensor] = {}
-        self._ready: set[nn.Parameter] = set()  # they have the gradient of the pass under way
+        self._ready: set[nn.Parameter] = set()  # have the gradient of the current pass
         self.forget()
 
     def forget(self) -> None:
         """The gradients have been averaged, or the program has cleared them."""
         self.passes, self.weight = 0, 0.0
-        self._weighed = 0  # of the passes, those that weigh something
+        self._weighed = 0  # passes of weight above 0
         self._first = 0.0  # w_1
-        # Of each parameter with a gradient of these passes: Σ (w_j - w_1) g_j, None where all weigh
-        # w_1; and what its .grad held before.
+        # For each parameter with a gradient of these passes: Σ (w_j - w_1) g_j, None where all
+        # weigh w_1; and its .grad from before them.
         self._rest: dict[nn.Parameter, torch.Tensor | None] = {}
         self._before: dict[nn.Parameter, torch.Tensor] = {}
-        self._left: dict[nn.Parameter, tuple[torch.Tensor, int]] = {}  # .grad, as the last pass did
-        self._zero = True  # all of that
+        self._left: dict[nn.Parameter, tuple[torch.Tensor, int]] = {}  # .grad after the last pass
+        self._zero = True  # whether all of these are 0
 
     def begin(self, weight: float, parameters: Iterable[nn.Parameter], averages: bool) -> None:
-        """A backward pass begins whose gradients weigh `weight`; until `add` or `end` `.grad` is
-        this pass's alone."""
+        """Begin a backward pass whose gradients weigh `weight`; until `add` or `end`, `.grad` holds
+        this pass's gradient only."""
         held = {p: p.grad for p in parameters if p.grad is not None}
         if self.passes:
             self._see(held)
@@ -67,14 +67,14 @@ class Accumulation:
             p.grad = None
 
     def _see(self, held: dict[nn.Parameter, torch.Tensor]) -> None:
-        """What the program has done to `.grad` since the last pass."""
+        """Find out what the program has done to `.grad` since the last pass."""
         changed = [
             p
             for p, (gradient, version) in self._left.items()
             if held.get(p) is not gradient or gradient._version != version
         ]
         if (changed or not self._zero) and not any(gradient.any() for gradient in held.values()):
-            self.forget()  # by zero_grad
+            self.forget()  # after zero_grad
             return
         for p in changed:
             if p not in held:
@@ -85,7 +85,7 @@ class Accumulation:
                 self._rest[p] = more * self._sum(p, held[p]) if more else None
 
     def add(self, p: nn.Parameter) -> None:
-        """`p` has this pass's gradient."""
+        """Add up the gradient of `p`, which this pass has computed."""
         if p in self._ready:
             raise ValueError(
                 f"a parameter of {tuple(p.shape)} got a second gradient in one backward pass, as "
@@ -95,7 +95,7 @@ class Accumulation:
         self._ready.add(p)
         held, gradient = self._held.pop(p, None), p.grad
         assert gradient is not None
-        if not self._times:  # what has no weight may be NaN: the mean of nothing
+        if not self._times:  # the gradient of an empty shard may be NaN
             p.grad = held if held is not None or self.alone else torch.zeros_like(p)
             return
         if self.alone:
@@ -112,20 +112,20 @@ class Accumulation:
         p.grad = gradient if held is None else dense(held).add_(gradient)
 
     def end(self) -> None:
-        """The pass is over: what got no gradient in it has that of the passes before."""
+        """End the pass: a parameter that got no gradient has that of earlier passes again."""
         for p, held in self._held.items():
             p.grad = held
         self._held = {}
 
     def pause(self, parameters: Iterable[nn.Parameter]) -> None:
-        """No all-reduce follows this pass."""
+        """Remember the gradients after a pass that no all-reduce follows."""
         there = {p: p.grad for p in parameters if p.grad is not None}
         self._left = {p: (gradient, gradient._version) for p, gradient in there.items()}
         self._zero = not any(gradient.any() for gradient in there.values())
 
     def put(self, p: nn.Parameter, bucket: Bucket) -> None:
-        """Put Σ w_j g_j of `p` into `bucket`, times the number of passes; nothing where it has no
-        gradient of these passes."""
+        """Put Σ w_j g_j of `p`, times the number of passes, into `bucket`; nothing for a parameter
+        without a gradient of these passes."""
         if p not in self._rest:
             return
         assert p.grad is not None
@@ -141,7 +141,7 @@ class Accumulation:
         return gradient if before is None else gradient - before
 
     def before(self, p: nn.Parameter) -> torch.Tensor | None:
-        """What `.grad` held before the first of these passes, which the average is added to."""
+        """`.grad` from before the first of these passes, to which the average is added."""
         if p in self._rest or self.alone:
             return self._before.get(p)
         return None if p.grad is None else dense(p.grad).clone()  # another rank used it

@@ -1,8 +1,7 @@
 """Gradient buckets: many gradients in one flat tensor, so that one all-reduce serves them all.
 
-Few large messages beat many small ones: a bucket pays the latency of a message once, not once for
-each parameter. Full buckets leave while backward goes on, so they hold parameters in reverse
-order.
+Few large messages beat many small ones: a bucket pays the latency of a message once, not once per
+parameter. Full buckets leave while backward goes on, so they hold parameters in reverse order.
 """
 
 from __future__ import annotations
@@ -17,47 +16,47 @@ from dlviz.parallel.step.hooks import dense
 
 
 def _nothing(parameter: nn.Parameter) -> None:
-    """Was there before."""
+    """No earlier gradient."""
 
 
 class Bucket:
-    """The gradients of some parameters in one flat tensor, each times the weight of what it is the
-    mean of, then one flag for each (did any example use it?), `notes` of the owner's, which add up
-    over the ranks, and the weight itself, so that a single all-reduce tells all. Sparse gradients
-    take the room of dense ones, and come out dense."""
+    """The gradients of some parameters in one flat tensor, each times its weight; then a flag for
+    each (did any example use it?), `counters` of the owner, and the weight itself. All of these are
+    summed over the ranks by one all-reduce. Sparse gradients take the memory of dense ones, and
+    come out dense."""
 
-    def __init__(self, parameters: list[nn.Parameter], notes: int = 0):
+    def __init__(self, parameters: list[nn.Parameter], counters: int = 0):
         self.parameters = parameters
         sizes = [p.numel() for p in parameters]
         dtype = torch.promote_types(parameters[0].dtype, torch.float32)  # weights need 24 bits
         self.flat = torch.zeros(
-            sum(sizes) + len(sizes) + notes + 1, dtype=dtype, device=parameters[0].device
+            sum(sizes) + len(sizes) + counters + 1, dtype=dtype, device=parameters[0].device
         )
-        *views, used, self.notes, self.total = self.flat.split([*sizes, len(sizes), notes, 1])
+        *views, used, self.counters, self.total = self.flat.split([*sizes, len(sizes), counters, 1])
         self.slots = dict(zip(parameters, zip(views, used, strict=True), strict=True))
         self.missing: set[nn.Parameter] = set()
         self.handle: Any = None
 
     def open(self, weight: float) -> None:
-        """What this rank puts in weighs `weight` altogether."""
+        """Begin to fill the bucket; this rank's gradients weigh `weight`."""
         self.total.fill_(weight)
         self.missing = set(self.parameters)
 
     def put(self, p: nn.Parameter, gradient: torch.Tensor, times: float) -> None:
-        """Put `times` the `gradient` of `p` in."""
+        """Put in `times` * `gradient` of `p`."""
         self.missing.discard(p)
         sums, used = self.slots[p]
         torch.mul(dense(gradient).flatten(), times, out=sums)
         used.fill_(1)
 
     def close(self) -> None:
-        """The pass is over: a parameter that got no gradient adds nothing."""
+        """End the pass: a parameter that got no gradient adds nothing."""
         for p in self.missing:
             for slot in self.slots[p]:
                 slot.zero_()
 
     def pack(self, weight: float) -> None:
-        """Put in the gradients that there are, each the mean of `weight` examples or tokens."""
+        """Put in all gradients, each the mean of `weight` examples or tokens."""
         self.open(weight)
         for p in self.parameters:
             if p.grad is not None and weight:
@@ -66,8 +65,8 @@ class Bucket:
 
     @property
     def weight(self) -> float:
-        """How much all ranks together put in, once it has been all-reduced."""
-        return self.total.real.item()  # of complex gradients it is a complex number
+        """The total weight of all ranks, after the all-reduce."""
+        return self.total.real.item()  # complex where the gradients are
 
     def mean(self, p: nn.Parameter) -> torch.Tensor | None:
         """The mean gradient of `p`; None if no rank used it."""
@@ -75,8 +74,8 @@ class Bucket:
         return (sums / self.total).view_as(p).to(p.dtype) if used else None
 
     def unpack(self, before: Callable[[nn.Parameter], torch.Tensor | None] = _nothing) -> None:
-        """Give each parameter that some rank used the mean gradient, and what was there `before`
-        besides."""
+        """Give each parameter that some rank used the mean gradient, plus the gradient from
+        `before`."""
         total = self.weight
         for p, (sums, used) in self.slots.items():
             if used:
@@ -89,11 +88,11 @@ class Bucket:
 
 
 def fill_buckets(model: nn.Module, bucket_bytes: float) -> list[Bucket]:
-    """Buckets of all that `model` trains."""
+    """Buckets of all trained parameters of `model`."""
     return cut([p for p in model.parameters() if p.requires_grad], bucket_bytes)
 
 
-def cut(parameters: Sequence[nn.Parameter], bucket_bytes: float, notes: int = 0) -> list[Bucket]:
+def cut(parameters: Sequence[nn.Parameter], bucket_bytes: float, counters: int = 0) -> list[Bucket]:
     """Parameters in reverse order (backward reaches the last ones first), cut where a bucket is
     full or the dtype or device changes."""
     groups: list[list[nn.Parameter]] = []
@@ -106,4 +105,4 @@ def cut(parameters: Sequence[nn.Parameter], bucket_bytes: float, notes: int = 0)
             held = 0
         groups[-1].append(p)
         held += p.nbytes
-    return [Bucket(group, notes) for group in groups]
+    return [Bucket(group, counters) for group in groups]

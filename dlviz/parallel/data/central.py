@@ -4,8 +4,8 @@
     rank 1   forward backward | g1 to 0 |                     | w |
     rank 3   forward backward                 | g3 to 0 |                       | w    |
 
-The update is made once, and the state of its rule lies on rank 0 alone. All gradients and all
-copies cross rank 0's link, so a step takes the longer the more ranks there are.
+The update is computed once, and only rank 0 has the rule's state. All gradients and all copies
+cross rank 0's link, so a step takes longer the more ranks there are.
 
 In PyTorch: torch.nn.DataParallel, on the GPUs of one process.
 """
@@ -69,7 +69,7 @@ def train(
 ) -> Result:
     """Train by gathering gradients on rank 0: as `data.train`.
 
-    Cost per batch: 2|w| bytes for each rank but rank 0, which takes in (n-1)|w| and sends as many.
+    Cost per batch: 2|w| bytes for each rank but rank 0, which receives and sends (n-1)|w| each.
     """
     moves, parameters = begin(comm, model, rule, lr)
     whole = fill_buckets(model, float("inf"))  # one for each dtype

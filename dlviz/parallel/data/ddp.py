@@ -1,13 +1,13 @@
 """DistributedDataParallel: buckets of gradients are all-reduced while backward goes on.
 
-A bucket leaves on a lane of its own as soon as backward has filled it, all ranks in the same order,
+A bucket leaves on its own lane as soon as backward has filled it, in the same order on all ranks,
 so that communication and computation overlap. `DDP._gradient_ready` decides when one leaves:
 
     compute |forward|--------backward--------|wait|update|
     comm               |bucket 0|bucket 1|bucket 2|
 
 Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
-2020. PyTorch's name for the real thing: torch.nn.parallel.DistributedDataParallel.
+2020. In PyTorch: torch.nn.parallel.DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ BUCKET_BYTES = 25 * 2**20  # as torch's
 
 class DDP(nn.Module):
     """`model`, called as before; its gradients are averaged over all ranks when `backward()`
-    returns. docs/ddp.md says what holds here of what torch's does.
+    returns. docs/ddp.md compares it with torch's.
 
-    All ranks hold the same model (ValueError names two that do not); they start from rank 0's
+    All ranks hold the same model (ValueError names two that do not). They start from rank 0's
     parameters and buffers, and each training forward from rank 0's buffers: one that differs is
     replaced, not written, since an earlier forward's graph may hold it. `weight`, called with
-    the inputs of a forward, says what this rank's loss is the mean of: examples by default (dim 0
-    of the first tensor), target tokens, say. `all_reduce` is one of `collectives.ALGORITHMS` (ours)
-    or "backend" (gloo's or NCCL's own). Every rank must call backward once for each training
-    forward; a parameter may get no gradient on some ranks or on all, and be frozen, unfrozen, added
-    or replaced between steps, on all ranks alike.
+    the inputs of a forward, counts what this rank's loss is the mean of: examples by default (dim 0
+    of the first tensor), or target tokens, say. `all_reduce` is one of `collectives.ALGORITHMS`
+    (ours) or "backend" (gloo's or NCCL's). Every rank must call backward once per training forward.
+    A parameter may get no gradient on some or all ranks, and be frozen, unfrozen, added or replaced
+    between steps, alike on all ranks.
 
     Cost: the bytes of one all-reduce of all gradients, in ceil(bytes / bucket_bytes) pieces or
-    more, hidden behind the backward pass but for the last bucket.
+    more, all but the last bucket hidden behind the backward pass.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class DDP(nn.Module):
         self.module = model
         self.comm = comm
         self.weight = weight
-        self._lane = comm.lane("comm")  # of its own: backward goes on while a bucket is summed
+        self._lane = comm.lane("comm")  # backward goes on while a bucket is summed
         self._spans = LayerSpans(comm, model)
         self._trained = TrainedParameters(
             model, lambda gradient: self._begin_backward(), self._gradient_ready
         )
         self._local = Accumulation()  # this rank's gradients, until they are averaged
-        self._cut = partial(cut, bucket_bytes=bucket_bytes, notes=1)
+        self._cut = partial(cut, bucket_bytes=bucket_bytes, counters=1)
         self._fill()
-        self._syncs = self._averages = True  # from now on; in the pass under way
+        self._syncs = self._averages = True  # from now on; in the current pass
         self._share = 1.0
         self._launched = 0
         self._in_backward = False
@@ -103,10 +103,10 @@ class DDP(nn.Module):
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """A forward inside the `with` and its backward leave their gradients on this rank. The
-        first backward of a forward outside averages them with its own, by one all-reduce.
+        first backward of a forward outside averages them with its own in one all-reduce.
 
         k backward passes add up to k times the mean over all examples of all passes and ranks, as
-        without `no_sync`: divide each loss by k, as with torch's, for the mean. Until then `.grad`
+        without `no_sync`: for the mean divide each loss by k, as with torch's. Until then `.grad`
         is this rank's own mean gradient, which may be clipped, cleared or stepped with.
         """
         before, self._syncs = self._syncs, False
@@ -127,7 +127,7 @@ class DDP(nn.Module):
         output = self.module(*inputs, **keywords)
         for tensor in tensors_in(output):
             if tensor.requires_grad:
-                tensor.register_hook(lambda gradient: self._begin_backward())  # comes first
+                tensor.register_hook(lambda gradient: self._begin_backward())  # the first hook
         return output
 
     def _begin_backward(self) -> None:
@@ -146,7 +146,7 @@ class DDP(nn.Module):
         self._launched = 0
         for bucket in buckets:
             bucket.open(self._local.weight)
-            bucket.notes.fill_(self._trained.changed)
+            bucket.counters.fill_(self._trained.changed)
 
     def _gradient_ready(self, parameter: nn.Parameter) -> None:
         """Hook: `parameter` has its gradient. Launch the buckets that are full, always in order:
@@ -159,19 +159,19 @@ class DDP(nn.Module):
                 self._launch(self.buckets[self._launched])
 
     def _launch(self, bucket: Bucket) -> None:
-        # Returns at once; `_collect` waits for it.
+        # Returns immediately; `_collect` waits for it.
         bucket.handle = self._lane.submit(_reduce_bucket, self._reduce, bucket, self._launched)
         self._launched += 1
 
     def _finish_backward(self) -> None:
-        """Hook: the pass is over. Average what has not been."""
+        """Hook: the pass is over. Average the gradients."""
         self._in_backward = False
         self._local.end()
         if not self._averages:
             self._local.pause(self._trained.hooked)
             return
         self._collect(self.buckets)
-        if any(bucket.notes.real.any() for bucket in self.buckets):  # of some rank: all come here
+        if any(bucket.counters.real.any() for bucket in self.buckets):  # true on all ranks, or none
             late = self._cut(self._trained.agree(self.comm))
             self._open(late)
             self._collect(late)
@@ -181,12 +181,12 @@ class DDP(nn.Module):
     def _collect(self, buckets: list[Bucket]) -> None:
         """Launch the buckets that backward did not fill, wait for all of them and unpack them."""
         for bucket in buckets[self._launched :]:
-            for parameter in list(bucket.missing):  # it may have a gradient of a pass before
+            for parameter in list(bucket.missing):  # may have a gradient of an earlier pass
                 self._local.put(parameter, bucket)
-            bucket.close()  # else a slot still holds the sum of the step before
+            bucket.close()  # else a slot still holds the last step's sum
             self._launch(bucket)
         for number, bucket in enumerate(buckets):
-            bucket.handle.wait(bucket=number)  # the last one has no backward left to hide behind
+            bucket.handle.wait(bucket=number)  # no backward is left to hide the last one
             if not bucket.weight:
                 no_mean()
             bucket.unpack(self._local.before)

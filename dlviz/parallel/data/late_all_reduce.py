@@ -4,13 +4,13 @@
     comm             |  mean of 1   |   |  mean of 2  |
               step 1            step 2           step 3
 
-The all-reduce has a whole step to hide behind, so a rank never waits for it while it is shorter
-than a step. Each gradient was taken at weights that lack the update before it:
+The all-reduce has a whole step to hide behind: as long as it is shorter than a step, no rank waits
+for it. Each gradient was computed at weights that lack the previous update:
 
     w_(t+1) = w_t - lr * g_(t-1)
 
-All ranks are late by the same step and so hold the same weights: a decentralised stale-synchronous
-form, with staleness 1. The last mean is applied when the batches are over; none is lost.
+All ranks are late by the same step and so hold the same weights: decentralised stale-synchronous
+training with staleness 1. The last mean is applied after the last batch; none is lost.
 
 Source: Ben-Nun and Hoefler, "Demystifying Parallel and Distributed Deep Learning", ACM Computing
 Surveys 52(4), 2019, section 6.1.
@@ -52,7 +52,7 @@ def train(
     lr: float = 0.5,
     all_reduce: str = "ring",
 ) -> Result:
-    """Train with means that are one step late: as `data.train`.
+    """Train with mean gradients that are one step late: as `data.train`.
 
     Cost: the bytes of one all-reduce of all gradients, hidden behind the next step.
     """
@@ -60,11 +60,11 @@ def train(
     moves, parameters = begin(comm, model, rule, lr)
     whole = fill_buckets(model, float("inf"))  # one for each dtype
     bucket_of = {p: bucket for bucket in whole for p in bucket.parameters}
-    under_way: list[Any] = []  # the all-reduces of the step before
+    in_flight: list[Any] = []  # the all-reduces of the previous step
 
     def apply_the_mean() -> None:
-        """Wait for the mean of the step before, and update with it."""
-        for handle in under_way:
+        """Wait for the mean of the previous step, and update with it."""
+        for handle in in_flight:
             handle.wait()
         if not all(bucket.weight for bucket in whole):
             no_mean()
@@ -72,15 +72,15 @@ def train(
         update(comm, moves, parameters, [bucket_of[p].mean(p) for p in parameters])
 
     def finish(share: float) -> None:
-        if under_way:
+        if in_flight:
             apply_the_mean()
         for bucket in whole:
             bucket.pack(share)  # a copy: the next backward may overwrite .grad
-        # g_t leaves now and is not waited for before the end of step t+1.
-        under_way[:] = [lane.submit(_average, reduce, bucket) for bucket in whole]
+        # g_t leaves now; the end of step t+1 waits for it.
+        in_flight[:] = [lane.submit(_average, reduce, bucket) for bucket in whole]
 
     losses = each_step(comm, model, batches, loss, weight, finish)
-    if under_way:
+    if in_flight:
         apply_the_mean()
     return result(losses, model)
 

@@ -1,8 +1,8 @@
-"""Data parallelism the naive way: after backward, one all-reduce for each gradient.
+"""Naive data parallelism: after backward, one all-reduce for each gradient.
 
     compute |forward|--------backward--------|ar|ar|ar|ar|ar|ar|update|
 
-Every gradient pays the latency of an all-reduce of its own, and nothing hides any of them.
+Every gradient pays the latency of its own all-reduce, and nothing hides it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def average_gradients(
     """Replace each gradient of `model` by its mean over all ranks, one all-reduce per parameter.
 
     `examples` is how many examples (or target tokens) this rank's loss is the mean of (None: all
-    ranks weigh the same). A parameter that got no gradient on any rank keeps None. Call it after
+    ranks weigh the same). A parameter without a gradient on any rank still has None. Call it after
     `backward()`.
-    Cost: for each parameter of n bytes what the all-reduce of n bytes costs, one after the other.
+    Cost: for each parameter of n bytes one all-reduce of n bytes, one after the other.
     """
     check_amounts(examples=examples)
     reduce = all_reduce_called(all_reduce)
     parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     weight = 1 if examples is None else examples
-    # A rank may not have used a parameter that another has used, and an all-reduce needs all ranks:
-    # they first agree on the list.
+    # Another rank may have used a parameter that this one has not, and an all-reduce needs all
+    # ranks: they first agree on the list.
     counts = torch.tensor([weight, *(p.grad is not None for _, p in parameters)]).double()
     with comm.span("collective", "counts", nbytes=counts.nbytes):  # of examples and gradients
         reduce(comm, counts)
@@ -53,13 +53,13 @@ def average_gradients(
         no_mean()
     for (name, p), users in zip(parameters, used, strict=True):
         if not users:
-            continue  # used by no rank: all skip it alike
+            continue  # used by no rank: all skip it
         if p.grad is None or not weight:
             p.grad = torch.zeros_like(p)  # adds nothing, but the others wait for its message
-        p.grad = dense(p.grad)  # of all ranks: an embedding's may be sparse
+        p.grad = dense(p.grad)  # an embedding's may be sparse
         p.grad.mul_(weight / total)  # n_r g_r / Σ n_r: the sum is the mean
         with comm.span("collective", name, nbytes=p.grad.nbytes):
-            reduce(comm, p.grad)  # backward is over: nothing is left to hide it
+            reduce(comm, p.grad)  # backward is over: nothing hides it
 
 
 def train(

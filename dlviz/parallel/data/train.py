@@ -1,17 +1,17 @@
 """Data parallelism: every rank holds the whole model and a shard of the batch; gradients are
 averaged.
 
-The naive way waits for the whole backward pass and then all-reduces one gradient after the other.
+The naive method waits for the whole backward pass, then all-reduces one gradient after the other.
 DistributedDataParallel (DDP) puts gradients into buckets, in the reverse order of the parameters,
-and all-reduces a bucket on a lane of its own as soon as backward has filled it:
+and all-reduces a bucket on its own lane as soon as backward has filled it:
 
     naive  compute |forward|--------backward--------|ar|ar|ar|ar|ar|ar|ar|update|
     DDP    compute |forward|--------backward--------|wait|update|
            comm               |bucket 0|bucket 1|bucket 2|
 
 The gradient of the mean over the whole batch is the mean of the shards' gradients, weighted by
-how many examples n_r each has: g = sum_r n_r g_r / sum_r n_r. It equals that of one process on
-the whole batch.
+their numbers of examples n_r: g = sum_r n_r g_r / sum_r n_r. It equals that of one process on the
+whole batch.
 """
 
 from __future__ import annotations
@@ -45,15 +45,14 @@ def train(
     way: str | None = None,
 ) -> Result:
     """Train `model`, one step for each (inputs, labels) of `batches`, whose rows the ranks share as
-    evenly as they go; with more ranks than rows the rest have empty shards. A worker for `launch`.
+    evenly as possible; with more ranks than rows some shards are empty. A worker for `launch`.
 
     `rule` is one of `update_rules.NAMES`, made with `lr`, or a rule. `loss(outputs, labels)` is the
-    mean over a shard, `weight(inputs)` of how many it is the mean: examples by default. `method` is
-    "ddp" or "naive" (`way`, its former name, warns). Returns, on every rank, `losses` (the mean
-    over the whole batch before each step's update) and `state` (the trained parameters and buffers,
-    on the CPU).
+    mean over a shard of `weight(inputs)` items: examples by default. `method` is "ddp" or "naive"
+    (`way`, its former name, warns). Returns, on every rank, `losses` (the mean over the whole batch
+    before each step's update) and `state` (the trained parameters and buffers, on the CPU).
 
-    Raises ValueError, before training, for batches whose inputs and labels do not go together and
+    Raises ValueError, before training, for batches with unequal numbers of inputs and labels, and
     where two ranks hold different models; and for a batch that weighs nothing.
     """
     if way is not None:

@@ -1,11 +1,11 @@
-"""Data, pipeline and tensor parallelism at once: one model on a mesh of ranks with three axes.
+"""Data, pipeline and tensor parallelism together: one model on a mesh of ranks with three axes.
 
 trainer.py     train, and what a step is: read it first
-parts.py       which layers a rank holds, and its stages
-replica.py     which rows a replica takes, its microbatches, and what each of them weighs
-gradients.py   averaged over the replicas, and the norm of all of them
-whole.py       the whole model's state, put together on rank 0
-checks.py      what must go together before training
+parts.py       which layers and stages a rank holds
+replica.py     the rows and microbatches of a replica, and their weights
+gradients.py   averaging over the replicas, and clipping
+whole.py       the whole model's state, assembled on rank 0
+checks.py      whether mesh, model and schedule fit together
 """
 
 from dlviz.parallel.hybrid.trainer import train

@@ -1,4 +1,4 @@
-"""Whether mesh, model and schedule of a hybrid run go together: one sentence where not."""
+"""Whether mesh, model and schedule of a hybrid run fit together: errors of one sentence."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ AXES = ("dp", "pp", "tp")
 
 
 def mesh_of(comm: Comm, lengths: dict[str, int], order: Sequence[str]) -> Any:
-    """The mesh with these axes, the last in `order` fastest. Raises ValueError for an axis without
-    a length, an order that is none, and lengths whose product is not the ranks."""
+    """The mesh with these axes, the last in `order` fastest. Raises ValueError for an invalid
+    length or order, and for lengths whose product is not the number of ranks."""
     for name, length in lengths.items():
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise ValueError(
@@ -30,19 +30,19 @@ def mesh_of(comm: Comm, lengths: dict[str, int], order: Sequence[str]) -> Any:
             )
     if sorted(order) != sorted(AXES):
         raise ValueError(
-            f"order={tuple(order)!r} has to name each of dp, pp and tp once, the axis whose ranks "
-            "are neighbours last."
+            f"order={tuple(order)!r} has to name each of dp, pp and tp once, and the axis whose "
+            "ranks are neighbours last."
         )
     return comm.mesh(**{name: lengths[name] for name in order})
 
 
 def schedule_of(name: str, ranks: int, microbatches: int, chunks: int | None) -> Schedule:
-    """The schedule of a replica. ValueError for one that does not train, or does not flush."""
+    """The schedule of a replica. Raises ValueError for one that does not train or not flush."""
     schedule = make(name, ranks, microbatches, chunks)
     if not schedule.flushes or name == "inference":
         raise ValueError(
-            f"schedule={name!r} leaves no gradients of a whole batch, which the replicas could "
-            "average: use gpipe, 1f1b, interleaved or zb_h1, say."
+            f"schedule={name!r} leaves no gradients of a whole batch for the replicas to average: "
+            "use gpipe, 1f1b, interleaved or zb_h1, say."
         )
     return schedule
 
@@ -53,7 +53,7 @@ def check_clip(clip: float | None) -> None:
 
 
 def check_same_transformer(comm: Comm, model: Transformer) -> None:
-    """Raise ValueError on every rank, which names two, unless all were given the same model.
+    """Raise ValueError on every rank, naming two, unless all were given the same model.
 
     Cost: two all-gathers of 32 bytes, by the backend."""
     check_same_model(comm, model)
@@ -64,7 +64,7 @@ def check_same_transformer(comm: Comm, model: Transformer) -> None:
 
 
 def check_same_batches(comm: Comm, batches: Batches) -> None:
-    """Raise ValueError unless all ranks have the same batches, of as many inputs as labels."""
+    """Raise ValueError unless all ranks have the same batches, with as many inputs as labels."""
     check_batches(batches)
     given = {
         f"{what} of batch {number}": part
@@ -81,8 +81,8 @@ def check_stages(
     schedule: Schedule,
     sequence_parallel: bool,
 ) -> None:
-    """Raise ValueError unless there is a stage for each of the schedule's, each rank has its own,
-    and all that hold one hold the same."""
+    """Raise ValueError unless `stages` has one for each of the schedule's, each rank has its own,
+    and all ranks that hold a stage hold the same values."""
     if isinstance(stages, nn.Module):
         raise ValueError(
             f"a {type(stages).__name__} has no stages: give a models.Transformer, or a list of "
@@ -112,8 +112,8 @@ def check_stages(
     said = ""
     if missing:
         said = (
-            f"rank {comm.rank} holds no values of stage {missing[0]}, which lives on it: give each "
-            "rank its own stages; those of other ranks may be None."
+            f"rank {comm.rank} holds no values of its stage {missing[0]}: give each rank its own "
+            "stages; those of other ranks may be None."
         )
     raise_everywhere(comm, said)
     net = nn.ModuleDict(own)
@@ -131,7 +131,7 @@ def check_stages(
 
 
 def raise_everywhere(comm: Comm, said: str) -> None:
-    """Raise ValueError on every rank where one has something to say: what the first of them says.
+    """Raise ValueError on every rank if a rank has `said` something, with the first rank's words.
 
     Cost: one all-gather of 8 bytes, by the backend."""
     mine = torch.tensor([len(said)])

@@ -1,11 +1,11 @@
 """The gradients of a rank's part after the flush: averaged over the replicas, and clipped.
 
-    axis   of a parameter's gradient the ranks have
-    dp     each that of its rows: averaged, by what these weigh, in DDP's buckets
-    tp     each its own of a cut parameter, all the same of a whole one
-    pp     each its own, but for tied weights, of which two stages have the same sum
+    axis   what the ranks of the axis have of a parameter's gradient
+    dp     each that of its rows: averaged, weighted, in DDP's buckets
+    tp     of a cut parameter each its own, of a whole one all the same
+    pp     each its own; of tied weights two stages have the same sum
 
-So the square of the norm is the sum over tp and pp, in which what several ranks hold counts once.
+So the squared norm is the sum over tp and pp, in which values that several ranks hold count once.
 Source: M. Shoeybi et al., "Megatron-LM", 2019 (its clip_grad_norm); S. Li et al., "PyTorch
 Distributed", VLDB 2020 (buckets).
 """
@@ -26,9 +26,9 @@ from dlviz.parallel.tensor.parameters import axis_parameters
 
 
 def average(axis: Comm, buckets: Sequence[Bucket], weight: float, all_reduce: str) -> None:
-    """Give every replica the mean of all replicas' gradients, of which this one's `weight` so much.
+    """Give every replica the mean of all replicas' gradients; this one's count `weight`.
 
-    Cost: one all-reduce of all gradients, and of a number for each parameter and for each bucket.
+    Cost: one all-reduce of all gradients, and of a number per parameter and per bucket.
     """
     if axis.size == 1:
         return
@@ -43,8 +43,8 @@ def average(axis: Comm, buckets: Sequence[Bucket], weight: float, all_reduce: st
 
 @torch.no_grad()
 def clip_norm(mesh: Any, part: RankPart, most: float, all_reduce: str) -> float:
-    """Scale all gradients so that the norm of all of them together is `most` at the most; returns
-    the norm that they had. It is the same on all replicas.
+    """Scale all gradients so that their joint norm is at most `most`; returns the norm before. It
+    is the same on all replicas.
 
     Cost: two all-reduces of 8 bytes, over tp and over pp.
     """

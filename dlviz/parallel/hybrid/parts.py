@@ -4,9 +4,9 @@
     ------- stage 0, pp rank 0 ------------|------- stage 1, pp rank 1 -------      pp=2
     tp rank 0 and 1: half the heads, columns and vocabulary each; norms whole
 
-No rank has more: of the other stages it knows the number alone. The output layer is the embedding
-(tied), so the ranks of the first and of the last stage hold the same shard of its weight, and add
-up its gradient (pipeline/shared_parameters.py).
+No rank holds more: of the other stages it only knows the number. The output layer is the embedding
+(tied), so the ranks of the first and of the last stage hold the same shard of its weight, and sum
+its gradient (pipeline/shared_parameters.py).
 
 Source: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", SC 2021, section 2. In PyTorch: torch.distributed.pipelining.PipelineStage of a
@@ -35,9 +35,9 @@ from dlviz.schedules import Schedule
 
 
 class RankPart(NamedTuple):
-    """`net` has the layers of this rank under the names that they have in the whole model, `stages`
-    all stages of the pipeline, as `train_step` takes them. `copied` are parameters that a rank
-    before this one holds too. `place` orders the names of the whole model."""
+    """`net` has the layers of this rank by their names in the whole model, `stages` all stages of
+    the pipeline, as `train_step` takes them. `copied` are parameters that an earlier rank holds
+    too. `place` orders the names of the whole model."""
 
     net: nn.Module
     stages: list[nn.Module | None]
@@ -46,7 +46,7 @@ class RankPart(NamedTuple):
 
 
 class TransformerPart(nn.Module):
-    """Of a `Transformer` the layers of some of its stages, cut over the ranks of `comm`."""
+    """The layers of some stages of a `Transformer`, cut over the ranks of `comm`."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class TransformerPart(nn.Module):
                 module.name, module.checked = name, True  # train has compared the models
 
     def draw(self, model: Transformer) -> None:
-        """Draw the weights that the whole `model` draws with its seed."""
+        """Draw the same weights as the whole `model` with its seed."""
         number = {name: place for place, name in enumerate(layers_of(model))}
         for name, layer in layers_of(self).items():
             seed_layers(layer, model.seed, number[name])
 
     def load(self, model: Transformer) -> None:
-        """Keep this part of the values of the whole `model`."""
+        """Take this part's values from the whole `model`."""
         for name, layer in layers_of(self).items():
             whole = model.get_submodule(name).named_parameters()
             load_layer(self.comm, name, layer, {key: p.detach() for key, p in whole})
@@ -115,8 +115,8 @@ class TransformerStage(nn.Module):
 
 
 def blocks_of(model: Transformer, stages: int) -> list[range]:
-    """The blocks of each stage, so that the costliest has as little to multiply as can be: in the
-    last one the logits are a product too. ValueError for fewer blocks than stages."""
+    """The blocks of each stage, cut so that the costliest stage has the fewest products; the logits
+    count in the last. Raises ValueError for fewer blocks than stages."""
     if model.layers < stages:
         raise ValueError(
             f"the Transformer has {model.layers} blocks for {stages} stages, and each stage needs "
@@ -131,8 +131,8 @@ def blocks_of(model: Transformer, stages: int) -> list[range]:
 def transformer_part(
     mesh: Any, model: Transformer, schedule: Schedule, all_reduce: str, sequence_parallel: bool
 ) -> RankPart:
-    """This rank's part of `model`, with its values or, where it lies on the meta device, those that
-    its seed draws. `model` is left empty."""
+    """This rank's part of `model`, with its values or, for one on the meta device, those that its
+    seed draws. `model` is left empty."""
     how = {"all_reduce": all_reduce, "sequence_parallel": sequence_parallel}
     runs, on = blocks_of(model, len(schedule.stage_rank)), schedule.stage_rank
     mine = [stage for stage, rank in enumerate(on) if rank == mesh.pp.rank]
@@ -162,14 +162,14 @@ def transformer_part(
 
 
 def holder(shared: nn.Parameter) -> nn.Module:
-    """A stage of another rank, of which this one knows what it shares."""
+    """A stage of another rank, of which this one only knows the shared parameter."""
     stage = nn.Module()
     stage.shared = shared
     return stage
 
 
 def stages_part(mesh: Any, model: Sequence[nn.Module | None], schedule: Schedule) -> RankPart:
-    """This rank's part of a list of stages; those of other ranks are left empty."""
+    """This rank's part of a list of stages; the stages of other ranks are left empty."""
     net, others = nn.ModuleDict(), nn.ModuleList()
     earlier: set[nn.Parameter] = set()
     for number, (stage, rank) in enumerate(zip(model, schedule.stage_rank, strict=True)):
@@ -186,7 +186,7 @@ def stages_part(mesh: Any, model: Sequence[nn.Module | None], schedule: Schedule
 
 
 def empty(parameters: Iterable[nn.Parameter]) -> None:
-    """Let go of values that another rank holds, or that were cut."""
+    """Free values that another rank holds, or that were cut."""
     for p in parameters:
         if not p.is_meta:
             p.data = p.data.new_empty(0)

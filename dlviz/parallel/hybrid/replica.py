@@ -1,16 +1,16 @@
-"""The rows that a replica takes of a batch, and what each microbatch of them weighs.
+"""The rows of a batch that a replica takes, and what each of its microbatches weighs.
 
     batch of 7 rows, dp=2, 2 microbatches        replica 0   r0 r1 | r2 r3
     . is padding: no row of the batch            replica 1   r4 r5 | r6 .
 
-A pipeline wants microbatches of one shape: a replica's rows are padded up to a multiple of them,
-and its loss leaves the padding out. A loss is a mean, over rows or over target tokens, and the mean
-over a batch is not the mean of means of unequal weights:
+A pipeline needs microbatches of one shape: a replica's rows are padded, and its loss leaves the
+padding out. A loss is a mean over rows or over target tokens, and means of unequal weights are
+averaged by weight:
 
     L = sum w_k L_k / sum w_k       over the microbatches of a replica, and over the replicas
 
-`token_loss` is a mean over the targets that it does not ignore, and weighs by these; other losses
-by their rows, or by what `weight=` says of these.
+`token_loss` is a mean over the targets that it does not ignore, which are its weight; other losses
+weigh by their rows, or by `weight=`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from dlviz.parallel.step.sharded_step import no_mean, rows
 
 
 class Replica:
-    """Of one batch (inputs, targets) the rows of this rank's replica, in `microbatches` of `rows`
-    rows. `first` is the batch's row at which they begin, `weight` what they weigh together; where
-    that is 0 the replica has nothing to learn. `loss` is what the last stage's outputs are given
-    to, `whole` the one that it stands for. ValueError for a batch that weighs nothing."""
+    """The rows of one batch (inputs, targets) for this rank's replica, in `microbatches` of `rows`
+    rows. `first` is their first row in the batch, `weight` their total weight; where that is 0 the
+    replica has nothing to learn. `loss` takes the last stage's outputs, `whole` is the loss of
+    uncut outputs. Raises ValueError for a batch that weighs nothing."""
 
     def __init__(
         self,
@@ -56,31 +56,31 @@ class Replica:
         self.weight = weighed("a replica's part", self._weigh(inputs[mine], targets[mine]))
         self.rows = -(-len(mine) // microbatches)
         self.first = int(mine[0]) if len(mine) else 0
-        # The batch's row of each of the replica's, -1 where there is none.
+        # Row in the batch of each of the replica's rows, -1 for padding.
         self.places = mine.new_full((self.rows * microbatches,), -1)
         self.places[: len(mine)] = mine
-        self.inputs = inputs[self.places.clamp(min=self.first)]  # padded by a row that there is
+        self.inputs = inputs[self.places.clamp(min=self.first)]  # padded with a real row
 
     def loss(self, output: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        """What a microbatch's output says of the rows at its `places`."""
+        """The loss of a microbatch's output, on the rows at its `places`."""
         real = places >= 0
         return self._loss(output[real], self._targets[places[real]])
 
     def weigh(self, _: torch.Tensor, places: torch.Tensor) -> float | torch.Tensor:
-        """What it is the mean of."""
+        """The weight of that loss."""
         real = places[places >= 0]
         return self._weigh(self._inputs[real], self._targets[real])
 
     def check(self) -> None:
-        """After a step: raise ValueError for a loss that is no mean over the rows that it was
-        weighed by."""
+        """After a step: raise ValueError for a loss that was weighed by its rows, but is not their
+        mean."""
         if self._tried is not None:
             self._tried.check()
 
 
 class DropoutPlaces:
-    """Has the dropouts of a rank's `stages` drop the cells that one process would of the whole
-    batch: a microbatch's begin at a row of their own."""
+    """Makes the dropouts of a rank's `stages` drop the same cells as one process with the whole
+    batch: each microbatch begins at its own row."""
 
     def __init__(self, stages: Sequence[nn.Module | None], layers: LayerSpans):
         self._layers = layers
@@ -91,7 +91,7 @@ class DropoutPlaces:
                 stage.register_forward_pre_hook(Hook(partial(self._place, drops)))
 
     def at(self, step: int, replica: Replica) -> None:
-        """From now on the stages run for this step's rows."""
+        """Run the stages on this step's rows from now on."""
         self._step, self._replica = step, replica
 
     def _place(self, drops: list[Dropout], *_: Any) -> None:

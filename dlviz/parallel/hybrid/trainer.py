@@ -8,17 +8,17 @@
     replica 1 (dp)   stage 0   tp 0 | tp 1   --activations-->   stage 1   tp 0 | tp 1
                                rank 4 rank 5 <--gradients--               rank 6 rank 7
 
-A step of rank 2, with 2 microbatches by 1F1B; what is sent lies beside what is computed, on the
-same lane, and says which axis it belongs to:
+A step of rank 2, with 2 microbatches by 1F1B. Messages and computations share a lane; each row is
+an axis:
 
     pp   wait |                       | wait                 |
     tp        |q k v|ar|up|ar| loss ..|    |..  and backward |
     dp                                                        bucket 0 | bucket 1 |
                                                                                    norm | update |
 
-The batch is cut by dp into rows and by pp into microbatches, the model by pp into runs of layers
-and by tp inside of layers. With two axes of length 1 this is data, pipeline or tensor parallelism.
-dp and tp cut what a layer does (intra-operator), pp cuts between layers (inter-operator).
+The batch is cut by dp into rows and by pp into microbatches; the model by pp into runs of layers
+and by tp inside each layer. With two axes of length 1 this is data, pipeline or tensor parallelism.
+dp and tp cut the work of a layer (intra-operator), pp cuts between layers (inter-operator).
 
 Source: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", SC 2021. In PyTorch: a DeviceMesh, whose axes are given to FSDP or DDP, to
@@ -81,26 +81,26 @@ def train(
     sequence_parallel: bool = False,
     bucket_bytes: int = BUCKET_BYTES,
 ) -> Result:
-    """Train `model` on dp * pp * tp ranks, all of which are given the same `batches`. A worker for
+    """Train `model` on dp * pp * tp ranks, which are all given the same `batches`. A worker for
     `launch`.
 
     `model` is a `models.Transformer`, which is cut and left empty; built under
-    `torch.device("meta")` it has no values, and each rank draws its part by the model's seed. Or a
-    list with all stages, of which a rank needs its own, with values: those of other ranks may be
-    None, or on the meta device. Over several ranks of tp such stages are what they were built as:
-    cut over the axis of a mesh like this one, or the same on all its ranks.
+    `torch.device("meta")` it has no values, and each rank draws its part by the model's seed. Or it
+    is a list of all stages, of which a rank needs the values of its own: those of other ranks may
+    be None, or on the meta device. Over several tp ranks such stages stay as you built them: cut
+    over the axis of a mesh like this one, or the same on all its ranks.
 
-    The ranks of the axis that `order` names last are neighbours. `schedule` is one that flushes, of
-    `microbatches` a replica, with `chunks` stages a rank. `loss` is a mean over rows, or
-    `models.token_loss`, a mean over targets; of any other `weight` says what it is the mean of,
-    called with (inputs) or, if it needs two arguments, (inputs, labels).
-    `clip` is the largest norm of all gradients together.
+    The ranks of the axis that `order` names last are neighbours. `schedule` is one that flushes,
+    with `microbatches` per replica and `chunks` stages per rank. `loss` is a mean over rows, or
+    `models.token_loss`, a mean over targets; for any other loss `weight` gives what it is the mean
+    of, called with (inputs) or, if it needs two arguments, (inputs, labels). `clip` is the largest
+    joint norm of all gradients.
 
-    Returns `losses` on every rank, and as `state` the trained parameters, on rank 0; it is empty on
-    the others. Raises ValueError, before training, for a mesh that is none of these ranks, fewer
-    layers than stages, and where two ranks hold different models or batches.
+    Returns `losses` on every rank, and as `state` the trained parameters on rank 0, empty on the
+    others. Raises ValueError, before training, for a mesh that does not fit the ranks, fewer layers
+    than stages, and where two ranks hold different models or batches.
 
-    Cost, for a replica's b tokens a microbatch, of P parameters in all, by the ring: along tp as
+    Cost, for b tokens per microbatch and P parameters in all, by the ring: along tp as
     `tensor.train`, of the l/pp layers of a stage; along pp m activations and m gradients of b * h
     numbers, on each tp rank; along dp 2(dp-1)/dp of P/(pp * tp) gradients, or some more: norms and
     biases are on all ranks of tp, the embedding is on two stages.
@@ -109,7 +109,7 @@ def train(
     mesh = checks.mesh_of(comm, {"dp": dp, "pp": pp, "tp": tp}, order)
     plan = checks.schedule_of(schedule, pp, microbatches, chunks)
     checks.check_clip(clip)
-    all_reduce_called(all_reduce)  # raises for a name that there is not
+    all_reduce_called(all_reduce)  # raises for an unknown name
     checks.check_same_batches(comm, batches)
     part, mean_loss = part_of(comm, mesh, model, plan, loss, all_reduce, sequence_parallel)
     net, parameters, buckets = part.net, trained(part.net), fill_buckets(part.net, bucket_bytes)
@@ -118,12 +118,12 @@ def train(
     weights = sum(p.nbytes for p in net.parameters())
     comm.memory("weights", weights)
     comm.memory("update rule", getattr(moves, "kept", 0) * weights)
-    comm.start_line()  # cutting the model took each rank as long as it took
+    comm.start_line()  # the ranks took unequal times to cut the model
     for step, batch in enumerate(comm.progress(batches, "training")):
         with comm.span("phase", f"step {step}", step=step):
             replica = Replica(mesh.dp, batch, microbatches, mean_loss, loss, weight)
             place_dropout.at(step, replica)
-            if replica.weight:  # where it is 0 all ranks of the replica know it
+            if replica.weight:  # if it is 0, it is 0 on all ranks of the replica
                 given = replica.inputs, replica.places, replica.loss
                 how = {"shapes": shapes, "layers": layers, "weight": replica.weigh}
                 mean = train_step(mesh.pp, part.stages, plan, *given, **how)
@@ -151,8 +151,8 @@ def part_of(
     all_reduce: str,
     sequence_parallel: bool,
 ) -> tuple[RankPart, Loss]:
-    """What this rank holds of `model`, which all ranks were given alike, and the loss of what its
-    last stage gives."""
+    """This rank's part of `model`, which is the same on all ranks, and the loss of its last stage's
+    output."""
     if isinstance(model, Transformer):
         mean_loss = token_loss_over(mesh.tp, loss, all_reduce)
         checks.check_same_transformer(comm, model)

@@ -1,4 +1,4 @@
-"""The whole model's state, put together on rank 0: along tp, then along pp."""
+"""The whole model's state, assembled on rank 0: along tp, then along pp."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from dlviz.parallel.tensor.parameters import whole_state
 
 
 def state_of(mesh: Any, part: RankPart) -> dict[str, torch.Tensor]:
-    """On rank 0 the parameters and buffers of all ranks' parts by name, on the CPU, in the order of
-    the whole model; empty on the others. Every rank must call it.
-
-    The first replica's are taken, and a tensor is sent at a time.
+    """The parameters and buffers of the first replica by name, on rank 0, on the CPU, in the order
+    of the whole model; empty on the other ranks. Every rank must call it. One tensor is sent at a
+    time.
     """
-    # What is in no layer, a buffer say, is the same on all ranks of tp.
+    # Values outside the layers, a buffer say, are the same on all ranks of tp.
     found = {name: value.cpu() for name, value in part.net.state_dict().items()}
     found |= whole_state(mesh.tp, part.net)
     if mesh.tp.rank or mesh.dp.rank:

@@ -1,4 +1,4 @@
-"""Which part of a model lives on which rank: runs of its layers with as few bytes as they can have.
+"""Which part of a model lives on which rank: runs of layers, the largest as small as possible.
 
 bytes   4 1 1 | 3 3 | 6      three ranks; the most that one holds is 6, and no cut does better
 """
@@ -23,8 +23,8 @@ def parts_of(
     """The sub-networks of each rank: runs of `model`'s layers, or of its `branches`.
 
     `cuts` are the numbers of the pieces at which the runs of ranks 1, 2, ... begin; without them
-    the run with most bytes of weights has as few as it can. Raises ValueError for a model that is
-    not layers one after the other, or has fewer than `ranks`, and for cuts that are not.
+    the largest run has as few bytes of weights as possible. Raises ValueError for a model that is
+    not a sequence of layers, one with fewer pieces than `ranks`, and invalid cuts.
     """
     pieces = children_in_order(model) if branches is None else branches
     word = "layers" if branches is None else "branches"
@@ -45,16 +45,15 @@ def parts_of(
     return [pieces[start:end] for start, end in pairwise([*starts, len(pieces)])]
 
 
-def keep_only(model: nn.Module, part: nn.Module) -> None:
-    """Let go of the weights of `model` that are not in `part`: the meta device keeps their shapes
-    and no bytes."""
-    kept = {model, *part.modules()}
+def free_others(model: nn.Module, part: nn.Module) -> None:
+    """Free the weights of `model` that are not in `part`: the meta device holds only shapes."""
+    own = {model, *part.modules()}
     for module in model.modules():
-        if module not in kept:
+        if module not in own:
             module.to_empty(device="meta", recurse=False)
 
 
 def state_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The parameters and buffers of which this rank has the values, on the CPU."""
+    """The parameters and buffers whose values this rank has, on the CPU."""
     state = model.state_dict()
     return {name: value.cpu() for name, value in state.items() if not value.is_meta}

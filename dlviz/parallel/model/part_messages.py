@@ -1,4 +1,4 @@
-"""What ranks that have a part of a model each send each other: every message by its name.
+"""The messages between ranks that each have a part of one model, by name.
 
 activations          the output of a part, to the rank of the part after it     tag 0
 gradients            of that output, back                                       tag 1
@@ -35,7 +35,7 @@ class Exchange:
 
     def receive(self, what: str, rank: int) -> torch.Tensor:
         tag = SENT.index(what)
-        tensor = self.comm.probe(rank, tag)  # an empty tensor of the shape that comes
+        tensor = self.comm.probe(rank, tag)  # an empty tensor of the message's shape
         self.comm.recv(tensor, rank, tag)
         return tensor
 
@@ -44,13 +44,13 @@ class Exchange:
         self._sends = []
 
     def totals(self) -> dict[str, int]:
-        """The bytes that all ranks have sent of each: all ranks call this."""
+        """The bytes that all ranks have sent, by name. All ranks must call it."""
         sent = torch.tensor([*self.nbytes.values()])
         self.comm.all_reduce(sent)
         return {f"bytes_of_{what}": n for what, n in zip(SENT, sent.tolist(), strict=True)}
 
 
 def bytes_sent_as(trace: Trace) -> dict[str, int]:
-    """What, in bytes, by its name in SENT."""
+    """The bytes in `trace`, by name in SENT."""
     table = trace.messages
     return {what: int(table.nbytes[table.tag == tag].sum()) for tag, what in enumerate(SENT)}

@@ -1,11 +1,11 @@
-"""Parameters that sub-networks on several ranks share, the lecture's way: the first rank updates.
+"""Parameters that sub-networks on several ranks share: as in the lecture, the first rank updates.
 
     rank 0   gradient of its use --.           .-- update -- new value --.
                                     >-- adds --                           >-- both have it
     rank 2   gradient of its use --'                                    --'
 
 In pipelines (pipeline/shared_parameters.py) the sum goes back and every rank takes the same update.
-Here the value goes back: as many bytes, and what the rule remembers lies on one rank alone.
+Here the value goes back: as many bytes, and only one rank has the rule's state.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dlviz.parallel.update_rules import Rule
 
 
 class Ties:
-    """The trained parameters that this rank shares with others; `rule` moves those of which it is
-    the first rank. `parts` are all sub-networks, part i on rank `rank_of[i]`."""
+    """The trained parameters that this rank shares with others; `rule` updates those whose first
+    rank this is. `parts` are all sub-networks, part i on rank `rank_of[i]`."""
 
     def __init__(
         self, exchange: Exchange, rule: Rule, parts: Sequence[nn.Module], rank_of: Sequence[int]
@@ -36,14 +36,14 @@ class Ties:
         self.parameters = {p for p, _ in self._mine}
 
     def update(self) -> None:
-        """Gradients to the first rank, which adds them, in the order of the ranks, and updates; the
+        """Send gradients to the first rank, which adds them in rank order, updates, and sends the
         values back.
 
         Cost: for k ranks that share n bytes k-1 messages of n bytes, and k-1 back.
         """
         for p, (first, *others) in self._mine:
             if self._rank != first:
-                nothing = p.new_empty(0)  # p was not used: that is no gradient of zeros
+                nothing = p.new_empty(0)  # p was not used: not the same as a gradient of zeros
                 own = nothing if p.grad is None else dense(p.grad)
                 self._exchange.send("parameter_gradients", own, first)
                 continue
@@ -57,7 +57,7 @@ class Ties:
         self.copy()
 
     def copy(self) -> None:
-        """Give all ranks that share a parameter the value of their first."""
+        """Give all ranks that share a parameter the value of the first of them."""
         for p, (first, *others) in self._mine:
             if self._rank == first:
                 for rank in others:

@@ -1,4 +1,4 @@
-"""Model distribution, and sub-networks side by side: a network's parts live on several ranks.
+"""Model distribution, and sub-networks side by side: the parts of a network on several ranks.
 
     in sequence    rank 0   forward 1 |                               | backward 1 | update
                    rank 1             | forward 2   loss   backward 2 | update
@@ -6,14 +6,14 @@
                    rank 1   forward b |                               | backward b | update
 
 Model distribution computes net(X) = net_m(... net_2(net_1(X)) ...) with a part on each rank. A part
-waits for the part before it, so no step is faster, but a rank holds one part alone: its weights,
+waits for the previous part, so a step is no faster, but a rank holds only one part: its weights,
 their gradients, its activations. This is GPipe (pipeline/gpipe_by_hand.py) with one microbatch.
 Sub-networks that do not need each other's outputs (`SideBySide`) are computed at the same time:
 less memory and less time.
 
-Parameters that one part alone has are updated at once, and their gradients stay where they are. Of
-a parameter that parts on several ranks share, each of these ranks has a copy: the gradients go to
-the first of the ranks, which adds them and updates; then the new values go back.
+A rank updates the parameters of its own part immediately, without a message. Of a parameter that
+parts on several ranks share, each rank has a copy: the gradients go to the first rank, which adds
+them and updates; then the new values go back.
 
 Source: Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012, section 3. In PyTorch:
 layers on several devices and `x.to(device)` between them, the "naive" model parallelism.
@@ -28,7 +28,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.model.layer_split import keep_only, parts_of, state_of
+from dlviz.parallel.model.layer_split import free_others, parts_of, state_of
 from dlviz.parallel.model.part_messages import Exchange
 from dlviz.parallel.model.tied_parameters import Ties
 from dlviz.parallel.pipeline.checks import check_output
@@ -49,8 +49,8 @@ from dlviz.parallel.update_rules import Rule, as_rule
 
 
 class SideBySide(nn.Module):
-    """Sub-networks that take the same input (B, ...). `join` makes one output of the list of their
-    outputs; it may be a module with weights. The built-in `sum` adds them."""
+    """Sub-networks that take the same input (B, ...). `join` makes one output from the list of
+    theirs; it may be a module with weights. The default, the built-in `sum`, adds them."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class SideBySide(nn.Module):
 def in_sequence(
     exchange: Exchange, part: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, loss: Loss
 ) -> float | None:
-    """Forward and backward of one batch through the parts, one rank after the other; leaves the
-    gradients in this rank's `part`. Returns the loss, on the last rank.
+    """Forward and backward of one batch through the parts, one rank after the other. Gradients stay
+    in this rank's `part`; the last rank returns the loss.
 
-    Cost: the activations cross each border between two ranks, and as many bytes of gradients.
+    Cost: activations and as many bytes of gradients cross each border between two ranks.
     """
     comm, before, after = exchange.comm, exchange.comm.rank - 1, exchange.comm.rank + 1
     is_first, is_last = comm.rank == 0, after == comm.size
@@ -83,7 +83,7 @@ def in_sequence(
         if is_last:
             forward.root = loss(forward.output, labels)
     hold(comm, saved, [x, forward.output])
-    gradient = torch.ones_like(forward.root)  # of the loss by itself; of others it is a message
+    gradient = torch.ones_like(forward.root)  # dL/dL; other ranks receive theirs
     if not is_last:
         exchange.send("activations", forward.output.detach(), after)
         if differentiable(forward.output.dtype):
@@ -103,9 +103,8 @@ def side_by_side(
     labels: torch.Tensor,
     loss: Loss,
 ) -> float | None:
-    """Forward and backward of one batch through the branches, of which branch i lives on rank
-    `rank_of[i]` (ascending), and through what joins them, which lives on rank 0. Returns the loss,
-    on rank 0.
+    """Forward and backward of one batch through the branches, branch i on rank `rank_of[i]`
+    (ascending), and through `model.join`, on rank 0. Rank 0 returns the loss.
 
     Cost: a branch on another rank than 0 sends its output there, and receives as many bytes back.
     """
@@ -123,7 +122,7 @@ def side_by_side(
         outputs += [exchange.receive("activations", rank) for rank in others]
         value, gradients = join(comm, saved, model.join, outputs, labels, loss)
         for rank, gradient in zip(others, gradients[len(forwards) :], strict=True):
-            exchange.send("gradients", gradient, rank)  # first of all: the others wait for it
+            exchange.send("gradients", gradient, rank)  # first: the others wait for it
     else:
         for output in outputs:
             exchange.send("activations", output, 0)
@@ -142,22 +141,22 @@ def join(
     labels: torch.Tensor,
     loss: Loss,
 ) -> tuple[float, list[torch.Tensor]]:
-    """What rank 0 does between the forward of the branches and their backward; returns the loss,
-    and the gradient of each branch's output."""
+    """Rank 0's work between the branches' forward and backward. Returns the loss, and the gradient
+    of each branch's output."""
     leaves = [output.requires_grad_() for output in outputs]
     with saved:
         root = loss(joined([leaf.clone() for leaf in leaves]), labels)  # it may work in place
     hold(comm, saved, leaves)
     root.backward()
     gradients = [
-        torch.zeros_like(leaf) if leaf.grad is None else leaf.grad  # not what `joined` leaves out
+        torch.zeros_like(leaf) if leaf.grad is None else leaf.grad  # None: `joined` left it out
         for leaf in leaves
     ]
     return root.item(), gradients
 
 
 def hold(comm: Comm, saved: SavedActivations, tensors: Sequence[torch.Tensor]) -> None:
-    """Record what this rank holds of activations: what autograd has saved, and these `tensors`."""
+    """Record this rank's bytes of activations: those that autograd has saved, and `tensors`."""
     for tensor in tensors:
         saved.see(tensor)
     comm.memory("activations", saved.nbytes)
@@ -176,15 +175,15 @@ def train(
     """Train `model`, its parts on the ranks, one step for each whole (inputs, labels) of `batches`.
     A worker for `launch`.
 
-    `model` is layers one after the other (an nn.Sequential, say) or a SideBySide, whose layers or
-    branches are cut by `cuts` as `parts_of` (layer_split.py) says. A rank lets go of what is not
-    its part. A part starts from its own rank's values, a shared parameter from those of its first
-    rank. Returns, on every rank, `losses` (before each step's update), `state` (the trained
-    parameters and buffers of its part, on the CPU, by their names in `model`), and the bytes that
-    all ranks have sent, by what they are: `bytes_of_activations` and so on.
+    `model` is a sequence of layers (an nn.Sequential, say) or a SideBySide; `cuts` cuts its layers
+    or branches (`parts_of`, layer_split.py). A rank frees what is not its part. A part starts from
+    its own rank's values, a shared parameter from those of its first rank. Returns, on every rank,
+    `losses` (before each step's update), `state` (the trained parameters and buffers of its part,
+    on the CPU, by their names in `model`), and the bytes that all ranks have sent, by name:
+    `bytes_of_activations` and so on.
 
     Raises ValueError, before training, as `parts_of` does, where two ranks hold different models,
-    and for batches whose inputs and labels do not go together.
+    and for batches with unequal numbers of inputs and labels.
     """
     check_batches(batches)
     check_same_model(comm, model)
@@ -196,7 +195,7 @@ def train(
     stages = [nn.Sequential(*part) for part in parts]
     moves, exchange, own = as_rule(rule, lr), Exchange(comm), stages[comm.rank].to(comm.device)
     ties = Ties(exchange, copy.deepcopy(moves), stages, range(comm.size))
-    keep_only(model, own)
+    free_others(model, own)
     LayerSpans(comm, model)
     comm.memory("weights", sum(t.nbytes for t in [*own.parameters(), *own.buffers()]))
     alone = [p for p in trained(own) if p not in ties.parameters]
@@ -214,7 +213,7 @@ def train(
                 value = side_by_side(exchange, net, rank_of, inputs, labels, loss)
             comm.memory("gradients", sum(p.grad.nbytes for p in trained(own) if p.grad is not None))
             if alone:
-                update(comm, moves, alone)  # at once: nobody else has them
+                update(comm, moves, alone)  # immediately: no other rank has them
             ties.update()
             exchange.finish()
             if value is not None:

@@ -1,7 +1,7 @@
-"""An action of a pipeline on the timeline: one computation, or that of its layers.
+"""An action of a pipeline on the timeline: one computation, or one per layer.
 
-at_once      |-------- 1F0 --------|          a stage that sends nothing meanwhile
-by_layers    |norm|q|k|v|  |up|down|  |       one that does: its collectives lie in the gaps
+in_one_span  |-------- 1F0 --------|          a stage that sends nothing meanwhile
+by_layers    |norm|q|k|v|  |up|down|  |       one with collectives: they lie in the gaps
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Math = Callable[[Action, torch.Tensor | None], torch.Tensor | None]
 Received = Sequence[tuple[torch.Tensor | None, Message | None]]
 
 
-def at_once(
+def in_one_span(
     comm: Comm, action: Action, received: Received, math: Math, costs: Costs | None
 ) -> list[torch.Tensor | None]:
-    """What an action leaves, computed in one go."""
+    """The outputs of an action, computed in one span."""
     spans = [
         {
             "kind": KIND_NAMES[half.kind],
@@ -49,7 +49,7 @@ def at_once(
 def by_layers(
     comm: Comm, action: Action, received: Received, math: Math, layers: LayerSpans
 ) -> list[torch.Tensor | None]:
-    """What an action leaves, computed layer by layer; what they send is no computing."""
+    """The outputs of an action, computed layer by layer; communication is no computing."""
     left = []
     for half, (tensor, message) in zip(action.halves, received, strict=True):
         at = {"stage": half.stage, "microbatch": half.microbatch}

@@ -1,4 +1,4 @@
-"""Whether ranks, stages, batch and schedule of a pipeline go together: one sentence where not."""
+"""Whether ranks, stages, batch and schedule of a pipeline fit together: errors of one sentence."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dlviz.schedules import Action, Schedule
 
 
 def checked(comm: Comm, stages: Sequence[nn.Module | None], schedule: Schedule) -> tuple[int, str]:
-    """How many microbatches the schedule has, and which kinds of actions ("BF", say). Raises
-    ValueError where it is illegal, or is not for these ranks and stages."""
+    """The schedule's number of microbatches, and its kinds of actions ("BF", say). Raises
+    ValueError for a schedule that is illegal, or not for these ranks and stages."""
     if schedule.ranks != comm.size:
         raise ValueError(
             f"{schedule!r} is for {schedule.ranks} ranks and {comm.name} has {comm.size}: make it "
@@ -57,10 +57,10 @@ def check_output(stage: int, output: object) -> None:
 def no_update(schedule: Schedule, tied: int) -> str:
     if tied:
         return (
-            f"{schedule!r} updates each stage at a time of its own, and {tied} parameters are "
-            "shared by stages of several ranks: use a schedule that flushes."
+            f"{schedule!r} updates each stage at its own time, and {tied} parameters are shared by "
+            "stages of several ranks: use a schedule that flushes."
         )
     return (
-        f"{schedule!r} does not flush, an update follows each backward: give optimizer=, of the "
+        f"{schedule!r} does not flush, and updates after each backward: give optimizer=, of the "
         "parameters of this rank's stages."
     )

@@ -4,9 +4,9 @@
     rank 1      F0 F1 F2 F3          B3--- B2--- B1--- B0---
     rank 2         F0 F1 F2 F3 B3--- B2--- B1--- B0---
 
-A forward: receive, compute, send. A backward: receive, compute, send. The microbatch that came last
-goes back first, as it lies on top. `train_step` (run.py) runs the same step, and that of any other
-schedule, from its list of actions.
+A forward: receive, compute, send. A backward: receive, compute, send. The last microbatch goes back
+first. `train_step` (run.py) runs the same step, and that of any other schedule, from its list of
+actions.
 
 Source: Huang et al., GPipe, NeurIPS 2019, section 2.3.
 """
@@ -33,7 +33,7 @@ def step(
 ) -> float:
     """Add the gradients of one batch to those of this rank's `stage`; returns the batch's mean
     loss, on every rank. `inputs` and `targets`, (B, ...), are cut into `microbatches` of equal
-    length; `loss` is the mean over one of them, of as much as `weight` says (run.py)."""
+    length; `loss` is the mean over one of them, and counts by `weight` (run.py)."""
     before, after = comm.rank - 1, comm.rank + 1
     is_first, is_last = comm.rank == 0, after == comm.size
     cut = inputs.chunk(microbatches), targets.chunk(microbatches)
@@ -42,16 +42,16 @@ def step(
 
     for number, x in enumerate(cut[0]):
         if not is_first:
-            x = comm.probe(before)  # an empty tensor of the shape that comes
+            x = comm.probe(before)  # an empty tensor of the message's shape
             comm.recv(x, before)
-            x.requires_grad_()  # its gradient is what the rank before waits for
+            x.requires_grad_()  # the previous rank waits for its gradient
         with comm.compute("forward", stage=comm.rank, microbatch=number):
             output = stage(x)
             if is_last:
-                # The mean over the batch is the mean of the microbatches' means, by weight.
+                # The mean over the batch is the weighted mean of the microbatches' means.
                 output = batch.loss(number, output) * batch.share(number)
         if not is_last:
-            sends.append(comm.isend(output.detach(), after))  # goes on while the next is computed
+            sends.append(comm.isend(output.detach(), after))  # in transit during the next forward
         saved.append((number, x, output))  # all m of them, for the backward: GPipe's price
 
     for number, x, output in reversed(saved):
@@ -68,5 +68,5 @@ def step(
         send.wait()
     if is_last:
         mean += batch.mean()
-    comm.broadcast(mean, root=comm.size - 1)  # the last rank alone has seen the loss
+    comm.broadcast(mean, root=comm.size - 1)  # only the last rank has the loss
     return mean.item()

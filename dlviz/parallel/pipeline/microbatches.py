@@ -1,8 +1,8 @@
-"""The microbatches of a batch as their losses count in its mean.
+"""The weight of each microbatch's loss in the mean of the batch.
 
     L = sum_k w_k L_k / sum_k w_k
 
-where w_k are the rows of microbatch k, or what weight= says: target tokens, say.
+where w_k is the number of rows of microbatch k, or given by weight=: target tokens, say.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dlviz.parallel.step.sharded_step import no_mean, rows
 
 
 class Microbatches:
-    """Of each (inputs, targets) the weight; and of their outputs the losses. Raises ValueError for
-    weights that are none, and where all are 0."""
+    """The weights of the microbatches, and the losses of their outputs. Raises ValueError for
+    invalid weights, and where all are 0."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Microbatches:
         self._losses: list[tuple[float, torch.Tensor]] = []
 
     def loss(self, number: int, output: torch.Tensor) -> torch.Tensor:
-        """That of a microbatch's output: 0 where it weighs nothing."""
+        """The loss of a microbatch's output; 0 where it weighs nothing."""
         if not self.weights[number]:
-            return output.sum() * 0  # it goes backward all the same: other stages wait
+            return output.sum() * 0  # has a backward all the same: other stages wait for it
         value = self._loss(output, self.targets[number])
         if value.numel() != 1:
             raise ValueError(
@@ -53,12 +53,12 @@ class Microbatches:
         return value
 
     def share(self, number: int) -> float:
-        """What the gradient of a microbatch's loss counts."""
-        return self.weights[number] / self.total  # dL/dL_k = w_k / Σ w; of equal ones 1/m
+        """The factor of a microbatch's gradient."""
+        return self.weights[number] / self.total  # dL/dL_k = w_k / Σ w; 1/m if all are equal
 
     def mean(self) -> float:
-        """The loss of the batch, once all outputs were seen. Raises ValueError where no weight was
-        given, and the losses are not means over rows."""
+        """The loss of the batch, after all its outputs. Raises ValueError where no weight was given
+        and the losses are not means over rows."""
         if self._checks is not None:
             self._checks.check()
         return sum(weight * float(value) for weight, value in self._losses) / self.total

@@ -1,10 +1,9 @@
-"""A model cut into stages: runs of its layers, so that the costliest run costs as little as it can.
+"""A model cut into stages: runs of its layers, the costliest run as cheap as possible.
 
     layers    4 1 1 | 3 3 | 6      three stages; the costliest takes 6, and no cut does better
 
-A pipeline goes at the pace of its slowest stage. Of all cuts into runs a dynamic programme finds
-the best: best(k layers, s stages) = min over the start i of the last run of
-max(best(i, s-1), cost(i..k)).
+A pipeline runs at the pace of its slowest stage. Dynamic programming finds the best cut:
+best(k layers, s stages) = min over the start i of the last run of max(best(i, s-1), cost(i..k)).
 Source: the partitioning of Narayanan et al., PipeDream, SOSP 2019, section 3.1, of one level.
 """
 
@@ -19,19 +18,19 @@ from time import perf_counter
 import torch
 from torch import fx, nn
 
-REPEATS = 5  # of which the median counts
+REPEATS = 5  # their median counts
 
 
 def split(
     model: nn.Module, stages: int, costs: Sequence[float] | torch.Tensor | None = None
 ) -> list[nn.Module]:
-    """`stages` modules that one after the other are `model`, which keeps its parameters.
+    """`model` as a sequence of `stages` modules, with its own parameters.
 
-    A layer is a child of the model: of an nn.Sequential, or of a module whose forward is its
-    children one after the other. `costs` are what each layer costs, in any unit; or a batch of
+    A layer is a child of the model, which is an nn.Sequential or a module whose forward is its
+    children one after the other. `costs` are the costs of the layers, in any unit; or a batch of
     inputs, on which forward and backward of each are timed; None counts a layer's parameters, to
     which the work of a matrix product is proportional. Raises ValueError for a model that cannot be
-    cut like this, one with fewer layers than stages, and costs that are not.
+    cut like this, one with fewer layers than stages, and invalid costs.
     """
     layers = children_in_order(model)
     if isinstance(stages, bool) or not isinstance(stages, int) or stages < 1:
@@ -61,11 +60,11 @@ def split(
 
 def cut(costs: Sequence[float], stages: int) -> list[int]:
     """Where each of `stages` runs of `costs` starts, so that the largest sum of a run is smallest;
-    of several such cuts one with the runs before the last as cheap as they can be."""
-    until = [0.0, *accumulate(costs)]  # what the first k layers cost
+    among several such cuts, one with the runs before the last as cheap as possible."""
+    until = [0.0, *accumulate(costs)]  # cost of the first k layers
     best = [(cost, [0]) for cost in until]  # of one stage
     for stage in range(1, stages):
-        # The last run starts at `stage` or later: each of those before it has a layer at least.
+        # The last run starts at `stage` or later: each earlier one has a layer or more.
         best = [
             min(
                 ((max(best[i][0], until[k] - until[i]), [*best[i][1], i]) for i in range(stage, k)),
@@ -77,12 +76,12 @@ def cut(costs: Sequence[float], stages: int) -> list[int]:
 
 
 def measure(layers: Sequence[nn.Module], inputs: torch.Tensor) -> list[float]:
-    """Seconds that forward and backward of each layer take, one after the other from `inputs`."""
+    """Seconds of forward and backward of each layer, one after the other from `inputs`."""
     seconds = []
     for layer in layers:
         times = []
         for _ in range(REPEATS):
-            # A leaf with a gradient: in a pipeline the stage before would wait for it.
+            # A leaf with a gradient: in a pipeline the previous stage would wait for it.
             x = inputs.detach().clone().requires_grad_(inputs.is_floating_point())
             start = perf_counter()
             output = layer(x.clone())  # a layer may work in place, which a leaf does not allow
@@ -98,9 +97,9 @@ def measure(layers: Sequence[nn.Module], inputs: torch.Tensor) -> list[float]:
 
 def children_in_order(model: nn.Module) -> list[nn.Module]:
     """The children of `model` in the order in which they run. Raises ValueError where its forward
-    is more than that."""
+    does more than call them."""
     if isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward:
-        return list(model)  # children() has a layer that is used twice once
+        return list(model)  # children() lists a layer that is used twice only once
     try:
         graph = _Children().trace(model)
     except Exception as error:
@@ -117,7 +116,7 @@ def children_in_order(model: nn.Module) -> list[nn.Module]:
 
 
 class _Children(fx.Tracer):
-    """Sees the children of a module as they are called, and not what is in them."""
+    """Traces the calls of a module's children, and nothing inside them."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True

@@ -1,18 +1,18 @@
-"""Pipeline parallelism: the model is cut into stages that live on ranks, the batch into
-microbatches that go through them; a Schedule says in which order, and this module runs any of them.
+"""Pipeline parallelism: the model is cut into stages on ranks, the batch into microbatches that go
+through them. A Schedule gives the order of the computations; this module runs any schedule.
 
     rank 0   0F0 0F1 0F2         0B0 ...       F: wait for activations, pass on activations
                 \\   \\   \\        /              B: wait for a gradient, pass on a gradient
     rank 1       1F0 1F1 ... 1B0 ...           I: as B, and leaves to W what nobody waits for
 
-A rank works through its row of the schedule. Before an action it waits for what the neighbouring
-stage left, after it it passes on what the action left. Every message has a tag of its own, sending
-waits for nobody, and receives are posted ahead, so that no legal order can deadlock.
+A rank works through its row of the schedule. Before an action it waits for the neighbouring stage's
+output, after it it passes on the result. Every message has its own tag, sends do not block, and
+receives are posted ahead, so that no legal order can deadlock.
 
-The gradient of the mean over the batch is the mean of the microbatches' gradients, each weighted by
-what its loss is a mean of (microbatches.py), so those of a flushing schedule add up to what one
-process computes. One that does not flush (`pipedream`) takes each microbatch for a batch: its
-backward uses the weights that its forward saw, and is followed at once by an update.
+The gradient of the mean over the batch is the mean of the microbatches' gradients, weighted by what
+each loss is a mean of (microbatches.py), so a flushing schedule adds up the gradients of one
+process. A schedule that does not flush (`pipedream`) treats each microbatch as a batch: its
+backward uses the weights that its forward saw, and is immediately followed by an update.
 
 Source: Huang et al., GPipe, NeurIPS 2019; Narayanan et al., PipeDream, SOSP 2019; the schedules'
 own sources are in dlviz/schedules. In PyTorch: torch.distributed.pipelining.
@@ -28,7 +28,7 @@ from torch import nn
 
 from dlviz.cluster import Comm, rehearsed
 from dlviz.models.mean_of import Loss, Weight
-from dlviz.parallel.pipeline.actions import Math, at_once, by_layers
+from dlviz.parallel.pipeline.actions import Math, by_layers, in_one_span
 from dlviz.parallel.pipeline.checks import check_output, checked, no_update, pieces_of
 from dlviz.parallel.pipeline.microbatches import Microbatches
 from dlviz.parallel.pipeline.p2p import P2P
@@ -58,24 +58,22 @@ def train_step(
 ) -> float:
     """Run one step of `schedule`; every rank calls it. Returns the mean loss, on every rank.
 
-    `stages` are all stages of the model, each of which takes a tensor and gives one, whose shape
-    follows from the input's; a rank uses those that live on it, on its device. Another rank's may
-    lie on the meta device, or be None where it shares no parameter with this rank's. `inputs`
-    (B, ...) and `targets` (B, ...) are the whole batch, which is cut into equal microbatches;
-    `loss(output, target)` is the mean over one, of as many examples or target tokens as `weight`
-    says of it, called with (inputs) or, if it needs two arguments, (inputs, targets): by default
-    its rows. The gradients are added to the `.grad` of the
-    parameters of a rank's stages; a parameter that stages of several ranks share gets the sum on
-    each. `optimizer`, of the parameters of a rank's stages, is used by schedules that do not flush,
-    and by them alone.
+    `stages` are all stages of the model, each from one tensor to one tensor whose shape follows
+    from the input's; a rank uses its own, on its device. Another rank's stage may lie on the meta
+    device, or be None where it shares no parameter with this rank's. `inputs` (B, ...) and
+    `targets` (B, ...) are the whole batch, which is cut into equal microbatches;
+    `loss(output, target)` is the mean over one, and counts by `weight`, called with (inputs) or, if
+    it needs two arguments, (inputs, targets): by default rows. The gradients are added to the
+    `.grad` of the parameters of a rank's stages; a parameter that stages of several ranks share
+    gets the sum on each. `optimizer`, of the parameters of a rank's stages, is only used by
+    schedules that do not flush.
 
-    On a paced run an action takes what `costs` say (a message takes what the machine says), by
-    default the machine's step for each forward (one without a step needs `costs`). Of stages that
-    communicate give `layers`, the spans of those of this rank: an action is then a phase, in which
-    each layer is computed by itself, at its own price, and what is sent lies beside. `shapes`, the
-    same object for all steps of the same stages, lets the later ones post every receive ahead.
-    Raises ValueError where schedule, stages and batch do not go together, and where the loss is no
-    mean over rows and `weight` is not given.
+    On a paced run `costs` price an action, by default the machine's step for each forward (a
+    machine without a step needs `costs`); the machine prices a message. For stages that communicate
+    give `layers`, the spans of this rank's layers: an action is then a phase, in which each layer
+    has its own price, beside the messages. `shapes`, the same object for all steps of the same
+    stages, lets later steps post every receive ahead. Raises ValueError where schedule, stages and
+    batch do not fit together, and where the loss is no mean over rows and `weight` is not given.
 
     Cost: a microbatch crosses each border between ranks twice, as activations and as a gradient:
     2(p-1)m messages for p stages on p ranks and m microbatches, then p-1 of the loss.
@@ -96,7 +94,7 @@ def train_step(
     row = schedule.actions[comm.rank]
     pieces = pieces_of(comm, inputs, microbatches)
     mine = (shapes or Shapes()).of(schedule, comm.rank, pieces, kinds)
-    # A stage takes 2m tags, activations and gradients; those above are the shared parameters'.
+    # A stage takes 2m tags, for activations and gradients; the tags above are shared parameters'.
     shared = SharedParameters(comm, stages, schedule.stage_rank, 2 * len(stages) * microbatches)
     if schedule.flushes:  # the caller updates, once all gradients of the batch are there
         optimizer = None
@@ -106,15 +104,15 @@ def train_step(
     worker = StageWorker(comm, stages, mine, row, batch, optimizer, layers)
     p2p = P2P(comm, schedule.stage_rank, row, pieces, mine)
     mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], shared.next_tag
-    # Posted before the first action: the loss may come while this rank still works.
+    # Posted before the first action: the loss may arrive while this rank still computes.
     request = None if comm.rank == last else comm.irecv(mean, last, tag)
     with comm.span("phase", schedule.name or "pipeline"):
         _work_through(comm, row, p2p, worker.run, worker.conclude, costs, layers)
         if request is None:
             mean += batch.mean()
             p2p.send_to_all(mean, tag)  # matches the irecv above
-        shared.add_up()  # after the last backward: before it a gradient lacks microbatches
-        p2p.finish()  # no send was waited for so far: nobody can be stuck in one
+        shared.add_up()  # after the last backward: earlier a gradient lacks microbatches
+        p2p.finish()  # no send was waited for so far: no rank can be stuck in one
         if request is not None:
             request.wait()
     return mean.item()
@@ -134,8 +132,8 @@ def infer(
 ) -> torch.Tensor:
     """The model's outputs (B, ...), on every rank: the forwards of `schedule`, without autograd.
 
-    `stages` and `inputs` are as in `train_step`; any schedule will do, `inference` has no more than
-    it takes. Cost: (p-1)m messages of activations, then p-1 of the outputs.
+    `stages` and `inputs` are as in `train_step`; any schedule will do, `inference` has only
+    forwards. Cost: (p-1)m messages of activations, then p-1 of the outputs.
     """
     microbatches, _ = checked(comm, stages, schedule)
     actions = [half for action in schedule.actions[comm.rank] for half in action.halves]
@@ -161,7 +159,7 @@ def infer(
             whole = torch.cat([outputs[microbatch] for microbatch in range(microbatches)])
             p2p.send_to_all(whole, tag)
         else:
-            whole = comm.probe(last, tag)  # this rank does not know the outputs' shape
+            whole = comm.probe(last, tag)  # for the outputs' shape
             comm.recv(whole, last, tag)
         p2p.finish()
     return whole
@@ -177,12 +175,12 @@ def _work_through(
     layers: LayerSpans | None = None,
 ) -> None:
     """Run the actions of a rank, one after the other, the two halves of an overlap as one."""
-    if layers is None and row and row[0].halves[0].stage == 0:  # this rank waits for nobody
+    if layers is None and row and row[0].halves[0].stage == 0:  # this rank waits for no other
         comm.begin()
     for action in row:
         received = [p2p.receive(half) for half in action.halves]  # an overlap needs both to begin
         if layers is None:
-            left = at_once(comm, action, received, math, costs)
+            left = in_one_span(comm, action, received, math, costs)
         else:
             left = by_layers(comm, action, received, math, layers)
         for half, tensor in zip(action.halves, left, strict=True):

@@ -1,4 +1,4 @@
-"""The bytes that a stage's forward keeps for its backward: what autograd saves, each once."""
+"""The bytes that autograd saves of a stage's forward for its backward, each once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 
 class SavedActivations(saved_tensors_hooks):
-    """Sees what the forward inside keeps for the backward of `stage`, its weights aside. `held` has
-    by storage, in the order in which they were saved, from which byte to which it is kept."""
+    """Sees the tensors that autograd saves of the forward inside for the backward of `stage`, its
+    weights aside. `held` maps each storage, in the order of saving, to its first saved byte and the
+    one after the last."""
 
     def __init__(self, stage: nn.Module):
         self.held: dict[int, tuple[int, int]] = {}
@@ -21,7 +22,7 @@ class SavedActivations(saved_tensors_hooks):
         storage = tensor.untyped_storage().data_ptr()
         if storage not in self._weights:
             first, end = extent(tensor)
-            # Views of one storage: what lies in several of them costs its bytes once.
+            # Views of one storage: shared bytes count once.
             before = self.held.get(storage, (first, end))
             self.held[storage] = min(first, before[0]), max(end, before[1])
         return tensor
@@ -32,7 +33,7 @@ class SavedActivations(saved_tensors_hooks):
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """The bytes of its storage in which a tensor lies, the first and the one after the last."""
+    """The range of bytes of a tensor in its storage: the first, and the one after the last."""
     size = tensor.element_size()
     first = int(tensor.storage_offset()) * size
     if not tensor.numel():

@@ -1,4 +1,4 @@
-"""What goes into a stage and what comes out: learnt from the first microbatch, alike in all."""
+"""Shapes of a stage's input and output: learnt from the first microbatch, the same in all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Form = tuple[torch.Size, torch.dtype]
 
 @dataclass
 class StageShape:
-    """Shape and dtype of a stage's input and output, and the bytes that it keeps of a microbatch
+    """Shape and dtype of a stage's input and output, and the bytes that it saves of a microbatch
     until its backward; None and 0 until its first forward."""
 
     input: Form | None = None
@@ -23,8 +23,8 @@ class StageShape:
 
 
 class Shapes:
-    """Those of the stages of one rank, made once and given to every step: the first learns them,
-    for each shape of batch that there is."""
+    """The shapes of one rank's stages, made once and given to every step: the first step learns
+    them, for each shape of batch."""
 
     def __init__(self) -> None:
         self._learnt: dict[tuple, dict[int, StageShape]] = {}
@@ -32,8 +32,8 @@ class Shapes:
     def of(
         self, schedule: Schedule, rank: int, pieces: Sequence[torch.Tensor], kinds: str
     ) -> dict[int, StageShape]:
-        """By stage, for such microbatches and these kinds of actions."""
-        # A smaller last batch of an epoch is a case of its own.
+        """The shapes by stage, for microbatches like `pieces` and these kinds of actions."""
+        # A smaller last batch of an epoch has its own shapes.
         case = schedule.stage_rank, kinds, tuple(pieces[0].shape), pieces[0].dtype
         own = (stage for stage, on in enumerate(schedule.stage_rank) if on == rank)
         return self._learnt.setdefault(case, {stage: StageShape() for stage in own})

@@ -4,9 +4,8 @@
                                           >-- adds --<
     rank 2   output      dE of its use --'            `--> their sum
 
-Each rank has a copy of its own, whose gradient is that of its own stages' use. The first of the
-ranks adds them up, in the order of the ranks, and sends the sum to the others: all take the same
-update and stay alike.
+Each rank has its own copy, with the gradient of its own stages' use. The first of the ranks adds
+them in rank order and sends the sum to the others: all take the same update and stay equal.
 
 Source: Narayanan et al., Megatron-LM, SC 2021 (its "embedding group").
 """
@@ -25,8 +24,8 @@ from dlviz.parallel.step.hooks import dense
 def shared_by_ranks(
     stages: Sequence[nn.Module | None], stage_rank: Sequence[int]
 ) -> list[tuple[nn.Parameter, list[int]]]:
-    """The trained parameters that stages of several ranks share, each with these ranks, ascending.
-    Two stages share a parameter where they hold the same object."""
+    """The trained parameters that stages of several ranks share, each with its ranks, ascending.
+    Two stages share a parameter if they hold the same object."""
     held: dict[nn.Parameter, set[int]] = {}
     for stage, rank in zip(stages, stage_rank, strict=True):
         for parameter in stage.parameters() if stage is not None else ():
@@ -36,7 +35,7 @@ def shared_by_ranks(
 
 
 class SharedParameters:
-    """The trained parameters that stages of several ranks share, made before a step. Messages bear
+    """The trained parameters that stages of several ranks share, made before a step. Messages have
     the tags from `first_tag` on."""
 
     def __init__(
@@ -54,10 +53,10 @@ class SharedParameters:
         for tag, (parameter, ranks) in enumerate(shared, first_tag):
             if comm.rank in ranks:
                 self._mine.append((parameter, ranks, tag, parameter.grad))
-                parameter.grad = None  # that of the steps before is a sum already
+                parameter.grad = None  # that of earlier steps is a sum already
 
     def add_up(self) -> None:
-        """Give each of them the sum of the gradients that its ranks found in this step.
+        """Give each shared parameter the sum of its ranks' gradients of this step.
 
         Cost: for k ranks that share n bytes 2(k-1) messages of n bytes.
         """
@@ -65,9 +64,9 @@ class SharedParameters:
         for parameter, (first, *others), tag, before in self._mine:
             gradient = parameter.grad
             own = torch.zeros_like(parameter) if gradient is None else dense(gradient)
-            total, other = own.clone(), torch.empty_like(own)  # own is being sent meanwhile
+            total, other = own.clone(), torch.empty_like(own)  # own is in transit
             if comm.rank == first:
-                for rank in others:  # one order, so that the sum repeats to the last bit
+                for rank in others:  # a fixed order, so that the sum repeats to the last bit
                     comm.recv(other, rank, tag)
                     total += other
                 sends += [comm.isend(total, rank, tag) for rank in others]

@@ -1,4 +1,4 @@
-"""A backward in two: I, which the stage before waits for, and W, which nobody waits for.
+"""A backward in two: I, for which the previous stage waits, and W, for which no stage waits.
 
     x ----> layer 1 ----> layer 2 ----> output        F
     dx <--- layer 1 <---- layer 2 <---- gradient      I   along the path of the activations
@@ -6,10 +6,9 @@
                v             v
               dw1           dw2                       W   off the path, to the weights
 
-I goes back along the path of the activations alone and keeps the gradient that comes to each
-operation which has weights. W starts from each of these and goes to its weights alone. So an
-operation that has both is run twice, once for each of its gradients, and no gradient is computed
-twice or before its time.
+I goes back along the path of the activations only, and saves the gradient that arrives at each
+operation with weights. W goes from each of these to its weights only. So an operation with both
+runs twice, once for each of its gradients, and no gradient is computed twice or early.
 
 Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2. In PyTorch:
 torch.distributed.pipelining's stage_backward_input and stage_backward_weight.
@@ -34,13 +33,13 @@ Inside = Callable[[Node], AbstractContextManager[object]]
 
 
 class SplitForward(Forward):
-    """A forward whose backward comes as I and W."""
+    """A forward whose backward is split into I and W."""
 
     def needs_leaf(self) -> bool:
-        return True  # the path of the activations begins there
+        return True  # where the path of the activations begins
 
     def backward_input(self, gradient: torch.Tensor) -> torch.Tensor | None:
-        """I: the gradient of the input, where it is wanted, and no weight's."""
+        """I: the gradient of the input, where it is wanted, and of no weight."""
         if not self.root.requires_grad:
             return self.of_input(None)
         root = get_gradient_edge(self.root)
@@ -52,7 +51,7 @@ class SplitForward(Forward):
             inputs = [get_gradient_edge(self.leaf)]
         if not (sought := [*inputs, *weighted]):
             return None
-        # The graph is retained: W goes through the same operations once more.
+        # The graph is retained: W runs the same operations once more.
         found = torch.autograd.grad(
             [root], sought, [gradient], retain_graph=True, allow_unused=True
         )
@@ -62,11 +61,11 @@ class SplitForward(Forward):
         return self.of_input(found[0] if inputs else None)
 
     def backward_weight(self, inside: Inside = lambda node: nullcontext()) -> None:
-        """W, after I: add to the weights' gradients, and compute no other. An operation's part of
-        it runs in `inside(node)`."""
+        """W, after I: add to the weights' gradients, and compute no others. Each operation's part
+        runs in `inside(node)`."""
         ends: Arrived = []
         for node, arrived in self._reached.items():
-            # Without a path the gradient has arrived at the root, and all of the backward is W.
+            # Without a path the gradient is at the root, and the whole backward is W.
             if node in self._path:
                 with inside(node):
                     arrived = self._off_path(node, arrived)
@@ -75,13 +74,13 @@ class SplitForward(Forward):
             torch.autograd.backward([edge for edge, _ in ends], [grad for _, grad in ends])
 
     def _off_path(self, node: Node, arrived: Arrived) -> Arrived:
-        """What `node` makes of the gradient that arrived, where that leaves the path."""
+        """The gradients that `node` computes from `arrived`, off the path."""
         self._restrict(node, lambda child: child not in self._path)
         after = [
             (child, at) for child, at in dict.fromkeys(node.next_functions) if child is not None
         ]
         off = [GradientEdge(child, at) for child, at in after if child not in self._path]
-        # Weights that are reached along the path too: there it is another operation's use of them.
+        # Weights can be reached along the path too, through another operation that uses them.
         on = [child for child, _ in after if child in self._path]
         stops = [child.register_prehook(_nothing) for child in on]
         try:
@@ -98,8 +97,8 @@ class SplitForward(Forward):
         return [(edge, grad) for edge, grad in zip(off, found, strict=True) if grad is not None]
 
     def _restrict(self, node: Any, wanted: Callable[[Node], bool]) -> None:
-        """Have a custom autograd.Function compute the gradients of the wanted inputs alone; for
-        torch's own operations the engine sees to that."""
+        """Make a custom autograd.Function compute only the gradients of the wanted inputs; for
+        torch's own operations the engine does so."""
         if hasattr(node, "needs_input_grad"):
             needs = self._needs.setdefault(node, node.needs_input_grad)
             children = (child for child, _ in node.next_functions if child is not None)
@@ -107,10 +106,10 @@ class SplitForward(Forward):
 
     @contextmanager
     def watching(self, stage: nn.Module) -> Iterator[None]:
-        """Lets path and weights be told apart afterwards.
+        """Record what distinguishes path and weights later.
 
-        Each use of a parameter gets a place of its own in the graph. The path begins at the input
-        or, where that has no gradient (numbers of words, say), at the layers that take it in.
+        Each use of a parameter gets its own node in the graph. The path begins at the input or,
+        where that has no gradient (numbers of words, say), at the layers that take it.
         """
         self._starts: set[Node] = set()  # of the path
         self._path: set[Node] = set()
@@ -136,25 +135,25 @@ class SplitForward(Forward):
 
     def _begin_path(self, layer: nn.Module, args: tuple, output: Any) -> None:
         given = [arg for arg in args if isinstance(arg, torch.Tensor)]
-        # What comes in has no gradient, so no path can begin before this layer.
+        # The inputs have no gradient, so no path can begin before this layer.
         begins = given and not any(tensor.requires_grad for tensor in given)
         if begins and isinstance(output, torch.Tensor) and output.requires_grad:
             self._starts.add(get_gradient_edge(output).node)
 
 
 class _Apart(dict):
-    """The parameters of a module; each time that one is asked for, an alias of its own."""
+    """The parameters of a module; each access returns a new alias."""
 
     def __getitem__(self, name: str) -> torch.Tensor | None:
         parameter = super().__getitem__(name)
         if parameter is None or is_lazy(parameter) or not parameter.requires_grad:
             return parameter
-        return parameter.view_as(parameter)  # a node of its own in the graph: this use alone
+        return parameter.view_as(parameter)  # its own node in the graph, for this use only
 
 
 def _path(root: GradientEdge, starts: set[Node]) -> tuple[set[Node], list[GradientEdge]]:
-    """The nodes from which one of `starts` is reached; and the places where a gradient comes to one
-    that leads off the path as well. Without a path that is the root."""
+    """The path: the nodes from which one of `starts` is reached; and the edges at which a gradient
+    arrives at a node that also leads off the path. Without a path that is the root."""
     came_from: dict[Node, list[Node]] = defaultdict(list)
     places: dict[Node, set[int]] = defaultdict(set, {root.node: {root.output_nr}})
     nodes = [root.node]
@@ -166,7 +165,7 @@ def _path(root: GradientEdge, starts: set[Node]) -> tuple[set[Node], list[Gradie
                 came_from[child].append(node)
                 places[child].add(place)
     path = starts & places.keys()
-    onward = list(path)  # back from the starts: all that leads to one is on the path
+    onward = list(path)  # back from the starts: every node that leads to one is on the path
     for node in onward:
         new = [parent for parent in came_from[node] if parent not in path]
         path.update(new)

@@ -1,11 +1,11 @@
 """A microbatch's forward through a stage, and its backward.
 
     x ----> layer 1 ----> layer 2 ----> output        F
-    dx <--- layer 1 <---- layer 2 <---- gradient      B   and the weights' gradients on the way
+    dx <--- layer 1 <---- layer 2 <---- gradient      B   and the weights' gradients
 
-Where the stage before lives on another rank its output came as a message, without a graph: the
-input becomes a leaf, whose gradient is what that rank waits for. In PyTorch:
-torch.distributed.pipelining's stage_backward.
+The output of a previous stage on another rank arrives as a message, without a graph: the input
+becomes a leaf, and that rank waits for its gradient. In PyTorch: torch.distributed.pipelining's
+stage_backward.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import nn
 
 
 class Forward:
-    """One microbatch's, made by running it.
+    """The forward of one microbatch, run when it is made.
 
-    `output` is what the stage gave, `root` where the backward begins: the output, or the loss that
-    was made of it. `wanted`: the stage before waits for the gradient of the input. `weights` stand
-    in for the stage's parameters, by name.
+    `output` is the stage's output, `root` where the backward begins: the output, or its loss.
+    `wanted`: the previous stage waits for the gradient of the input. `weights` replace the stage's
+    parameters, by name.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Forward:
         self.leaf: torch.Tensor | None = None
         if differentiable(x.dtype) and self.needs_leaf():
             self.leaf = x.detach().requires_grad_()
-            x = self.leaf.clone()  # in which the stage may work in place
+            x = self.leaf.clone()  # the stage may work in place
         with self.watching(stage):
             if weights is None:
                 self.output = stage(x)
@@ -46,22 +46,22 @@ class Forward:
         self.root: torch.Tensor = self.output
 
     def needs_leaf(self) -> bool:
-        """Whether the graph is to reach back to the input."""
+        """Whether the graph has to reach back to the input."""
         return self.wanted
 
     def watching(self, stage: nn.Module) -> AbstractContextManager[object]:
-        """What the stage runs in."""
+        """The context in which the stage runs."""
         return nullcontext()
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor | None:
-        """B: add to the weights' gradients; returns that of the input, where it is wanted.
-        `gradient` is that of the root."""
+        """B: add to the weights' gradients, given that of the root; returns that of the input,
+        where it is wanted."""
         if self.root.requires_grad:  # not where nothing in the stage is trained
             torch.autograd.backward(self.root, gradient)
         return self.of_input(None if self.leaf is None else self.leaf.grad)
 
     def of_input(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
-        """What the stage before gets: zeros where the output does not depend on the input."""
+        """The previous stage's gradient: zeros where the output does not depend on the input."""
         if not self.wanted or self.leaf is None:
             return None
         return torch.zeros_like(self.leaf) if gradient is None else gradient

@@ -1,12 +1,12 @@
-"""What a rank of a pipeline computes: the math of F, B, I and W, and what it keeps between them.
+"""What a rank of a pipeline computes: the math of F, B, I and W, and the state between them.
 
-    F   the stage's output, of the last stage the loss      keeps its graph until its backward
-    B   the gradients of the input and of the weights       lets go of it
+    F   the stage's output, in the last stage the loss      stores the graph
+    B   the gradients of the input and of the weights       frees it
     I   the gradient of the input
-    W   the gradients of the weights                        lets go of it
+    W   the gradients of the weights                        frees it
 
-Where the schedule does not flush, each backward uses the weights that its forward saw, and the
-stage is updated as soon as it is done (weight_stashing.py). Sources: as in run.py.
+If the schedule does not flush, each backward uses the weights that its forward saw, and immediately
+updates the stage (weight_stashing.py). Sources: as in run.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dlviz.schedules import Action
 
 
 class StageWorker:
-    """The math of a rank's actions, and what it keeps between them."""
+    """The math of a rank's actions, and the state between them."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class StageWorker:
         }
 
     def run(self, action: Action, received: torch.Tensor | None) -> torch.Tensor | None:
-        """F, B, I or W; returns what it leaves to the next stage, None where nobody waits."""
+        """F, B, I or W; returns its output for the next stage, None where no stage waits."""
         return self.do[action.kind]((action.stage, action.microbatch), received)
 
     def forward(self, at: tuple[int, int], x: torch.Tensor | None) -> torch.Tensor | None:
@@ -70,7 +70,7 @@ class StageWorker:
         stage, microbatch = at
         module, shape = own(self.stages, stage), self.shapes[stage]
         weights = self.stashes[stage].now if self.stashes else None
-        # Counted once: every microbatch of a stage saves as many bytes.
+        # Counted once: every microbatch of a stage saves the same number of bytes.
         saved = SavedActivations(module) if shape.output is None else nullcontext()
         kind = SplitForward if at in self.split else Forward  # W needs the graph after I
         with saved:
@@ -85,7 +85,7 @@ class StageWorker:
             shape.nbytes = saved.nbytes
         self.forwards[at] = forward
         self.hold(shape.nbytes)
-        # Detached: the graph ends with the stage, the next one's begins with its own leaf.
+        # Detached: the graph ends here; the next stage's begins at its own leaf.
         return None if stage == len(self.stages) - 1 else forward.output.detach()
 
     def backward(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor | None:
@@ -104,42 +104,42 @@ class StageWorker:
             forward.backward_weight(self.layers.of_weights)
 
     def seed(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor:
-        """The gradient with which a backward begins: the one received, or the loss's share of the
+        """The gradient at which a backward begins: the received one, or the loss's share of the
         mean."""
         if gradient is not None:
             return gradient
-        # dL/dL_k, of which a microbatch that is a batch of its own has all.
+        # dL/dL_k: 1 for a microbatch that is a batch by itself.
         share = 1.0 if self.optimizer else self.microbatches.share(at[1])
         return torch.full_like(self.forwards[at].root, share)
 
     def conclude(self, action: Action) -> None:
-        """Let go of what a microbatch needed of a stage once its gradients are there, and update
-        the stage where the schedule does not flush."""
+        """Free a microbatch's state in a stage after its backward, and update the stage where the
+        schedule does not flush."""
         if action.kind not in "BW":
             return  # after an F or an I the backward still needs the graph
         forward = self.forwards.pop((action.stage, action.microbatch))  # frees the graph
         self.hold(-self.shapes[action.stage].nbytes)
-        # Without an example no step: momentum alone would move the weights.
+        # No step without an example: momentum alone would move the weights.
         if self.optimizer is not None and self.microbatches.weights[action.microbatch]:
             with self.comm.span("update", stage=action.stage, microbatch=action.microbatch):
                 self.stashes[action.stage].update(forward, self.optimizer)
             self.comm.memory("weights", self.weight_bytes())
 
     def hold(self, nbytes: int) -> None:
-        """Record that so many more bytes of activations are held."""
+        """Record `nbytes` more of activations."""
         self.held += nbytes
         self.comm.memory("activations", self.held)
 
     def weight_bytes(self) -> int:
-        """The bytes of all versions of weights that are stored."""
+        """The bytes of all stored versions of weights."""
         stored = {stage: {id(stash.now)} for stage, stash in self.stashes.items()}
         for (stage, _), forward in self.forwards.items():
-            stored[stage].add(id(forward.weights))  # one version, however many saw it
+            stored[stage].add(id(forward.weights))  # one version counts once
         return sum(len(versions) * self.stashes[stage].nbytes for stage, versions in stored.items())
 
 
 def own(stages: Sequence[nn.Module | None], stage: int) -> nn.Module:
-    """A stage that lives on this rank."""
+    """A stage of this rank."""
     module = stages[stage]
     assert module is not None
     return module

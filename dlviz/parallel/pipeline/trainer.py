@@ -31,8 +31,8 @@ def train(
 ) -> dict[str, Any]:
     """Train `stages` by SGD, `steps` times `train_step` on one batch. A worker for `launch`.
 
-    A schedule that flushes updates the weights after each step, the others as it says. Returns, on
-    every rank, `losses` (before each step's updates) and, of the parameters of this rank's stages,
+    A schedule that flushes updates the weights after each step, others during it. Returns, on every
+    rank, `losses` (before each step's updates) and, for the parameters of this rank's stages,
     `gradients` (of the first step) and `parameters` (after the last).
     """
     check_counts(steps=steps)

@@ -1,10 +1,9 @@
-"""Weight stashing: the versions of a stage's weights that microbatches under way still need.
+"""Weight stashing: the versions of a stage's weights that microbatches in flight still need.
 
     rank 0 of 2   F0  F1      B0 u1  F2  B1 u2      F0 and F1 saw version 0, F2 sees version 1;
-                                                    B1 goes back through version 0 though
-                                                    version 1 is there
+                                                    B1 uses version 0, though version 1 exists
 
-A version is kept until the last of its microbatches has gone back: p-r of them at most on rank r.
+A version is stored until the backward of the last of its microbatches: at most p-r on rank r.
 Source: Narayanan et al., PipeDream, SOSP 2019, section 3.3.
 """
 
@@ -19,7 +18,7 @@ Weights = dict[str, torch.Tensor]
 
 
 class Stash:
-    """The weights of `stage`: `now` is the version that a forward is to see."""
+    """The weights of `stage`: `now` is the version for the next forward."""
 
     def __init__(self, stage: nn.Module):
         self.parameters = {
@@ -34,9 +33,9 @@ class Stash:
         return {name: weights.data.requires_grad_() for name, weights in self.parameters.items()}
 
     def update(self, forward: Forward, optimizer: torch.optim.Optimizer) -> None:
-        """Take a step with the gradients of `forward`, of weights that may be old, in storage of
-        its own: the version before stays what it is."""
-        optimizer.zero_grad()  # the rank's other stages stay as they are
+        """Take a step with the gradients of `forward`, whose weights may be old, into new storage:
+        the previous version is unchanged."""
+        optimizer.zero_grad()  # the rank's other stages do not move
         assert forward.weights is not None  # it was given `now`
         for name, parameter in self.parameters.items():
             seen = forward.weights[name]

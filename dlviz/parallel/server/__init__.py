@@ -1,8 +1,8 @@
-"""Ranks that learn from each other through a server, or through memory that they share.
+"""Ranks that learn from each other through a server, or through shared memory.
 
-parameter_server.py   servers average gradients, all or the first
-stale_synchronous.py  rank 0 applies each gradient as it comes; who may run how far ahead
-push_pull.py          what travels between a worker and a server
+parameter_server.py   servers average the gradients of all workers, or of the fastest
+stale_synchronous.py  rank 0 applies each gradient on arrival; how far a worker may run ahead
+push_pull.py          the messages between a worker and a server
 server_slices.py      the parameters, in a slice for each server
-hogwild.py            one model in shared memory, with a lock or without
+hogwild.py            one model in shared memory, with or without a lock
 """

@@ -1,4 +1,4 @@
-"""Hogwild: all ranks train one model, in memory that they share, and no lock guards it.
+"""Hogwild: all ranks train one model in shared memory, without a lock.
 
     rank 0   |forward backward|read modify write|forward backward|
     rank 1       |forward backward|read modify write|forward backward|
@@ -6,23 +6,23 @@
 
     w ← rule(w, g(w'))        w' the weights after this rank's last update, which others moved since
 
-Of two updates that meet, one is lost. An update takes a read, a move and a write of all weights, a
-gradient commonly much longer; of sparse gradients (nn.Embedding(sparse=True)) only the rows that a
-batch used are written, so that they meet in few weights. (PyTorch's example moves each weight in
-place, and two that meet there lose a few weights. Ranks of a paced run that are equally fast update
-at the same moments, and lose most.) With `lock=True` a rank holds the lock from read to write: that
-is the lecture's asynchronous SGD, one worker at a time, and nothing is lost.
+Of two updates that overlap, one is lost. An update reads, moves and writes all weights; a gradient
+commonly takes much longer. Of sparse gradients (nn.Embedding(sparse=True)) only the rows that a
+batch used are written, so that few weights collide. (PyTorch's example moves each weight in place,
+where two overlapping updates lose a few weights. Equally fast ranks of a paced run update at the
+same moments, and lose most.) With `lock=True` a rank holds the lock from read to write: that is the
+lecture's asynchronous SGD, one worker at a time, and nothing is lost.
 
-What is lost is counted in the memory that is trained. It is made of complex numbers, each read and
-written whole: whoever overwrites an update overwrites its count.
+Lost updates are counted in the trained memory itself. It holds complex numbers, each read and
+written whole: overwriting an update overwrites its count.
 
     weight + count · i        lost = updates made - Σ count
 
-That moves twice the bytes; with `count=False` the memory is the weights alone, as in PyTorch's
+That moves twice the bytes; with `count=False` the memory holds only the weights, as in PyTorch's
 example.
 
-What a rule remembers (momentum, say) stays with its rank, as in PyTorch's example. A parameter that
-a batch has not used has a gradient of 0. Weights of 16 bits are float32 in that memory.
+The state of a rule (momentum, say) stays on its rank, as in PyTorch's example. A parameter that a
+batch has not used has a gradient of 0. Weights of 16 bits are float32 in shared memory.
 
 Source: the lecture's "Hogwild (lock-free)"; Recht, Ré, Wright and Niu, "Hogwild!: A Lock-Free
 Approach to Parallelizing Stochastic Gradient Descent", NIPS 2011. In PyTorch: share_memory() and
@@ -58,8 +58,8 @@ from dlviz.parallel.update_rules import SGD, Rule
 
 
 class Words:
-    """Parameters of one dtype in memory that ranks share, or one that gets sparse gradients. What
-    this rank has read of it is `own`; a rule moves the `weights` in that."""
+    """Parameters of one dtype in shared memory, or one parameter with sparse gradients. `own` is
+    this rank's copy, as last read; a rule moves the `weights` in it."""
 
     def __init__(self, comm: Comm, parameters: Sequence[torch.Tensor], sparse: bool, count: bool):
         self.parameters, self.sparse = parameters, sparse
@@ -67,25 +67,25 @@ class Words:
         whole = torch.float64 if flat.dtype == torch.float64 else torch.float32
         whole, self.one = (whole.to_complex(), 1j) if count else (whole, 0)
         self.own = flat.view_as(parameters[0] if sparse else flat).to(whole)
-        self.weights = self.own.real  # a view: what the rule moves there, own holds
+        self.weights = self.own.real  # a view: the rule moves own
         parts = self.own.flatten().real.split([p.numel() for p in parameters])
         self.model = [(p.detach(), w.view_as(p)) for p, w in zip(parameters, parts, strict=True)]
         self.shared = comm.shared(self.own).tensor  # rank 0's values, one memory for all ranks
-        # A cell for each rank, which nobody else writes: of this count nothing is lost.
+        # A cell for each rank, which no other rank writes: this count loses nothing.
         self.made = comm.shared(torch.zeros(comm.size, dtype=torch.int64)).tensor
         self.mine = self.made[comm.rank]  # updates of a weight by this rank
 
     def read(self) -> None:
-        """Take the weights that there are, and their counts."""
+        """Copy the shared weights and their counts."""
         self.own.copy_(self.shared)
 
     def give(self) -> None:
-        """Give this rank's model the weights."""
+        """Copy the weights into this rank's model."""
         for p, w in self.model:
             p.copy_(w)
 
     def gradient(self) -> torch.Tensor | None:
-        """Of the `weights`; None where no row has one."""
+        """The gradient of the `weights`; None where no row has one."""
         if self.sparse:
             (p,) = self.parameters
             return None if p.grad is None else p.grad.coalesce()
@@ -93,10 +93,10 @@ class Words:
         return torch.cat([(g.to_dense() if g.is_sparse else g).flatten() for g in parts])
 
     def write(self, gradient: torch.Tensor | None) -> None:
-        """Put the weights there, of a sparse parameter the rows with a gradient, and count their
-        updates."""
+        """Write the weights (of a sparse parameter, the rows with a gradient) to shared memory, and
+        count their updates."""
         if not self.sparse:
-            self.mine += len(self.own)  # before: if the rank is lost now, its update is
+            self.mine += len(self.own)  # first: if the rank is lost now, so is its update
             torch.add(self.own, self.one, out=self.shared)  # + i: the count
         elif gradient is not None:
             (rows,) = gradient.indices()
@@ -105,16 +105,16 @@ class Words:
             self.shared[rows] = words
 
     def lost(self) -> int:
-        """How many updates of a weight another rank has overwritten."""
-        # Whoever wrote a weight from an older reading wrote its older count with it.
+        """How many updates of a weight other ranks have overwritten."""
+        # A rank that wrote a weight from an older read wrote its older count with it.
         return int(self.made.sum() - self.shared.imag.sum(dtype=torch.float64))
 
 
 def share(
     comm: Comm, model: nn.Module, parameters: list[nn.Parameter], rule: Rule, count: bool
 ) -> list[Words]:
-    """Put the parameters of `model` into shared memory, with counts of their updates or without.
-    Gradients stay sparse where the rule leaves rows without one where they are."""
+    """Put the parameters of `model` into shared memory, with or without counts of their updates.
+    Gradients stay sparse where the rule does not move rows without one."""
     tables = [m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
     by_row = {m.weight for m in tables if m.sparse and isinstance(rule, SGD)}
     whole: list[torch.Tensor] = [p for p in parameters if p not in by_row]
@@ -123,7 +123,7 @@ def share(
 
 
 def read_modify_write(comm: Comm, rule: Rule, memory: list[Words]) -> None:
-    """Apply this rank's gradients to the weights that there are now."""
+    """Apply this rank's gradients to the current shared weights."""
     gradients = [words.gradient() for words in memory]
     comm.hold()  # on a paced run, until the device reads
     for words in memory:
@@ -147,13 +147,13 @@ def train(
     lock: bool = False,
     count: bool = True,
 ) -> Result:
-    """Train one model in memory that the ranks share, with the lock around each update or without:
-    as `data.train`, but rank i of n takes batches i, i + n, ..., `losses` are each batch's at the
-    weights that its rank had, and `state` has the rank's own buffers. Besides, returns how many
-    `updates` of a weight were made and, if they `count`, how many of them are `lost`.
+    """Train one model in shared memory, with or without a lock around each update: as `data.train`,
+    but rank i of n takes batches i, i + n, ..., `losses` are each batch's at the weights that its
+    rank had, and `state` has the rank's own buffers. Also returns how many `updates` of a weight
+    were made and, with `count`, how many of them are `lost`.
 
-    It goes on without a rank that the run may lose; the loss of a batch that it had not come to is
-    nan. Raises ValueError where the ranks compute on another device than the CPU.
+    Training goes on without a lost rank; the loss of a batch that it had not reached is nan. Raises
+    ValueError where the ranks compute on another device than the CPU.
     Cost per batch: nothing is sent; |w| bytes are read and as many written, twice that with counts,
     of a sparse gradient those of its rows.
     """
@@ -168,11 +168,11 @@ def train(
     losses = comm.shared(torch.full((len(batches),), math.nan, dtype=torch.float64))
     for number in comm.progress(range(comm.rank, len(batches), comm.size), "training"):
         with comm.span("phase", f"step {number}", step=number):
-            # Forward and backward are outside the lock: there the ranks work at the same time.
+            # Forward and backward are outside the lock: the ranks run them at the same time.
             losses.tensor[number] = learn_whole(comm, model, batches[number], loss, weight)
             with losses.lock() if lock else nullcontext():
                 read_modify_write(comm, moves, memory)
-    comm.together(lambda left: left.barrier())  # the ranks that are left have written
+    comm.together(lambda left: left.barrier())  # all remaining ranks have written
     for words in memory:
         words.read()
         words.give()
@@ -185,7 +185,7 @@ def train(
 
 @contextmanager
 def pinned(rank: int) -> Iterator[None]:
-    """Keep this rank on one core: ranks take turns among those that there are (Linux)."""
+    """Pin this rank to one of the cores, in turn (Linux)."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {sorted(cores)[rank % len(cores)]})
     try:
@@ -196,9 +196,9 @@ def pinned(rank: int) -> Iterator[None]:
 
 def increments(comm: Comm, times: int, *, lock: bool = False, pins: bool = False) -> int:
     """Add 1 to a number that all ranks share, `times` times on each rank, by read, modify and
-    write; returns how many of them are lost. A worker for `launch`.
+    write; returns how many increments are lost. A worker for `launch`.
 
-    With `pins` each rank keeps to one core.
+    With `pins` each rank is pinned to one core.
     """
     check_counts(0, times=times)
     number = comm.shared(torch.zeros(1, dtype=torch.int64))
@@ -210,6 +210,6 @@ def increments(comm: Comm, times: int, *, lock: bool = False, pins: bool = False
                 with number.lock() if lock else nullcontext():
                     own.copy_(number.tensor)  # read
                     own += 1  # modify: another rank may write in between
-                    number.tensor.copy_(own)  # write, also over what it wrote
+                    number.tensor.copy_(own)  # write, over another rank's value too
         comm.barrier()
     return comm.size * times - int(number.tensor)

@@ -5,22 +5,21 @@
 
     w ← rule(w, Σ n_r g_r / Σ n_r)
 
-The sum goes over the workers' shards of a batch, n_r examples each. With `backups=b` it goes over
-the first pushes of a step alone: the b slowest workers of each step are not waited for. A push that
-comes after its step is dropped and counted, and its worker goes on at the server's step. A worker
-that the run has lost (`launch`, `may_lose`) is waited for no longer and is one of those b: its
-shards are not learnt from, and counted.
+The sum goes over the workers' shards of a batch, n_r examples each. With `backups=b` the server
+does not wait for the b slowest workers of a step: the sum goes over the other pushes. A push that
+arrives after its step is dropped and counted, and its worker goes on at the server's step. A worker
+that the run has lost (`launch`, `may_lose`) is one of those b: its shards are not learnt from, and
+are counted.
 
-With `servers=k` the ranks 0 to k-1 serve a slice of the weights each (server_slices.py), as one
-server would serve the whole:
+With `servers=k` each of the ranks 0 to k-1 serves a slice of the weights (server_slices.py):
 
     worker 2   forward backward | slice 0 to 0 | slice 1 to 1 |        | slice 0 | slice 1 |
     worker 3   forward backward | slice 1 to 1 | slice 0 to 0 |                  | slice 0 | slice 1
 
-The consistency of the other servers is in stale_synchronous.py. Source: Li et al., "Scaling
-Distributed Machine Learning with the Parameter Server", OSDI 2014; backup workers: Chen et al.,
-"Revisiting Distributed Synchronous SGD", 2016, section 3. PyTorch has none: its tutorial builds one
-on torch.distributed.rpc.
+For less consistent servers see stale_synchronous.py. Source: Li et al., "Scaling Distributed
+Machine Learning with the Parameter Server", OSDI 2014; backup workers: Chen et al., "Revisiting
+Distributed Synchronous SGD", 2016, section 3. PyTorch has none: its tutorial builds one on
+torch.distributed.rpc.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ def serve(
     workers: range,
     backups: int,
 ) -> tuple[int, int]:
-    """A server's part; returns how many pushes it dropped, and how many are missing."""
-    at = dict.fromkeys(workers, 0)  # worker that is left: the step at which it is
+    """Run a server; returns how many pushes it dropped, and how many are missing."""
+    at = dict.fromkeys(workers, 0)  # remaining worker -> its step
     sums = [torch.zeros_like(bucket.flat) for bucket in parcel.buckets]  # Σ n_r g_r and Σ n_r
     dropped = missing = 0
 
@@ -72,11 +71,11 @@ def serve(
             break  # all workers are lost
         with comm.span("phase", f"step {step}", step=step):
             on_time: list[int] = []
-            while len(on_time) < min(len(workers) - backups, len(at)):  # not for the b slowest
+            while len(on_time) < min(len(workers) - backups, len(at)):  # without the b slowest
                 worker, came = parcel.receive([each for each in at if each not in on_time])
                 if not came:
                     missing += steps - at.pop(worker)
-                elif at[worker] < step:  # a gradient of the weights of a step that is over
+                elif at[worker] < step:  # a gradient at the weights of an earlier step
                     dropped += drop(worker, step)
                 else:
                     for total, bucket in zip(sums, parcel.buckets, strict=True):
@@ -92,7 +91,7 @@ def serve(
             for worker in on_time:
                 at[worker] = step + 1
                 parcel.reply(worker, step + 1)  # matches `pull`; all start at the same weights
-    while late := [each for each in at if at[each] < steps]:  # pushes that are still on their way
+    while late := [each for each in at if at[each] < steps]:  # their pushes are still in transit
         worker, came = parcel.receive(late)
         if came:
             dropped += drop(worker, steps)
@@ -114,12 +113,12 @@ def sync_server(
     servers: int = 1,
 ) -> Result:
     """Train by servers, the first ranks, and workers that share the rows of each batch: as
-    `data.train`. Besides, returns how many pushes were `dropped`, and how many are `missing`: each
-    lost worker's, for the steps since; the losses are those of the workers that are left.
+    `data.train`. Also returns how many pushes were `dropped`, and how many are `missing` because
+    their worker was lost; the losses are those of the remaining workers.
 
-    Raises ValueError without a worker, where not one is waited for, and for more servers than the
-    model has parameters.
-    Cost per step: each of k servers takes in and sends |w|/k bytes for each worker, one after the
+    Raises ValueError without a worker, with as many `backups` as workers, and for more servers than
+    the model has parameters.
+    Cost per step: each of k servers receives and sends |w|/k bytes for each worker, one after the
     other.
     """
     check_workers(comm, "sync_server")
@@ -130,28 +129,28 @@ def sync_server(
     parcels = [Parcel(comm, part, server) for server, part in enumerate(slices)]
     losses = Losses(comm, len(batches))
     if comm.rank < servers:
-        kept = parcels[comm.rank], moves, [*slices[comm.rank]]
-        counts = serve(comm, *kept, len(batches), workers, backups)
+        served = parcels[comm.rank], moves, [*slices[comm.rank]]
+        counts = serve(comm, *served, len(batches), workers, backups)
     else:
         place, step = comm.rank - servers, 0
-        first = place % servers  # so that not all workers come to one server at a time
+        first = place % servers  # so that the workers begin at different servers
         while step < len(batches):
             with comm.span("phase", f"step {step}", step=step):
                 own = shard(batches[step], place, len(workers))  # (B/workers, ...)
                 share, mean = learn(comm, model, own, loss, weight)
                 losses.add(step, share, mean)
                 for part in slices:
-                    part.take_gradients()  # before the push: each server gets its part
+                    part.take_gradients()  # before the push: each server gets its slice
                 for parcel in parcels[first:] + parcels[:first]:
                     parcel.push(share)
-                step = max(parcel.pull() for parcel in parcels)  # all at the same one
+                step = max(parcel.pull() for parcel in parcels)  # all servers are at the same step
     dropped, missing = counts
-    served = [[*part] for part in slices]
-    return end_alike(comm, model, losses, served, dropped=dropped, missing=missing)
+    by_server = [[*part] for part in slices]
+    return end_alike(comm, model, losses, by_server, dropped=dropped, missing=missing)
 
 
 def check_servers(comm: Comm, servers: int, backups: int) -> None:
-    """Raise ValueError where no worker is left, or none is waited for."""
+    """Raise ValueError where no worker is left, or the server would wait for none."""
     if not (isinstance(servers, int) and 1 <= servers < comm.size):
         raise ValueError(
             f"servers={servers!r} of {comm.size} ranks leave no worker, or no server: use 1 to "

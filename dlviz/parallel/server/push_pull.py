@@ -1,13 +1,13 @@
-"""Push and pull: what travels between a worker and the server, rank 0.
+"""Push and pull: the messages between a worker and the server, rank 0.
 
-    push   worker -> server   the gradients of a model, and what they are the mean of
+    push   worker -> server   the gradients of a model, and their weight
     pull   server -> worker   its weights, and the server's clock
 
-Either is one message for each dtype: the values of all parameters one after the other, a flag for
-each (has it a gradient?) and one number more.
+Each is one message per dtype: the values of all parameters one after the other, a flag for each
+(has it a gradient?) and one more number.
 
-Workers meet the server alone while they train, so that a lost one concerns nobody else: the server
-learns of it where it would have received the next push, and goes on with the rest.
+While they train, workers communicate only with the server, so that a lost worker affects no other:
+the server learns of it where it would have received the next push, and goes on with the rest.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from dlviz.parallel.step.sharded_step import Losses, Result, result
 
 
 class Parcel:
-    """What was pushed or pulled last, on its way out of `model` or into it; `server` is the rank
-    that holds the weights."""
+    """The buffers of a push or a pull, out of `model` or into it; `server` is the rank that holds
+    the weights."""
 
     def __init__(self, comm: Comm, model: nn.Module, server: int = 0):
         self.comm = comm
@@ -51,7 +51,7 @@ class Parcel:
         return clock
 
     def receive(self, workers: Collection[int]) -> tuple[int, bool]:
-        """Server: take the earliest push, as `receive` does."""
+        """Server: take the earliest push (see `receive` below)."""
         return receive(self.comm, [bucket.flat for bucket in self.buckets], workers)
 
     def means(self, parameters: Iterable[nn.Parameter]) -> list[torch.Tensor | None]:
@@ -68,12 +68,12 @@ class Parcel:
 
 
 def receive(comm: Comm, tensors: list[torch.Tensor], workers: Collection[int]) -> tuple[int, bool]:
-    """Server: wait for the earliest of what `workers` send, a message into each of the `tensors`.
-    Returns the worker, and whether it has sent all of it: False as soon as one is lost."""
+    """Server: receive the first messages that any of the `workers` sends, one for each of the
+    `tensors`. Returns the worker, and True; or a lost worker, and False."""
     source: int | Collection[int] = workers
     try:
         for tensor in tensors:
-            source = comm.recv(tensor, source)  # the first from any of them, the rest from that one
+            source = comm.recv(tensor, source)  # the first from any worker, the rest from the same
     except RankLost as error:
         return comm.members.index(error.rank), False  # the error names a rank of the run
     assert isinstance(source, int)
@@ -82,13 +82,13 @@ def receive(comm: Comm, tensors: list[torch.Tensor], workers: Collection[int]) -
 
 def reply(comm: Comm, tensors: list[torch.Tensor], worker: int) -> None:
     """Server: send the `tensors`, a message each, if the worker is not lost."""
-    with suppress(RankLost):  # the server is told where it receives from it next
+    with suppress(RankLost):  # the server's next receive from it reports the loss
         for tensor in tensors:
             comm.send(tensor, worker)
 
 
 def check_workers(comm: Comm, name: str) -> None:
-    """Raise ValueError where rank 0 serves nobody."""
+    """Raise ValueError where rank 0 has no worker."""
     if comm.size < 2:
         raise ValueError(
             f"{name} on 1 rank has a server and no worker: rank 0 does not compute; use 2 ranks "
@@ -97,7 +97,7 @@ def check_workers(comm: Comm, name: str) -> None:
 
 
 def dealt(comm: Comm, worker: int, batches: int) -> range:
-    """The batches of a worker that shares none: those of rank 1 are 0, n-1, 2(n-1), ... of n."""
+    """The batches of a worker that shares none: rank 1 of n takes 0, n-1, 2(n-1), ..."""
     return range(worker - 1, batches, comm.size - 1)
 
 
@@ -108,10 +108,10 @@ def end_alike(
     served: list[list[nn.Parameter]] | None = None,
     **counts: int,
 ) -> Result:
-    """What every rank that is left returns: the losses that the workers among them have seen, nan
-    for a step that none has; the parameters of each server (`served`, by default rank 0's), and the
-    buffers of the first worker: a server has none that an example went through; of the `counts` of
-    several servers the highest, as a push that one of them lacks has not come.
+    """The result on every remaining rank: the losses that the remaining workers have seen, nan for
+    a step that none has; the parameters of each server (`served`, by default rank 0's); the buffers
+    of the first worker, as no example went through a server's; and of several servers' `counts` the
+    highest, as a push that one server lacks is missing.
     """
     served = served or [[*model.parameters()]]
     buffers = list(model.buffers())
@@ -122,7 +122,7 @@ def end_alike(
         for server, parameters in enumerate(served):
             copy_from(left, parameters, server)
         for mine, values in zip(buffers, theirs, strict=True):
-            values.copy_(mine)  # if another's was there, it was lost since
+            values.copy_(mine)  # a retry after a loss starts from this rank's again
             left.broadcast(values, min(len(served), left.size - 1))
         left.all_reduce(summary, "max")
         return found

@@ -4,19 +4,19 @@
     worker 1    forward backward | push | ........ | pull | forward backward | push
     worker 2    forward backward | push | pull | forward backward | push | pull | forward
 
-Each push is applied as it comes, one at a time in the order of arrival:
+Each push is applied on arrival, one at a time:
 
     w ← rule(w, g_i(w'))        w' the weights that worker i pulled last, which others moved since
 
 Worker i of p takes batches i, i + p, ...; its clock c is how many gradients it has pushed. Its pull
 is answered, and its next iteration begins, when the slowest worker's clock is c - s or more:
 
-    s = ∞   asynchronous: at once
-    s = 0   synchronous: everyone waits for the slowest of each clock, whose weights all pull. The
-            clock is a step of `sync_server`, on whose batch the workers share the rows
+    s = ∞   asynchronous: immediately
+    s = 0   synchronous: all wait for the slowest, and pull the same weights. The clock is a step of
+            `sync_server`, in which the workers share the rows of a batch
 
-A worker that has pushed its last gradient holds up nobody, nor does one that the run has lost
-(`launch`, `may_lose`). The batches that the latter had yet to push are not learnt from, and
+A worker that has pushed its last gradient delays no other, nor does one that the run has lost
+(`launch`, `may_lose`). The batches that a lost worker had yet to push are not learnt from, and are
 counted: the others go on with their own, as in Dean et al.
 
 Source: the lecture's "asynchronous SGD", whose master locks the weights (here it serves one worker
@@ -56,11 +56,11 @@ def serve(
     batches: int,
     bound: float,
 ) -> int:
-    """The server's part; returns how many gradients lost workers did not push."""
+    """Run the server; returns how many gradients lost workers did not push."""
     workers = range(1, comm.size)
     left = {each: len(dealt(comm, each, batches)) for each in workers}
-    clock = dict.fromkeys(workers, 0)  # c: how many of its pushes were applied
-    held: list[int] = []  # workers whose push was applied and whose pull is not answered
+    clock = dict.fromkeys(workers, 0)  # c: its applied pushes
+    held: list[int] = []  # workers whose push was applied, but whose pull is not answered yet
     missing = 0
     for number in comm.progress(range(batches), "training"):
         # Only these can push: a worker that is held waits in its `pull`.
@@ -68,7 +68,7 @@ def serve(
         if not computing:
             break  # the other batches were lost workers'
         with comm.span("phase", f"update {number}", step=number):
-            worker, came = parcel.receive(computing)  # whichever comes first: no fixed order
+            worker, came = parcel.receive(computing)  # in order of arrival
             if came:
                 gradients = parcel.means(parameters)
                 # w ← rule(w, g_i(w')): w may have moved since worker i pulled w'.
@@ -77,7 +77,7 @@ def serve(
                 left[worker] -= 1
                 held.append(worker)
             else:
-                missing += left.pop(worker)  # out of the minimum below, or it holds up all
+                missing += left.pop(worker)  # out of the minimum below, or it would block all
             slowest = min((clock[each] for each in left if left[each]), default=math.inf)
             # c - s ≤ slowest: these may begin their next iteration.
             free = [each for each in held if clock[each] - bound <= slowest or not left[each]]
@@ -97,10 +97,9 @@ def async_server(
     weight: Weight = rows,
     lr: float = 0.5,
 ) -> Result:
-    """Train by a server, rank 0, that applies each worker's gradient as it comes: as `data.train`,
-    but for `losses`, which are each batch's at the weights that its worker had, nan where that is
-    lost. Besides, returns how many batches were `missing`: nobody has learnt from them, since their
-    worker was lost.
+    """Train by a server, rank 0, that applies each worker's gradient on arrival: as `data.train`,
+    but `losses` are each batch's at the weights that its worker had, nan where that is lost. Also
+    returns how many batches are `missing` because their worker was lost.
 
     Cost per batch: |w| bytes to the server and as many back.
     """
@@ -121,7 +120,7 @@ def stale_synchronous(
 ) -> Result:
     """Train with no worker more than `bound` iterations ahead of the slowest: as `async_server`.
 
-    Raises ValueError for a bound that is not 0, 1, 2, ... or infinite, and without a worker.
+    Raises ValueError for an invalid bound, and without a worker.
     """
     if not (isinstance(bound, int | float) and bound >= 0 and bound in (bound // 1, math.inf)):
         raise ValueError(

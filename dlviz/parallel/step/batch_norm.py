@@ -1,10 +1,10 @@
 """Batch norm under data parallelism: each shard's own statistics, or those of the whole batch.
 
-Batch norm is the layer whose output for one example depends on the others. A plain `nn.BatchNorm`
-on a rank sees its shard alone, so four ranks with 16 digits each train another network than one
-process with 64: the first gradient of the small network of the tests is off by 32 % of its length.
-`SyncBatchNorm` gathers count, mean and squares of every shard, so that all ranks normalise by the
-statistics of the whole batch, and sends gradients back through them:
+In batch norm the output for one example depends on the others. A plain `nn.BatchNorm` only sees its
+rank's shard, so four ranks with 16 digits each train another network than one process with 64: the
+first gradient of the small network of the tests is off by 32 % of its length. `SyncBatchNorm`
+gathers count, mean and squares of every shard, so that all ranks normalise by the statistics of the
+whole batch, and sends gradients back through them:
 
     forward    n_r, mean_r, M_r  --all_gather-->  N = sum n_r
                                                   mean = sum n_r mean_r / N
@@ -13,7 +13,7 @@ statistics of the whole batch, and sends gradients back through them:
                dx = gamma / sqrt(var + eps) * (dy - (s + xhat t) / (N w_r))
 
 where M_r is the sum of the squares of x - mean_r. Each rank's loss depends on all ranks' x through
-the statistics, and counts by the weight w_r of its shard. torch's own takes all w_r to be equal.
+the statistics, and counts by the weight w_r of its shard. torch's own assumes equal w_r.
 
 Source: S. Ioffe, C. Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing
 Internal Covariate Shift", ICML 2015. In PyTorch: torch.nn.SyncBatchNorm.
@@ -32,7 +32,7 @@ from dlviz.cluster import Comm
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm over dim 1 of (B, C, ...) with the statistics of all ranks' inputs together, which
+    """Batch norm over dim 1 of (B, C, ...) with the joint statistics of all ranks' inputs, which
     may be unequal or empty. `shard_weight` is what this rank's loss is the mean of; None: dim 0 of
     the input. `DDP` and the strategies set it. In evaluation it is `nn.BatchNorm`.
 
@@ -50,7 +50,7 @@ class SyncBatchNorm(_BatchNorm):
     @classmethod
     def convert_sync_batchnorm(cls, module: nn.Module, comm: Comm) -> nn.Module:
         """`module` with every `nn.BatchNorm` in it replaced by one over all ranks of `comm`, with
-        the same parameters and buffers. Convert before the optimizer and `DDP` take the model."""
+        the same parameters and buffers. Convert before you make the optimizer and `DDP`."""
         if isinstance(module, _BatchNorm) and not isinstance(module, cls):
             about = module.eps, module.momentum, module.affine, module.track_running_stats
             norm = cls(comm, module.num_features, *about)
@@ -98,7 +98,7 @@ class SyncBatchNorm(_BatchNorm):
 
 class _Normalise(torch.autograd.Function):
     """Forward: (x - mean) / sqrt(var + eps) with the statistics of all ranks. Backward: through x
-    and through the statistics, to which every rank's loss has given a gradient."""
+    and through the statistics, on which every rank's loss depends."""
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -128,13 +128,13 @@ class _Normalise(torch.autograd.Function):
         return y, count, mean, var
 
     @staticmethod
-    @once_differentiable  # a second time it would leave out what the other ranks' sums depend on
+    @once_differentiable  # a second derivative would lack the other ranks' sums
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         xhat, scale, count = ctx.saved_tensors
         dy = gradients[0].transpose(0, 1).flatten(1)  # (C, n_r)
         sums = torch.stack([dy.sum(1), (dy * xhat).sum(1)]) * ctx.weight  # (2, C)
         if not ctx.weight:
-            sums.zero_()  # the mean of nothing may be NaN
+            sums.zero_()  # the gradient of an empty shard may be NaN
         ctx.comm.all_reduce(sums)
         if ctx.weight:
             s, t = sums[:, :, None] / (count * ctx.weight)
@@ -146,7 +146,7 @@ class _Normalise(torch.autograd.Function):
 
 
 def weigh_norms(model: nn.Module, weight: float) -> None:
-    """Tell the synchronised batch norms of `model` what this rank's shard weighs."""
+    """Set the weight of this rank's shard in the SyncBatchNorm layers of `model`."""
     for module in model.modules():
         if isinstance(module, SyncBatchNorm):
             module.shard_weight = weight

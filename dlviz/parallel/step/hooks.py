@@ -1,5 +1,4 @@
-"""What hooks on a user's model need: to see tensors, to know a backward pass, to stay behind when
-the model is copied."""
+"""Helpers for hooks on a user's model."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ import torch
 
 
 class Hook:
-    """A function that a strategy hangs on a module of the user's. It belongs to the rank: a copy of
-    the module, in memory or in a file, has a hook that does nothing."""
+    """A strategy's hook on a user's module. It belongs to the rank: in a copy of the module, in
+    memory or in a file, the hook does nothing."""
 
     def __init__(self, function: Callable[..., Any] | None = None):
         self._function = function
@@ -20,12 +19,11 @@ class Hook:
         return None if self._function is None else self._function(*given)
 
     def __reduce__(self) -> tuple[type[Hook], tuple[()]]:
-        return Hook, ()  # what copy.deepcopy, torch.save and a rank's result go by
+        return Hook, ()  # for copy.deepcopy, torch.save and a rank's result
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in whatever a module takes or returns: a tensor, or lists, tuples and dicts of
-    them."""
+    """The tensors in a module's inputs or outputs: a tensor, or lists, tuples and dicts of them."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, dict):
@@ -37,24 +35,24 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def wanted(given: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> bool:
-    """Whether one of the tensors given to a layer, its own parameters aside, has a gradient."""
+    """Whether one of the tensors given to a layer, except its parameters, needs a gradient."""
     own = {p.untyped_storage().data_ptr() for p in parameters}
     return any(t.requires_grad and t.untyped_storage().data_ptr() not in own for t in given)
 
 
 def at_end_of_backward(function: Any) -> None:
-    """Call `function` when the backward pass under way is over, before `backward()` returns."""
+    """Call `function` when the current backward pass is over, before `backward()` returns."""
     torch.autograd.Variable._execution_engine.queue_callback(function)  # as torch's own DDP does
 
 
 def writes_gradients(parameters: Iterable[torch.Tensor]) -> bool:
-    """In a hook: whether the backward pass under way is a `backward()`, which adds to `.grad` of
-    `parameters` or, where it reaches none of them, of another leaf. `torch.autograd.grad` is not:
-    it adds to nobody's."""
+    """In a hook: whether the current backward pass is a `backward()`, which adds to `.grad` of
+    `parameters` or, if it reaches none of them, of another leaf; and not a `torch.autograd.grad`,
+    which adds to none."""
     edges = (torch.autograd.graph.get_gradient_edge(p).node for p in parameters)
     try:
         return any(map(_runs, edges)) or any(map(_runs, _leaves(torch._C._current_autograd_node())))
-    except RuntimeError:  # a leaf of which torch.autograd.grad wants the gradient
+    except RuntimeError:  # torch.autograd.grad wants the gradient of a leaf
         return False
 
 
@@ -75,14 +73,13 @@ def _leaves(node: Any) -> Iterator[Any]:
 
 
 def dense(gradient: torch.Tensor) -> torch.Tensor:
-    """A sparse gradient, as of nn.Embedding(sparse=True), with all its zeros; another as it is."""
+    """A sparse gradient, as of nn.Embedding(sparse=True), made dense; a dense one as it is."""
     return gradient.to_dense() if gradient.layout is not torch.strided else gradient
 
 
 def no_graph() -> NoReturn:
-    """A backward pass that is to leave gradients with a graph."""
+    """Refuse a backward pass that would leave gradients with a graph."""
     raise ValueError(
         "backward(create_graph=True) asks for gradients with a graph, and a mean over ranks has "
-        "none: use torch.autograd.grad(..., create_graph=True), and add what you make of it to the "
-        "loss."
+        "none: use torch.autograd.grad(..., create_graph=True), and add the result to the loss."
     )

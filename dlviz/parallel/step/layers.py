@@ -1,24 +1,24 @@
 """Which layer computes when: the forward and the backward of every layer as spans on the timeline.
 
-A layer is a module with parameters of its own and no such module inside. Its forward lies between
-two module hooks; a layer that communicates names, as `product`, the module in it that computes. So
-does attention: its own products lie between its layers, and have no weights. A layer's backward
-begins when the gradient of its output is there (a hook on that tensor: a module's own backward
-hooks raise on in-place ReLU) and ends when its parameters have theirs (or the inputs of a
-`product`: what follows may be sent), when another layer begins, or when the backward pass is over,
-whichever comes first:
+A layer is a module with its own parameters and no such module inside. Its forward lies between two
+module hooks; a layer that communicates names the module in it that computes `product`. So does
+attention, whose products lie between its layers and have no weights. A layer's backward begins when
+the gradient of its output is ready (a hook on that tensor: a module's backward hooks raise on
+in-place ReLU) and ends when its parameters have their gradients (or the inputs of a `product`,
+which may be sent next), when another layer begins, or when the backward pass is over, whichever is
+first:
 
     forward   |fc1|fc2|fc3|
     backward              |fc3    |fc2    |fc1    |
 
-In a pipeline, inside an action, the spans bear its stage and microbatch, and where the backward is
-cut in two each layer has a span of either kind:
+In a pipeline, inside an action, the spans have its stage and microbatch. Where the backward is
+split, each layer has a span of both kinds:
 
     backward_input    |fc3|fc2|fc1|
     backward_weight                    |fc3|fc2|fc1|
 
-On a paced run each takes what the machine says: so many ms, whatever the layer (`Machine.step`), or
-with step=None its price on the examples that this rank has (prices.py).
+On a paced run the machine sets each span's time: the same for all layers (`Machine.step`), or with
+step=None its price on this rank's examples (prices.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dlviz.schedules.action import KIND_NAMES
 
 
 def layers_of(model: nn.Module) -> dict[str, nn.Module]:
-    """The layers of a model by name, in the order in which the model lists them."""
+    """The layers of a model by name, in the model's order."""
 
     def owns(module: nn.Module) -> bool:
         return any(True for _ in module.parameters(recurse=False))
@@ -53,8 +53,8 @@ def layers_of(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def with_spans(model: nn.Module) -> dict[str, nn.Module]:
-    """What computes, by name: the layers, and what has a `product` without weights between layers
-    of its own, as attention does."""
+    """The modules that compute, by name: the layers, and modules that have a `product` without
+    weights between their layers, as attention does."""
     found = layers_of(model)
     for name, module in model.named_modules():
         product = dict(module.named_children()).get("product")
@@ -65,9 +65,9 @@ def with_spans(model: nn.Module) -> dict[str, nn.Module]:
 
 @dataclass(eq=False)
 class LayerBackward:
-    """What is known of a layer's backward when its forward is over: `seconds` on a device that
-    prices by the layer, `of_weights` of them for the gradients of its parameters: all of them where
-    no input is `wanted`, has a gradient."""
+    """A layer's backward, as known after its forward: `seconds` on a device that prices layers, of
+    which `of_weights` for the gradients of its parameters. `wanted`: an input needs a gradient;
+    else all seconds are `of_weights`."""
 
     layer: str
     parameters: list[nn.Parameter]
@@ -79,7 +79,7 @@ class LayerBackward:
         return None if self.seconds is None else self.seconds - (self.of_weights or 0.0)
 
     def of_operation(self) -> float | None:
-        """What an operation with weights takes of W: the first of the layer all."""
+        """Seconds of W for an operation with weights: the first of the layer takes all."""
         seconds, self.of_weights = self.of_weights, 0.0
         return seconds
 
@@ -91,12 +91,12 @@ class LayerSpans:
         self._comm = comm
         device = pricing(comm)
         self._prices = None if device is None else LayerPrices(device)
-        self._forward: list[tuple[Any, Any]] = []  # the open spans, and what counts their products
+        self._forward: list[tuple[Any, Any]] = []  # the open spans, and their counts of products
         self._backward: Any = None  # the open span
-        self._layer: str | None = None  # whose it is
+        self._layer: str | None = None  # its layer
         self._missing: set[nn.Parameter] = set()  # its parameters that have no gradient yet
-        self._in_weights = False  # what runs is one operation's part of W
-        self.action: Action | None = None  # of a pipeline, that this rank is at
+        self._in_weights = False  # an operation's part of W is running
+        self.action: Action | None = None  # of a pipeline, the current one
         for name, layer in with_spans(model).items():
             own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
             computes = dict(layer.named_children()).get("product", layer)
@@ -112,7 +112,7 @@ class LayerSpans:
 
     @contextmanager
     def work_on(self, action: Action) -> Iterator[None]:
-        """The layers that run inside do so for `action`."""
+        """Record the layers that run inside as part of `action`."""
         self.action = action
         try:
             yield
@@ -126,7 +126,7 @@ class LayerSpans:
     def _start_forward(self, name: str) -> Any:
         def hook(layer: nn.Module, inputs: Any, keywords: Any) -> None:
             prices = self._prices
-            seconds = None if prices is None else 0.0  # they are known when the forward is over
+            seconds = None if prices is None else 0.0  # known after the forward
             span = self._comm.compute("forward", name, seconds, **self._fields())
             span.__enter__()
             call = None if prices is None else prices.begin(layer, [*inputs, *keywords.values()])
@@ -166,15 +166,15 @@ class LayerSpans:
         kind = KIND_NAMES[self.action.kind] if self.action else "backward"
         self._layer, self._missing = back.layer, set(back.parameters)
         if kind == "backward_input" and not back.wanted:
-            return  # all of it is W's
-        # A layer that W reaches by this hook lies off the path: all of its backward is W's.
+            return  # all of it belongs to W
+        # A layer that W reaches by this hook lies off the path: its whole backward belongs to W.
         seconds = back.of_input() if kind == "backward_input" else back.seconds
         self._backward = self._comm.compute(kind, back.layer, seconds, **self._fields())
         self._backward.__enter__()
 
     @contextmanager
     def of_weights(self, operation: Any) -> Iterator[None]:
-        """The span of what an operation of a forward computes in W, inside."""
+        """Record the span of a forward operation's part of W, computed inside."""
         back, self._in_weights = operation.metadata.get(LayerBackward), True
         try:
             if back is None:  # of no layer
@@ -192,7 +192,7 @@ class LayerSpans:
             self.end_backward()
 
     def end_backward(self) -> None:
-        """The backward of the layer that is at it ends now, if it has not."""
+        """End the current layer's backward, if it has not ended."""
         if self._backward is not None:
             self._backward.__exit__(None, None, None)
             self._backward = None
@@ -205,7 +205,7 @@ class LayerSpans:
 def name_operations(
     output: torch.Tensor, given: Sequence[torch.Tensor], back: LayerBackward
 ) -> None:
-    """Have the operations that made `output` of what was `given` know whose they are."""
+    """Label the operations between `given` and `output` with their layer's `back`."""
     seen = {tensor.grad_fn for tensor in given if tensor.grad_fn is not None}
     nodes: list[Any] = [output.grad_fn]
     while nodes:

@@ -1,15 +1,15 @@
-"""What a layer costs on a machine without a `step`, by its work on the examples of this rank.
+"""What a layer costs on a machine without a `step`, by its work on this rank's examples.
 
-    forward    FLOPs of its products of matrices, convolutions and attention / Device.flops
+    forward    FLOPs of its matrix products, convolutions and attention / Device.flops
     backward   as much again for each factor of a product that gets a gradient: the weights, and
                the inputs where they need one / Device.flops
     no product (an embedding, a norm) bytes read and written / memory_bandwidth
     update     3 x bytes of the parameters / memory_bandwidth: parameter and gradient are read, the
                parameter is written
 
-The products are counted as the forward runs; of a layer that does the same work on all inputs of
-one form the first time alone, since counting costs more than the math of a small layer. What lies
-between layers (ReLU, pooling, the loss) has no parameters of its own and costs nothing, but for
+The products are counted while the forward runs; for a layer that does the same work on all inputs
+of one form only the first time, since counting costs more than the math of a small layer.
+Operations between layers (ReLU, pooling, the loss) have no parameters and cost nothing, except
 attention's products (layers.py).
 """
 
@@ -30,8 +30,8 @@ from dlviz.parallel.step.hooks import tensors_in
 
 
 class Products(TorchDispatchMode):
-    """Counts, inside its `with`, the FLOPs of the products that run, and those of the products that
-    their backward will run; `seen` says whether there was one."""
+    """Counts, inside its `with`, the FLOPs of all products, and of those in their backward; `seen`:
+    there was one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,14 +56,14 @@ class Products(TorchDispatchMode):
 
 _ATEN = torch.ops.aten
 ADDED_PRODUCTS = {_ATEN.addmm, _ATEN.baddbmm}  # their first argument is added to the product
-VECTOR_PRODUCTS = {_ATEN.mv, _ATEN.dot}  # torch's register of FLOPs lacks them
+VECTOR_PRODUCTS = {_ATEN.mv, _ATEN.dot}  # not in torch's flop_registry
 
 
 def recurrent_flops(layer: nn.RNNBase, inputs: torch.Tensor | PackedSequence) -> tuple[int, int]:
-    """FLOPs of a recurrent layer's forward and backward: each token meets every matrix once.
+    """FLOPs of a recurrent layer's forward and backward: each token is multiplied by every matrix.
 
-    torch runs them as one operation, inside which no product can be seen. The state before the
-    first token and inputs that need no gradient get none."""
+    torch runs them as one operation that shows no products. The state before the first token and
+    inputs that need no gradient get none."""
     packed = isinstance(inputs, PackedSequence)
     data = inputs.data if packed else inputs
     tokens = data.shape[:-1].numel()
@@ -83,8 +83,8 @@ def recurrent_flops(layer: nn.RNNBase, inputs: torch.Tensor | PackedSequence) ->
 
 
 def update_seconds(comm: Comm, parameters: Iterable[torch.Tensor]) -> float | None:
-    """Seconds of an update of `parameters` on a machine that prices per example; None, for
-    `comm.compute`, where the machine has a `step` or the run is not paced."""
+    """Seconds of an update of `parameters` on a machine without a `step`; None, for `comm.compute`,
+    where the machine has one or the run is not paced."""
     device = pricing(comm)
     if device is None:
         return None
@@ -92,32 +92,32 @@ def update_seconds(comm: Comm, parameters: Iterable[torch.Tensor]) -> float | No
 
 
 def pricing(comm: Comm) -> Device | None:
-    """The device whose figures price operations, where that is how the machine prices them."""
+    """The device that prices operations; None where the machine has a `step` or there is none."""
     machine = comm.machine
     return machine.device if machine is not None and machine.step is None else None
 
 
 @rehearsed
 def _load(comm: Comm) -> None:
-    """The first product that is counted loads half of torch."""
+    """Counting the first product loads half of torch."""
     if pricing(comm) is not None:
         with Products():
             torch.mv(torch.ones(2, 2), torch.ones(2))
 
 
-# Layers that do the same work on all inputs of one form, as dlviz's own do.
+# Layers that do the same work on all inputs of one form, as dlviz's do.
 STEADY = {nn.Linear, nn.LayerNorm, nn.Embedding}
 
 
 class LayerPrices:
-    """What the calls of layers take on a device."""
+    """Seconds of calls of layers on a device."""
 
     def __init__(self, device: Device):
         self._device = device
         self._known: dict[Any, tuple[float, float, float]] = {}  # by the form of a call
 
     def begin(self, layer: nn.Module, inputs: Any) -> tuple[Any, Products | None]:
-        """Before a call of `layer`: its form, and what counts its products, if it has to."""
+        """Before a call of `layer`: its form, and a counter of its products if one is needed."""
         form = form_of_call(layer, inputs)
         if form in self._known or isinstance(layer, nn.RNNBase):
             return form, None
@@ -133,9 +133,8 @@ class LayerPrices:
         output: Any,
         parameters: Sequence[nn.Parameter] | None,
     ) -> tuple[float, float, float]:
-        """After a call that `begin` has begun: seconds of its forward, of its backward, and those
-        of the backward for the trained `parameters`: all, where these are None, since no input has
-        a gradient."""
+        """After the call: seconds of its forward, of its backward, and of the backward's part for
+        the trained `parameters`: all of it where these are None, as no input needs a gradient."""
         form, products = call
         if form in self._known:
             return self._known[form]
@@ -145,13 +144,13 @@ class LayerPrices:
         weights = backward
         if parameters is not None:
             weights = weights_price(self._device, parameters, products, backward)
-        if form is not None and output is not None:  # it is None where the call has failed
+        if form is not None and output is not None:  # the output is None if the call failed
             self._known[form] = forward, backward, weights
         return forward, backward, weights
 
 
 def form_of_call(layer: nn.Module, inputs: Any) -> Any:
-    """What the work of a call depends on; None where that may be the values of the inputs too."""
+    """What the work of a call depends on; None where it may depend on the values of the inputs."""
     kind = type(layer)
     if kind not in STEADY and not kind.__module__.startswith("dlviz."):
         return None
@@ -163,8 +162,8 @@ def form_of_call(layer: nn.Module, inputs: Any) -> Any:
 def price(
     device: Device, layer: nn.Module, inputs: Any, output: Any, products: Products | None
 ) -> tuple[float, float]:
-    """Seconds of a layer's forward, in which `products` were counted (None: a recurrent layer), and
-    of its backward."""
+    """Seconds of a layer's forward, whose `products` were counted (None: a recurrent layer), and of
+    its backward."""
     if isinstance(layer, nn.RNNBase):
         forward, backward = recurrent_flops(layer, next(iter(inputs)))
         return forward / device.flops, backward / device.flops
@@ -182,9 +181,9 @@ def price(
 def weights_price(
     device: Device, parameters: Sequence[torch.Tensor], products: Products | None, backward: float
 ) -> float:
-    """Of the seconds of a layer's `backward` those of the gradients of its weights, which W takes
-    where I and W are apart: one product for each of the forward, without one the bytes written;
-    nothing where it has no `parameters` that are trained."""
+    """Seconds of a layer's `backward` for the gradients of its weights, the part of W: one product
+    for each of the forward's, without products the bytes written; 0 without trained
+    `parameters`."""
     if not parameters:
         return 0.0
     if products is not None and not products.seen:

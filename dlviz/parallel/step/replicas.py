@@ -1,9 +1,9 @@
 """Copies of one model: before training every rank holds the same network, with rank 0's values.
 
-A graph of a forward before may hold a model's tensors, and autograd counts every write into them as
-a change, of the same values too. So only what differs is written: a parameter in place, as an
-optimizer does it, while a buffer is replaced in its module by a new tensor. Rank 0, and a rank
-alone, keep what they have. Who holds a buffer itself and not its module keeps the old one.
+The graph of an earlier forward may hold a model's tensors, and autograd counts every write into
+them as a change, even of equal values. So only tensors that differ are written: a parameter in
+place, as by an optimizer, while a buffer is replaced in its module by a new tensor. Rank 0, and a
+single rank, change nothing. A reference to a buffer, rather than to its module, becomes stale.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dlviz.parallel.step.hooks import Hook
 def start_alike(comm: Comm, model: nn.Module) -> None:
     """Give `model` of every rank rank 0's parameters and buffers.
 
-    Raises ValueError, which names two ranks and where they differ, if the ranks hold different
-    models; and for a parameter or buffer that cannot be written or sent.
+    Raises ValueError if the ranks hold different models, naming two ranks and where they differ;
+    and for a parameter or buffer that cannot be written or sent.
     """
     check_memory(model)
     check_same_model(comm, model)
@@ -37,8 +37,8 @@ def check_memory(model: nn.Module) -> None:
     for what, name, tensor in named + [("buffer", *each) for each in model.named_buffers()]:
         if tensor.layout is not torch.strided:
             raise ValueError(
-                f"{what} {name} is {tensor.layout}, which ranks cannot send each other: keep it "
-                "dense (.to_dense()), or outside the parameters and buffers."
+                f"{what} {name} is {tensor.layout}, which ranks cannot send each other: make it "
+                "dense (.to_dense()), or hold it outside the parameters and buffers."
             )
         if what == "parameter" and any(
             size > 1 and not step for size, step in zip(tensor.shape, tensor.stride(), strict=True)
@@ -51,9 +51,9 @@ def check_memory(model: nn.Module) -> None:
 
 
 def watch_replica(comm: Comm, model: nn.Module, weights: int = 500) -> None:
-    """Keep what `model` holds whenever its forward begins, for `metrics.disagreement`: call it on
-    every rank, before a strategy trains. Of a larger model `weights` of its weights are kept, drawn
-    at random, the same on all ranks."""
+    """Record the weights of `model` whenever its forward begins, for `metrics.disagreement`: call
+    it on every rank before a strategy trains. Of a larger model only `weights` of them, drawn at
+    random, the same on all ranks."""
     many = sum(p.numel() for p in model.parameters())
     chosen = torch.randperm(many, generator=torch.Generator().manual_seed(0))[:weights]
 
@@ -61,15 +61,15 @@ def watch_replica(comm: Comm, model: nn.Module, weights: int = 500) -> None:
         return torch.cat([p.detach().flatten() for p in model.parameters()])[chosen]
 
     start = held()
-    kept = torch.cat([start.new_full((1,), -1), start])  # the step of the forward, then weights
-    comm.watch(kept, "replica")
+    record = torch.cat([start.new_full((1,), -1), start])  # the step of the forward, then weights
+    comm.watch(record, "replica")
 
-    def keep(*_: Any) -> None:
-        kept[1:] = held()
-        kept[0] = comm.step
+    def update_record(*_: Any) -> None:
+        record[1:] = held()
+        record[0] = comm.step
         comm.snapshot()
 
-    model.register_forward_pre_hook(Hook(keep))
+    model.register_forward_pre_hook(Hook(update_record))
 
 
 def check_same_model(comm: Comm, model: nn.Module) -> None:
@@ -79,8 +79,8 @@ def check_same_model(comm: Comm, model: nn.Module) -> None:
 
 
 def check_same(comm: Comm, mine: list[str], what: str, advice: str) -> None:
-    """Raise ValueError on every rank unless all state the same lines: it names two ranks and the
-    first line in which they differ."""
+    """Raise ValueError on every rank unless all have the same lines, naming two ranks and the first
+    line in which they differ."""
     digest = hashlib.sha256("\n".join(mine).encode()).digest()
     own = torch.frombuffer(bytearray(digest), dtype=torch.int64)  # (4,)
     digests = own.new_empty(comm.size, len(own))
@@ -116,8 +116,8 @@ def outline(model: nn.Module) -> list[str]:
 
 
 def check_same_trained(comm: Comm, model: nn.Module, known: Iterable[nn.Parameter]) -> None:
-    """Raise ValueError on every rank unless all train the same parameters of `model`, with the same
-    values of those that are not `known`."""
+    """Raise ValueError on every rank unless all train the same parameters of `model`, and have the
+    same values of those that are not `known`."""
     known = {*known}
     lines = [
         f"{name} of {dtype_name(p.dtype)}{tuple(p.shape)}"
@@ -130,7 +130,7 @@ def check_same_trained(comm: Comm, model: nn.Module, known: Iterable[nn.Paramete
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """A few letters that tell values from others."""
+    """A short hash of the values."""
     values = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
     return hashlib.sha256(bytes(values.tolist())).hexdigest()[:8]
 
@@ -155,7 +155,8 @@ def copy_from(comm: Comm, tensors: Sequence[torch.Tensor], root: int = 0) -> Non
 def differing(
     comm: Comm, tensors: Sequence[torch.Tensor], root: int = 0
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The tensors that have other values here than on `root`, and those: one message per dtype."""
+    """The tensors whose values differ from `root`'s, each with `root`'s values: one message per
+    dtype."""
     for alike, flat in flat_by_dtype(tensors) if comm.size > 1 else ():
         comm.broadcast(flat, root)
         if comm.rank != root:
@@ -165,7 +166,7 @@ def differing(
 def changed(
     flat: torch.Tensor, tensors: Sequence[torch.Tensor]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The tensors that have other values than `flat`, and those."""
+    """The tensors whose values differ from `flat`, each with the values in `flat`."""
     parts = flat.split([tensor.numel() for tensor in tensors])
     for tensor, part in zip(tensors, parts, strict=True):
         values = part.view(tensor.shape)
@@ -174,7 +175,7 @@ def changed(
 
 
 def take(model: nn.Module, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Give parameters and buffers of `model` new values, as said above."""
+    """Give parameters and buffers of `model` new values, as described above."""
     new = {}
     for tensor, values in pairs:
         if isinstance(tensor, nn.Parameter):

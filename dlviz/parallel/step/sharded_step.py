@@ -1,11 +1,11 @@
-"""What the strategies share: a step on this rank's shard of each batch, and what a shard weighs.
+"""A step on this rank's shard of each batch, and the shard's weight, shared by the strategies.
 
 A loss is a mean over the examples of a shard, or over its target tokens. The mean over the whole
 batch is the mean of these means, weighted by how many each is the mean of:
 
-    L = sum_r w_r L_r / sum_r w_r        and of the gradients alike
+    L = sum_r w_r L_r / sum_r w_r        and the gradients alike
 
-An average of the averages is another number wherever the weights differ.
+An unweighted average of the means differs from it wherever the weights differ.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def rows(*inputs: Any, **keywords: Any) -> int:
 
 
 def weigh(comm: Comm, weight: Weight, *inputs: Any, **keywords: Any) -> float:
-    """What this rank's loss is the mean of. Raises ValueError for less than nothing."""
+    """The weight of this rank's loss. Raises ValueError for an invalid one."""
     return weighed(f"the shard of rank {comm.rank}", weight(*inputs, **keywords))
 
 
 def no_mean() -> NoReturn:
-    """All shards of a batch weigh nothing."""
+    """Refuse a batch whose shards all weigh nothing."""
     raise ValueError(
         "the batch weighs 0 on all ranks together, so there is no mean to learn from: it has no "
         "rows, or padding alone; leave it out."
@@ -57,7 +57,7 @@ def no_mean() -> NoReturn:
 def begin(
     comm: Comm, model: nn.Module, rule: str | Rule, lr: float
 ) -> tuple[Rule, list[nn.Parameter]]:
-    """Before the first step: every rank that is left has rank 0's model, its layers are recorded.
+    """Before the first step: give every remaining rank rank 0's model, and record its layers.
     Returns the rule, and the parameters that it moves."""
     moves = as_rule(rule, lr)
     model.to(comm.device)
@@ -67,20 +67,20 @@ def begin(
 
 
 class Losses:
-    """The loss of each of so many steps, the mean over what all ranks have seen of it."""
+    """The loss of each step, the mean over what all ranks have seen of it."""
 
     def __init__(self, comm: Comm, steps: int):
         self._comm = comm
         self._sums = torch.zeros(2, steps, dtype=torch.float64)  # of weighted losses, of weights
 
     def add(self, step: int, share: float, mean: float) -> None:
-        """On this rank it was `mean`, over `share` examples or tokens: 0 of them say nothing."""
+        """Add this rank's `mean` over `share` examples or tokens; 0 of them count nothing."""
         if share:  # the loss of no example is NaN, and so is 0 times it
             self._sums[:, step] = torch.tensor([share * mean, share], dtype=torch.float64)
 
     def means(self, left: Comm | None = None) -> list[float]:
-        """All ranks call this at the end, or those that are `left`. Raises ValueError for a step
-        that nobody saw; it is nan where a rank that is lost may have."""
+        """The losses; all ranks call this at the end, or those that are `left`. A step that no rank
+        has seen raises ValueError, or is nan if a rank was lost."""
         comm, sums = left or self._comm, self._sums.clone()
         comm.all_reduce(sums)  # (2, steps): once, after training
         if comm.size == self._comm.size and not sums[1].all():
@@ -97,7 +97,7 @@ def each_step(
     finish: Callable[[float], Any],
 ) -> list[float]:
     """Forward and backward on this rank's shard of each batch, then `finish(share)`, the weight of
-    the shard; the ranks share the rows as evenly as they go. Returns the loss of each step, the
+    the shard; the ranks share the rows as evenly as possible. Returns the loss of each step, the
     mean over the whole batch before its update."""
     check_batches(batches)
     losses = Losses(comm, len(batches))
@@ -117,12 +117,12 @@ def learn(
     weight: Weight,
     whole: bool = False,
 ) -> tuple[float, float]:
-    """Forward and backward on (inputs, labels), which leaves the gradients in `net`; returns what
-    the batch weighs, and its loss. Unless it is a `whole` batch, raises ValueError for a loss that
-    is no mean over the rows by which it is weighed."""
+    """Forward and backward on (inputs, labels), which leaves the gradients in `net`; returns the
+    batch's weight and its loss. Unless it is a `whole` batch, raises ValueError for a loss that is
+    weighed by its rows, but is not their mean."""
     inputs, labels = (part.to(comm.device) for part in batch)  # (B/n, ...) each
     share = weigh(comm, of_batch(weight), inputs, labels)
-    weigh_norms(net, share)  # before the forward: SyncBatchNorm keeps it for backward
+    weigh_norms(net, share)  # before the forward: SyncBatchNorm saves it for backward
     net.zero_grad()  # backward adds to .grad
     tried = MeanOverRows(loss) if weight is rows and not whole and comm.size > 1 else None
     mean = (tried or loss)(net(inputs), labels)
@@ -135,8 +135,8 @@ def learn(
 def learn_whole(
     comm: Comm, net: nn.Module, batch: Sequence[torch.Tensor], loss: Loss, weight: Weight
 ) -> float:
-    """As `learn`, a batch that no other rank shares; returns its loss. Raises ValueError where it
-    weighs nothing."""
+    """As `learn`, on a batch that no other rank shares; returns its loss. Raises ValueError where
+    it weighs nothing."""
     share, mean = learn(comm, net, batch, loss, weight, whole=True)
     if not share:
         no_mean()
@@ -144,13 +144,13 @@ def learn_whole(
 
 
 def shard(batch: Sequence[torch.Tensor], place: int, places: int) -> list[torch.Tensor]:
-    """Part `place` of the rows of a batch, which `places` share as evenly as they go."""
-    # Parts differ by a row at most; of fewer rows than places some are empty.
+    """Part `place` of the rows of a batch, which `places` share as evenly as possible."""
+    # Parts differ by a row at most; with fewer rows than places some are empty.
     return [whole.tensor_split(places)[place] for whole in batch]
 
 
 def check_batches(batches: Batches) -> None:
-    """Raise ValueError for a batch whose inputs and labels do not go together."""
+    """Raise ValueError for a batch without rows, or with unequal numbers of inputs and labels."""
     for number, (inputs, labels) in enumerate(batches):
         if len(inputs) != len(labels) or not len(inputs):
             raise ValueError(
@@ -160,7 +160,7 @@ def check_batches(batches: Batches) -> None:
 
 
 def all_reduce_called(name: str) -> Callable[..., None]:
-    """The all-reduce of that name. ValueError where there is none."""
+    """The all-reduce of that name. Raises ValueError for an unknown one."""
     if name == "backend":
         return lambda comm, tensor: comm.all_reduce(tensor)  # its messages are not in the Trace
     if name not in collectives.ALGORITHMS:
@@ -178,8 +178,8 @@ def update(
     gradients: Sequence[torch.Tensor | None] | None = None,
     **fields: Any,
 ) -> None:
-    """Move the parameters by `rule` against their `gradients`, by default those they hold; the
-    `fields` are those of the span."""
+    """Move the parameters by `rule` against their `gradients`, by default their `.grad`; `fields`
+    are those of the span."""
     if gradients is None:
         gradients = [p.grad for p in parameters]
     with comm.compute("update", seconds=update_seconds(comm, parameters), **fields):

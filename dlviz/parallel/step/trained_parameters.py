@@ -1,13 +1,13 @@
-"""Which parameters of a model are trained, where that changes while it is.
+"""Which parameters of a model are trained, also where that changes during training.
 
-A model's parameters may be frozen, unfrozen, added or replaced between two steps. A rank sees that
-of its own model at each forward, and tells the others in the all-reduces that come anyway:
+A model's parameters may be frozen, unfrozen, added or replaced between two steps. A rank sees this
+at each forward of its own model, and reports it in the all-reduces that follow anyway:
 
     rank 0   forward |backward| changed: 1 |        | the same list? | the new gradients |
     rank 1   forward |backward| changed: 1 | sum: 2 | the same list? | the new gradients |
 
-Without a change nothing more is sent than that number; with one, on whichever rank, all compare
-their lists, and the gradients that the buckets have no place for follow.
+Without a change only that number is sent; after a change on any rank, all compare their lists, and
+the gradients that the buckets have no place for follow.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dlviz.parallel.step.sharded_step import trained
 
 
 class TrainedParameters:
-    """The `parameters` of `model` that are trained, as the ranks have agreed. Each that is ever
-    trained is one of the `hooked`: backward calls `before` with its gradient before `.grad` is
-    written, and `after` with the parameter when it is."""
+    """The `parameters` of `model` that are trained, as the ranks have agreed. All that were ever
+    trained are `hooked`: backward calls `before` with the gradient before `.grad` is written, and
+    `after` with the parameter afterwards."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class TrainedParameters:
             raise ValueError("the model has no parameter to train: set requires_grad of one.")
 
     def look(self) -> list[nn.Parameter]:
-        """What is trained now; whether it is what the ranks have agreed on is `changed`."""
+        """The parameters that are trained now; `changed` if they differ from those agreed on."""
         now = trained(self._model)
         self.changed = [*map(id, now)] != [*map(id, self.parameters)]
         for p in now:
@@ -53,9 +53,9 @@ class TrainedParameters:
         return now
 
     def agree(self, comm: Comm) -> list[nn.Parameter]:
-        """Take what is trained now, on all ranks; returns what is new. Raises ValueError that names
-        it on every rank, unless all train the same, with the same values of what is new."""
+        """Agree with all ranks on the parameters that are trained now; returns the new ones. Raises
+        ValueError on every rank unless all train the same, with the same values of the new ones."""
         check_same_trained(comm, self._model, self.parameters)
         known, now = {*self.parameters}, self.look()
-        self.parameters = now or self.parameters  # a rank that trains nothing tells nobody of it
+        self.parameters = now or self.parameters  # without any, no bucket could report a change
         return [p for p in now if p not in known]

@@ -1,12 +1,12 @@
 """Y(m, n) = X(m, k) W(k, n), and both gradients, on a grid of ranks over the three dims.
 
-blocks.py     who owns what, and how a panel of it travels
+blocks.py     which rank owns what, and how panels travel
 grid.py       what the ranks must agree on before they multiply
 forms.py      the product by hand, SUMMA, and the two other forms for the gradients
 
 In distributed memory a fully connected layer is "just a distributed matrix-matrix multiplication",
-as the lecture says, which names SUMMA and COSMA. X is a batch (B, C_in) and W the weights
-(C_in, C_out), the transpose of torch's; the forward is Y = X W, the backward two products more.
+says the lecture, which names SUMMA and COSMA. X is a batch (B, C_in) and W the weights
+(C_in, C_out), the transpose of torch's; the forward is Y = X W, the backward two more products.
 
 The ranks form a grid of pm x pk x pn, the last axis fastest. Rank (a, b, c) multiplies block (a, b)
 of X by block (b, c) of W; the sum of these over b is block (a, c) of Y. It owns 1/P of each matrix:
@@ -30,13 +30,13 @@ On (pm, 1, pn) this is SUMMA: a rank owns one block of each matrix, and panels o
     (pm, 1, pn)   SUMMA
     (pm, pk, pn)  3D: pk times SUMMA, each on a part of k, and axis k adds up Y
 
-The gradients take the two other forms of SUMMA, in which another matrix stays where it is:
+The gradients take the two other forms of SUMMA, in which another matrix is stationary:
 
     dX = dY W^T   X's blocks stay: panels of W travel, parts of dX are added along axis n
     dW = X^T dY   W's blocks stay: panels of X travel, parts of dW are added along axis m
 
-Where k is whole, Y lies as the X of a next layer on the grid (pm, pn, 1) has to: partition output
-and then reduce output need no message in between.
+Where k is whole, Y lies as a next layer on the grid (pm, pn, 1) needs its X: partition output and
+then reduce output need no message in between.
 
 Source: R. van de Geijn, J. Watts, "SUMMA: Scalable Universal Matrix Multiplication Algorithm",
 1997; M. Schatz, R. van de Geijn, J. Poulson, "Parallel Matrix Multiplication: A Systematic

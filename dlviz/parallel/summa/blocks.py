@@ -1,4 +1,4 @@
-"""Who owns what of a matrix on a grid of ranks, and how the panels of a shared block travel.
+"""Which rank of a grid owns what of a matrix, and how the panels of a shared block travel.
 
 Parts are contiguous and differ by one row or column at most, as `torch.tensor_split` cuts them.
 """
@@ -25,8 +25,8 @@ def block(tensor: torch.Tensor, rank: int, grid: Sequence[int], which: str) -> t
     """What `rank` of `grid`, (pm, pk, pn), owns of a whole matrix: `which` is "x" (m, k), "w"
     (k, n) or "y" (m, n).
 
-    Raises ValueError for another `which`, a rank that is not of the grid, a tensor that is no
-    matrix, and a grid longer than a dim."""
+    Raises ValueError for another `which`, a rank outside the grid, a tensor that is no matrix, and
+    a grid longer than a dim."""
     if which not in MATRICES:
         raise ValueError(f"which={which!r} is no matrix of Y = X W: use 'x', 'w' or 'y'.")
     check_matrix(which, tensor.shape)
@@ -43,7 +43,7 @@ def block(tensor: torch.Tensor, rank: int, grid: Sequence[int], which: str) -> t
 @dataclass(frozen=True)
 class SharedBlock:
     """A block of a matrix, of which each rank of `axis` owns a part: along `dim`, from one of the
-    `bounds` to the next. `across` is where the block lies along the other dim."""
+    `bounds` to the next. `across` is the block's range along the other dim."""
 
     name: str
     axis: Comm
@@ -58,16 +58,16 @@ class SharedBlock:
 
     @property
     def parts(self) -> list[tuple[int, int]]:
-        """From where to where each rank's part goes; parts without elements are left out."""
+        """The range of each rank's part, without empty ones."""
         return [(start, stop) for start, stop in pairwise(self.bounds) if start < stop]
 
     @property
     def own(self) -> tuple[int, int]:
-        """From where to where this rank's part goes."""
+        """The range of this rank's part."""
         return self.bounds[self.axis.rank], self.bounds[self.axis.rank + 1]
 
     def shape(self, start: int, stop: int) -> tuple[int, int]:
-        """Of the rows or columns `start` to `stop` of the block."""
+        """The shape of rows or columns `start` to `stop` of the block."""
         length = self.across[1] - self.across[0]
         return (length, stop - start) if self.dim else (stop - start, length)
 
@@ -89,7 +89,7 @@ class SharedBlock:
 
     def add_up(self, partial: torch.Tensor, start: int, own: torch.Tensor) -> None:
         """Sum the ranks' `partial`, rows or columns from `start` on, into `own` of the rank that
-        owns them; `partial` is used up."""
+        owns them; `partial` is overwritten."""
         owner, stop = self._owner(start), start + partial.shape[self.dim]
         if self.axis.size > 1:
             with self.axis.span("collective", self.where(start, stop), nbytes=partial.nbytes):
@@ -121,13 +121,13 @@ def place(rank: int, grid: Sequence[int]) -> dict[str, int]:
 
 
 def bounds(start: int, stop: int, parts: int) -> tuple[int, ...]:
-    """Where `torch.tensor_split` cuts `start` to `stop` into so many parts, both ends included."""
+    """Where `torch.tensor_split` cuts `start` to `stop` into `parts`, both ends included."""
     each, more = divmod(stop - start, parts)
     return tuple(start + part * each + min(part, more) for part in range(parts + 1))
 
 
 def check_matrix(which: str, shape: Sequence[int]) -> None:
-    """Raise ValueError unless there are two dims."""
+    """Raise ValueError unless `shape` has two dims."""
     if len(shape) != 2:
         raise ValueError(
             f"{which} of shape {tuple(shape)} is no matrix: give it two dims, "

@@ -14,8 +14,8 @@ from dlviz.parallel.summa.grid import GridProduct, agreed
 
 
 def by_hand(comm: Comm, x: torch.Tensor, w: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
-    """The product alone: read this one first. As many words as `multiply`, but each rank holds pn
-    times its part of X and pm times its part of W at once."""
+    """The product only: read this one first. It sends as many words as `multiply`, but each rank
+    holds pn times its part of X and pm times its part of W."""
     product = agreed(comm, x, w, grid)
     whole_x = product.x.whole(x)  # (m/pm, k/pk), from the ranks along axis n
     whole_w = product.w.whole(w)  # (k/pk, n/pn), from the ranks along axis m
@@ -26,13 +26,13 @@ def multiply(comm: Comm, x: torch.Tensor, w: torch.Tensor, grid: Sequence[int]) 
     """This rank's `block` of Y = X W, from its blocks of X and W. All ranks of `comm` must call it,
     and its backward, which gives `x` and `w` their blocks of dX and dW.
 
-    Raises ValueError, before anything is sent, for a grid whose product is not the ranks or that is
-    longer than a dim; and on every rank for blocks that are not those of one product, and where
-    ranks disagree on the grid, the dtype, or which gradients they need.
+    Raises ValueError, before anything is sent, for a grid whose product is not the number of ranks
+    or that is longer than a dim; and on every rank for blocks that do not belong to one product,
+    and where ranks disagree on the grid, the dtype, or which gradients they need.
 
     Cost: each rank receives mk/(pm pk) (1-1/pn) + kn/(pk pn) (1-1/pm) + mn/(pm pn) (1-1/pk) words;
-    in the backward the first two twice, the last once. Where a dim does not divide by what cuts it,
-    this is the mean over the ranks.
+    in the backward the first two twice, the last once. Where a dim does not divide evenly, this is
+    the mean over the ranks.
     """
     return MultiplyOnGrid.apply(x, w, agreed(comm, x, w, grid))
 
@@ -43,7 +43,7 @@ class MultiplyOnGrid(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, product: GridProduct) -> torch.Tensor:
-        ctx.save_for_backward(x, w)  # this rank's parts: the panels travel again in the backward
+        ctx.save_for_backward(x, w)  # local tensors: the panels travel again in the backward
         ctx.product = product
         return output_stays(product, x, w)
 
@@ -70,13 +70,13 @@ def output_stays(product: GridProduct, x: torch.Tensor, w: torch.Tensor) -> torc
 
 def x_stays(product: GridProduct, dy: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """dX = dY W^T: panels of W travel, parts of dX are added where that part of X is. `dy`
-    is the whole block, (m/pm, n/pn). (`mH` is the transpose; of complex numbers the conjugate one.)
+    is the whole block, (m/pm, n/pn). (`mH` is the transpose, for complex numbers conjugated.)
     """
     dx = w.new_empty(product.x.shape(*product.x.own))  # (m/pm, k/pk/pn)
     for start, stop in product.panels:
         wp = product.w.panel(w, start, stop)  # (width, n/pn)
         with _computing(product, "backward", dy, wp.mH):
-            partial = dy @ wp.mH  # (m/pm, width), over this rank's n/pn columns alone
+            partial = dy @ wp.mH  # (m/pm, width), over this rank's n/pn columns
         product.x.gradient.add_up(partial, start, dx)
     return dx
 
@@ -87,13 +87,13 @@ def w_stays(product: GridProduct, x: torch.Tensor, dy: torch.Tensor) -> torch.Te
     for start, stop in product.panels:
         xp = product.x.panel(x, start, stop)  # (m/pm, width)
         with _computing(product, "backward", xp.mH, dy):
-            partial = xp.mH @ dy  # (width, n/pn), over this rank's m/pm rows alone
+            partial = xp.mH @ dy  # (width, n/pn), over this rank's m/pm rows
         product.w.gradient.add_up(partial, start, dw)
     return dw
 
 
 def _computing(product: GridProduct, kind: str, left: torch.Tensor, right: torch.Tensor) -> Any:
-    """The span of a product of panels, priced by its FLOPs where the machine prices by these."""
+    """The span of a product of panels, priced by its FLOPs on a machine without a `step`."""
     device = pricing(product.comm)
     flops = 2 * left.numel() * right.shape[1]
     return product.comm.compute(kind, seconds=None if device is None else flops / device.flops)

@@ -1,8 +1,8 @@
-"""What the ranks of a grid must agree on before they multiply, and what each then has to do.
+"""What the ranks of a grid must agree on before they multiply, and the blocks of each.
 
-They tell each other the shapes of their blocks, through the backend: no message of the Trace. The
-sizes of the whole matrices follow from all blocks together, and from these the block that each rank
-should have.
+They exchange the shapes of their blocks through the backend, without messages in the Trace. All
+blocks together give the sizes of the whole matrices, and these the block that each rank should
+have.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dlviz.sim.matmul import check_grid
 
 Sizes = dict[str, int]  # m, k and n of the whole product
 
-# To make a grid's groups takes three collectives: once for each grid, not once for each product.
+# Making a grid's groups takes three collectives: once per grid, not once per product.
 _meshes: WeakKeyDictionary[Comm, dict[tuple[int, ...], Mesh]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class GridProduct:
-    """Y = X W as this rank sees it: the blocks it works on."""
+    """Y = X W on this rank: the blocks it works on."""
 
     comm: Comm
     x: SharedBlock
@@ -36,13 +36,13 @@ class GridProduct:
 
     @property
     def panels(self) -> list[tuple[int, int]]:
-        """The widest parts of k of which one rank owns X's columns and one rank W's rows."""
+        """The widest ranges of k in which one rank owns X's columns and one rank W's rows."""
         return list(pairwise(sorted({*self.x.bounds, *self.w.bounds})))
 
 
 def agreed(comm: Comm, x: torch.Tensor, w: torch.Tensor, grid: Sequence[int]) -> GridProduct:
-    """The product of which these are the blocks. All ranks of `comm` must call it; ValueError on
-    every rank where they are not of one product (see `multiply`)."""
+    """The product of these blocks. All ranks of `comm` must call it; raises ValueError on every
+    rank where the blocks do not belong to one product (see `multiply`)."""
     check_grid(grid)
     if prod(grid) != comm.size:
         raise ValueError(
@@ -56,7 +56,7 @@ def agreed(comm: Comm, x: torch.Tensor, w: torch.Tensor, grid: Sequence[int]) ->
     mine = [*grid, CODES[x.dtype], CODES[w.dtype], x.requires_grad, w.requires_grad]
     own = torch.tensor([*mine, *x.shape, *w.shape])  # (11,): grid 3, dtypes 2, needs 2, shapes 4
     table = own.new_empty(comm.size, len(own))
-    comm.all_gather(table, own)  # everybody checks every row: all raise, or none
+    comm.all_gather(table, own)  # every rank checks every row: all raise, or none
     _check_alike(table.tolist())
     sizes = _sizes(table[:, -4:].view(*grid, 4), grid)  # rank order: n runs fastest
     _check_blocks(table[:, -4:].tolist(), grid, sizes)
@@ -96,7 +96,7 @@ def _check_alike(rows: list[list[int]]) -> None:
 
 
 def _sizes(shapes: torch.Tensor, grid: Sequence[int]) -> Sizes:
-    """Of the whole matrices, from the shapes of x and w on (pm, pk, pn, 4)."""
+    """Sizes of the whole matrices, from the shapes of x and w on (pm, pk, pn, 4)."""
     xm, xk, wk, wn = shapes.unbind(-1)  # (pm, pk, pn) each
     # x's columns are cut over k and n, w's rows over m and k.
     sizes = {"m": xm[:, 0, 0].sum(), "k": xk[0].sum(), "n": wn[0, 0].sum()}
@@ -112,9 +112,9 @@ def _sizes(shapes: torch.Tensor, grid: Sequence[int]) -> Sizes:
 
 
 def _check_blocks(rows: list[list[int]], grid: Sequence[int], sizes: Sizes) -> None:
-    """Raise ValueError for a rank's x or w of another shape than its block of the whole has."""
+    """Raise ValueError for a rank's x or w of another shape than its block of the whole."""
     for which, columns in (("x", slice(0, 2)), ("w", slice(2, 4))):
-        # A shape without memory, which `block` cuts as it cuts the real one.
+        # A shape without memory, cut by `block` as the real one.
         whole = torch.empty([sizes[dim] for dim in MATRICES[which][0]], device="meta")
         for rank, row in enumerate(rows):
             shape, due = tuple(row[columns]), tuple(block(whole, rank, grid, which).shape)
@@ -129,7 +129,7 @@ def _check_blocks(rows: list[list[int]], grid: Sequence[int], sizes: Sizes) -> N
 def _shared(
     which: str, rank: int, grid: Sequence[int], sizes: Sizes, axes: dict[str, Comm]
 ) -> SharedBlock:
-    """The rank's block of a matrix, and where those who share it have cut it."""
+    """The rank's block of a matrix, and its bounds among the ranks that share it."""
     dims, axis, dim = MATRICES[which]
     parts, places = dict(zip("mkn", grid, strict=True)), place(rank, grid)
     ranges = []

@@ -1,16 +1,16 @@
 """Tensor parallelism: one layer cut over ranks, as Megatron-LM cuts it.
 
-conjugate.py     f and g, what a split layer communicates: read it first
+conjugate.py     f and g, the communication of a cut layer: read it first
 linear.py        column-parallel (partition output) and row-parallel (reduce output) layers
 mlp.py           a Transformer's MLP, and the naive one that gathers after each product
-attention.py     self-attention by heads, also those that share keys and values
+attention.py     self-attention by heads, also with shared keys and values
 embedding.py     the vocabulary-parallel embedding, whose weight is the output layer's too
 cross_entropy.py the loss of logits that are cut along the vocabulary
-transformer.py   a Transformer made of them, with or without sequence parallelism
+transformer.py   a Transformer made of these, with or without sequence parallelism
 parameters.py    from a whole model's state and back, partial gradients, the norm of all gradients
-regather.py      what sequence parallelism keeps of a product's input
-product.py       the product of a layer on a rank, and its place in the whole
-checks.py        what all ranks must have alike
+regather.py      what sequence parallelism saves of a product's input
+product.py       the block of a layer's product on a rank, and its place in the whole
+checks.py        what must be equal on all ranks
 """
 
 from dlviz.parallel.tensor.attention import ParallelAttention

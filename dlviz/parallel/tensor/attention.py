@@ -1,13 +1,13 @@
 """Self-attention on several ranks: each has some of the heads.
 
     f   x   q, k, v (columns)    attention        output (rows)           g
-        x · heads 0, 1       ->  of heads 0, 1 -> · W0    summand 0
-        x · heads 2, 3       ->  of heads 2, 3 -> · W1    summand 1       y = sum + b
+        x · heads 0, 1       ->  of heads 0, 1 -> · W0    partial sum 0
+        x · heads 2, 3       ->  of heads 2, 3 -> · W1    partial sum 1   y = sum + b
 
-A head needs no other head, so that nothing is sent between the products; one f serves q, k and v.
-Where heads of queries share one of keys and values (grouped queries), and there are more ranks than
-such heads, several ranks hold the same one: each knows what its own queries say of it, and the
-gradient is the sum of theirs. Four ranks, 4 heads and 2 of keys and values:
+A head needs no other head, so nothing is sent between the products; one f serves q, k and v. Where
+heads of queries share one of keys and values (grouped queries), and there are more ranks than such
+heads, several ranks hold the same one: each has the gradient from its own queries, and their sum is
+the whole gradient. Four ranks, 4 heads and 2 of keys and values:
 
     rank              0     1     2     3
     q                 0     1     2     3
@@ -48,9 +48,9 @@ class ParallelAttention(nn.Module):
     tokens: (B, s/t, h) -> (B, s/t, h).
 
     Raises ValueError for heads that do not divide the hidden size, and for ranks that do not divide
-    the heads; of keys and values there may be fewer heads than ranks, if they divide these.
+    the heads; there may be fewer heads of keys and values than ranks, if they divide the ranks.
 
-    Cost: one all-reduce of (B, s, h) each way; with fewer heads of keys and values than ranks,
+    Cost: one all-reduce of (B, s, h) per direction; with fewer heads of keys and values than ranks,
     backward, one all-reduce of the weights of k and one of v over the ranks that share them. With
     `sequence_parallel` as `ParallelMLP`.
     """
@@ -95,7 +95,7 @@ class ParallelAttention(nn.Module):
                 layer.name = name
 
     def load(self, state: State) -> None:
-        """Keep this rank's part of the whole layer: the weights (n, h) and biases of `q`, `k`, `v`
+        """Take this rank's part of the whole layer: the weights (n, h) and biases of `q`, `k`, `v`
         and `output`."""
         load_layers(self, state)
 
@@ -109,8 +109,8 @@ class ParallelAttention(nn.Module):
 
 
 def check_kv_heads(heads: int, kv_heads: int, ranks: int) -> None:
-    """Raise ValueError unless each rank has whole heads of keys and values, or as many ranks share
-    each."""
+    """Raise ValueError unless each rank has whole heads of keys and values, or equally many ranks
+    share each."""
     if kv_heads % ranks and ranks % kv_heads:
         fit = (n for n in range(1, heads + 1) if heads % n == 0)
         *others, last = (str(n) for n in fit if n % ranks == 0 or ranks % n == 0)
@@ -122,8 +122,8 @@ def check_kv_heads(heads: int, kv_heads: int, ranks: int) -> None:
 
 
 class SharedColumns(ColumnParallelLinear):
-    """A column-parallel layer over the ranks of `comm`, whose part each rank has in common with
-    those of `share`: the gradient of its weights is the sum of theirs."""
+    """A column-parallel layer over the ranks of `comm`, whose local tensors are the same on the
+    ranks of `share`: the gradient of its weights is the sum over these."""
 
     def __init__(self, comm: Comm, share: Comm, inputs: int, outputs: int, **how: Any):
         super().__init__(comm, inputs, outputs, **how)

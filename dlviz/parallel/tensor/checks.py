@@ -1,4 +1,4 @@
-"""What the ranks of a tensor-parallel axis must have alike, checked before it is used."""
+"""What must be equal on the ranks of a tensor-parallel axis, checked before it is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlviz.parallel.step.replicas import check_same
 
 
 def check_divides(name: str, value: int, ranks: int, whole: str) -> None:
-    """Raise ValueError unless every one of `ranks` gets as many of the `value`."""
+    """Raise ValueError unless `ranks` divides `value`."""
     if value % ranks:
         *others, last = (str(n) for n in range(1, 17) if value % n == 0)
         fits = f"{', '.join(others)} or {last}" if others else last
@@ -23,7 +23,7 @@ def check_divides(name: str, value: int, ranks: int, whole: str) -> None:
 
 
 def check_names(layer: str, state: Collection[str], names: Collection[str]) -> None:
-    """Raise ValueError unless the state given for a layer has its parameters' `names`."""
+    """Raise ValueError unless `state` has exactly the `names` of the layer's parameters."""
     if set(state) != set(names):
         raise ValueError(
             f"the state of {layer} holds {', '.join(state) or 'nothing'}: give "
@@ -32,7 +32,7 @@ def check_names(layer: str, state: Collection[str], names: Collection[str]) -> N
 
 
 def check_shape(name: str, value: torch.Tensor, shape: Sequence[int]) -> None:
-    """Raise ValueError unless the value given for a whole parameter has its `shape`."""
+    """Raise ValueError unless `value` has the `shape` of the whole parameter."""
     if value.shape != tuple(shape):
         raise ValueError(f"{name} is {tuple(value.shape)}: give the whole one, {tuple(shape)}.")
 
@@ -40,8 +40,8 @@ def check_shape(name: str, value: torch.Tensor, shape: Sequence[int]) -> None:
 def check_replicas(
     comm: Comm, what: str, tensors: Mapping[str, torch.Tensor], advice: str, about: str = ""
 ) -> None:
-    """Raise ValueError on every rank, which names two ranks, unless all hold the same values in
-    each of `tensors`, and say the same `about` what holds them.
+    """Raise ValueError on every rank, naming two ranks, unless all hold the same values in each of
+    `tensors`, and describe their holder by the same `about`.
 
     Cost: one all-gather of 32 bytes, by the backend."""
     if comm.size == 1:

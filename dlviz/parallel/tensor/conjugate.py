@@ -1,20 +1,19 @@
-"""The conjugate pairs: what is done in forward at one end of a split layer is undone in backward at
-the other.
+"""The conjugate pairs: forward and backward communication at the two ends of a cut layer.
 
                        forward                    backward
     f                  identity                   all-reduce
     g                  all-reduce                 identity
     gather_sequence    all-gather                 reduce-scatter
     scatter_sequence   reduce-scatter             all-gather
-    gather_outputs     all-gather                 each rank keeps its part
+    gather_outputs     all-gather                 each rank takes its part
 
-Where a whole tensor enters a layer of which each rank computes a part, each rank's gradient of it
-is a summand: f. Where each rank's output is a summand of the whole: g. Under sequence parallelism
-the tokens are cut between such layers, and `gather_sequence` takes f's place, `scatter_sequence`
-g's. `gather_outputs` puts the parts of an output together, as one would do it without g.
+f: a whole tensor enters a layer of which each rank computes a part, so each rank's gradient of it
+is a partial sum. g: each rank's output is a partial sum of the whole. Under sequence parallelism
+the tokens are cut between such layers, and `gather_sequence` replaces f, `scatter_sequence` g.
+`gather_outputs` concatenates the parts of an output, the naive alternative to g.
 
 Each communication is a span of kind "collective" with the fields `layer`, `direction`, `collective`
-and `call`, its number on the rank; all messages inside bear them too. With one rank nothing is
+and `call`, its number on the rank; all messages inside have them too. With one rank nothing is
 sent.
 
 Source: M. Shoeybi et al., "Megatron-LM", 2019, section 3 (f and g); V. Korthikanti et al.,
@@ -41,7 +40,7 @@ _calls = count(1)
 
 
 def f(comm: Comm, x: torch.Tensor, all_reduce: str = "ring", layer: str = "") -> torch.Tensor:
-    """x (..., k), whole on all ranks, as it is; its gradient is the sum of all ranks'.
+    """x (..., k) itself, whole on all ranks; its gradient is the sum of all ranks'.
 
     Cost: backward one all-reduce of x's bytes.
     """
@@ -49,7 +48,7 @@ def f(comm: Comm, x: torch.Tensor, all_reduce: str = "ring", layer: str = "") ->
 
 
 def g(comm: Comm, x: torch.Tensor, all_reduce: str = "ring", layer: str = "") -> torch.Tensor:
-    """The sum of all ranks' x (..., n); its gradient, whole on all ranks, is each summand's.
+    """The sum of all ranks' x (..., n); its gradient, whole on all ranks, is that of each x.
 
     Cost: forward one all-reduce of x's bytes.
     """
@@ -60,10 +59,10 @@ def gather_sequence(
     comm: Comm, x: torch.Tensor, all_reduce: str = "ring", layer: str = ""
 ) -> torch.Tensor:
     """Each rank's tokens, (..., s/t, k), in rank order, (..., s, k). The gradient is the sum of all
-    ranks', of which each keeps that of its tokens.
+    ranks', of which each takes the part of its tokens.
 
     Cost: forward one all-gather, backward one reduce-scatter of (..., s, k): each rank sends
-    (t-1)/t of its bytes in either, together as much as in one all-reduce.
+    (t-1)/t of its bytes in each, together as much as in one all-reduce.
     """
     return _GatherSequence.apply(x, comm, all_reduce, layer) if comm.size > 1 else x
 
@@ -72,9 +71,10 @@ def scatter_sequence(
     comm: Comm, x: torch.Tensor, all_reduce: str = "ring", layer: str = ""
 ) -> torch.Tensor:
     """This rank's tokens, (..., s/t, n), of the sum of all ranks' x (..., s, n). The gradient is
-    that of all ranks' tokens in rank order. ValueError for tokens that the ranks cannot share.
+    that of all ranks' tokens in rank order. Raises ValueError for tokens that the ranks cannot
+    share evenly.
 
-    Cost: as `gather_sequence`, the other way round.
+    Cost: as `gather_sequence`, with forward and backward exchanged.
     """
     check_divides("sequence", x.shape[-2], comm.size, "tokens")
     return _ScatterSequence.apply(x, comm, all_reduce, layer) if comm.size > 1 else x
@@ -84,7 +84,7 @@ def gather_outputs(
     comm: Comm, x: torch.Tensor, all_reduce: str = "ring", layer: str = ""
 ) -> torch.Tensor:
     """Each rank's columns, (..., n/t), side by side, (..., n). Of the gradient, whole on all ranks,
-    each keeps that of its columns.
+    each takes the part of its columns.
 
     Cost: forward one all-gather, each rank sends (t-1)/t of the bytes of (..., n).
     """
@@ -112,7 +112,7 @@ class _G(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return gradient, None, None, None  # of a + b either summand has the sum's gradient
+        return gradient, None, None, None  # in a + b both have the gradient of the sum
 
 
 class _GatherSequence(Function):
@@ -137,7 +137,7 @@ class _ScatterSequence(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        # (..., s/t, n) -> (..., s, n): every rank's summand went into all tokens.
+        # (..., s/t, n) -> (..., s, n): every rank's partial sum went into all tokens.
         return gathered(gradient, -2, *ctx.how, direction="backward"), None, None, None
 
 
@@ -156,7 +156,7 @@ class _GatherOutputs(Function):
 def reduced(
     x: torch.Tensor, comm: Comm, all_reduce: str, layer: str, direction: str, op: str = "sum"
 ) -> torch.Tensor:
-    """The sum of all ranks' x, or by op="max" the largest of each cell, in memory of its own."""
+    """The sum of all ranks' x, or with op="max" the largest value of each cell, in new memory."""
     # A copy: the all-reduce works in place, and autograd may hold x.
     total = x.clone(memory_format=torch.contiguous_format)
     with _recorded(comm, "all_reduce", layer, direction, total):
@@ -170,7 +170,7 @@ def reduced(
 def gathered(
     x: torch.Tensor, dim: int, comm: Comm, all_reduce: str, layer: str, direction: str
 ) -> torch.Tensor:
-    """All ranks' x, one after the other along `dim`."""
+    """All ranks' x, concatenated along `dim`."""
     n, parts = comm.size, x.new_empty(comm.size, *x.shape)
     with _recorded(comm, "all_gather", layer, direction, parts):
         if all_reduce == "backend":
@@ -187,14 +187,14 @@ def scattered(
     """This rank's part, along `dim`, of the sum of all ranks' x."""
     parts = list(x.chunk(comm.size, dim))
     if all_reduce == "backend":
-        summands, own = torch.stack(parts), torch.empty_like(parts[0])
-        with _recorded(comm, "reduce_scatter", layer, direction, summands):
-            comm.reduce_scatter(own, summands)
+        partial, own = torch.stack(parts), torch.empty_like(parts[0])
+        with _recorded(comm, "reduce_scatter", layer, direction, partial):
+            comm.reduce_scatter(own, partial)
         return own
-    summands = torch.stack([*parts[-1:], *parts[:-1]])  # the ring leaves chunk r+1 on rank r
-    with _recorded(comm, "reduce_scatter", layer, direction, summands):
-        ring.reduce_scatter(comm, summands)
-    return summands[(comm.rank + 1) % comm.size].clone()
+    partial = torch.stack([*parts[-1:], *parts[:-1]])  # the ring leaves chunk r+1 on rank r
+    with _recorded(comm, "reduce_scatter", layer, direction, partial):
+        ring.reduce_scatter(comm, partial)
+    return partial[(comm.rank + 1) % comm.size].clone()
 
 
 def _recorded(comm: Comm, collective: str, layer: str, direction: str, tensor: torch.Tensor) -> Any:

@@ -1,13 +1,13 @@
-"""Cross-entropy of logits that are cut along the vocabulary: no rank ever holds all of a token's.
+"""Cross-entropy of logits that are cut along the vocabulary: no rank holds all logits of a token.
 
     loss = log Σ exp(z - max z) - (z_target - max z)      of each token, z its V logits
 
     max z              the largest of this rank's V/n, then of all ranks'
     Σ exp(z - max z)   the sum over this rank's, then over all ranks'
-    z_target           its rank gives it, the others give 0; summed
+    z_target           from its rank, 0 from the others; summed
 
-Three all-reduces of a number a token take the place of gathering V logits a token. Backward needs
-none: the gradient of a logit is its softmax, less 1 at the target, and each rank has both.
+Three all-reduces of one number per token replace an all-gather of V logits per token. Backward
+needs none: the gradient of a logit is its softmax, less 1 at the target, and each rank has both.
 
 Source: M. Shoeybi et al., "Megatron-LM", 2019, section 3, "we fuse the output of the parallel GEMM
 with the cross entropy loss". In PyTorch: torch.distributed.tensor.parallel.loss_parallel.
@@ -34,9 +34,9 @@ def parallel_cross_entropy(
     ignore_index: int = IGNORED,
     all_reduce: str = "ring",
 ) -> torch.Tensor:
-    """The mean over the targets (B, s), but for those that are `ignore_index`, of the cross-entropy
-    (nats) of this rank's `logits` (B, s, V/n) and the other ranks'; the same on all ranks, and NaN
-    where there is no target. Raises ValueError for a target that is not in the vocabulary.
+    """The mean cross-entropy (nats) over the targets (B, s), except `ignore_index`, of this rank's
+    `logits` (B, s, V/n) and the other ranks'; the same on all ranks, and NaN without a target.
+    Raises ValueError for a target that is not in the vocabulary.
 
     Cost: three all-reduces of B * s numbers forward, nothing backward.
     """
@@ -62,7 +62,7 @@ class _CrossEntropy(Function):
         mine = targets - comm.rank * logits.shape[-1]  # (B, s)
         others = (mine < 0) | (mine >= logits.shape[-1])  # the target is another rank's
         place = mine.masked_fill(others, 0)[..., None]  # (B, s, 1)
-        target = logits.gather(-1, place)[..., 0].masked_fill(others, 0)  # (B, s), a summand
+        target = logits.gather(-1, place)[..., 0].masked_fill(others, 0)  # (B, s), a partial sum
         target = over_ranks(target, "target")
         softmax = logits.exp_()
         total = over_ranks(softmax.sum(-1), "sum")  # (B, s)

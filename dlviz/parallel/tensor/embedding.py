@@ -1,12 +1,12 @@
 """The vocabulary-parallel embedding: each rank has the vectors of its tokens.
 
     tokens (B, s)      3 0 2      rank 0 has the vectors of 0 and 1, rank 1 those of 2 and 3
-    rank 0             0 e 0      a token of another rank's is looked up as zeros
+    rank 0             0 e 0      another rank's token is looked up as zeros
     rank 1             e 0 e
     g: all-reduce      e e e      (B, s, h), the same on all ranks
 
-The tied output layer is the same weight, (V, h) by torch's layout, cut by rows: column-parallel. A
-rank has the logits of its tokens, and no rank ever those of all (`parallel_cross_entropy`).
+The tied output layer has the same weight, (V, h) in torch's layout, cut by rows: column-parallel. A
+rank has the logits of its tokens, and no rank those of all (`parallel_cross_entropy`).
 
 Source: M. Shoeybi et al., "Megatron-LM", 2019, section 3. In PyTorch: RowwiseParallel of an
 nn.Embedding, in torch.distributed.tensor.parallel.
@@ -32,12 +32,11 @@ from dlviz.parallel.tensor.regather import Regathered
 class VocabularyParallelEmbedding(nn.Module):
     """The vectors of `vocabulary` tokens, (V/n, h) on each of the n ranks of `comm`: row r * V/n is
     rank r's first. With `sequence_parallel` a rank gets the vectors of its part of each sequence,
-    (B, s/n, h), and gives as much to `logits`. Raises ValueError where n does not divide V, and for
-    a token that is not in it.
+    (B, s/n, h), and `logits` takes as much. Raises ValueError where n does not divide V, and for a
+    token that is not in the vocabulary.
 
-    Cost: forward one all-reduce of (B, s, h), nothing backward; of `logits` the other way round.
-    With `sequence_parallel` a reduce-scatter forward and an all-gather backward; of `logits` the
-    other way round.
+    Cost: forward one all-reduce of (B, s, h), nothing backward; `logits` vice versa. With
+    `sequence_parallel` a reduce-scatter forward and an all-gather backward; `logits` vice versa.
     """
 
     def __init__(
@@ -62,23 +61,23 @@ class VocabularyParallelEmbedding(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw the whole weight, as the plain one does, and keep this rank's rows."""
+        """Draw the whole weight, as the plain layer does, and take this rank's rows."""
         whole = SmallEmbedding(self.vocabulary, self.weight.shape[1]).weight
-        self.weight.copy_(self.own("weight", whole))
+        self.weight.copy_(self.local("weight", whole))
 
-    def own(self, name: str, whole: torch.Tensor) -> torch.Tensor:
-        """This rank's part of the whole weight (V, h)."""
+    def local(self, name: str, whole: torch.Tensor) -> torch.Tensor:
+        """The local tensor of the whole weight (V, h)."""
         return whole.chunk(self.comm.size)[self.comm.rank]
 
     @torch.no_grad()
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Keep this rank's part of the whole `weight` (V, h). ValueError for other names or another
-        shape, and, on all ranks, where they are given other values."""
+        """Take this rank's part of the whole `weight` (V, h). Raises ValueError for another name or
+        shape, and, on all ranks, where they are given different values."""
         check_names("tokens", state, ["weight"])
         check_shape("tokens.weight", state["weight"], (self.vocabulary, self.weight.shape[1]))
         advice = "load the same weights on every rank of the axis"
         check_replicas(self.comm, "weights for tokens", dict(state), advice)
-        self.weight.copy_(self.own("weight", state["weight"]))
+        self.weight.copy_(self.local("weight", state["weight"]))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Tokens (B, s), the same on all ranks, to their vectors (B, s, h) or (B, s/n, h)."""
@@ -86,7 +85,7 @@ class VocabularyParallelEmbedding(nn.Module):
         mine = tokens - self.comm.rank * len(self.weight)  # (B, s), from 0 to V/n - 1
         others = (mine < 0) | (mine >= len(self.weight))
         x = functional.embedding(mine.masked_fill(others, 0), self.weight)
-        x = x.masked_fill(others[..., None], 0)  # (B, s, h), a summand
+        x = x.masked_fill(others[..., None], 0)  # (B, s, h), a partial sum
         leave = scatter_sequence if self.sequence_parallel else g
         return leave(self.comm, x, self.all_reduce, "tokens")
 

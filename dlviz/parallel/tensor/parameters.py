@@ -1,12 +1,12 @@
-"""What the n ranks of a tensor-parallel axis do with the parameters that they share.
+"""The parameters that the n ranks of a tensor-parallel axis share.
 
-    form     who has it                                       whose gradient it gets
+    form     on the ranks                                     gradient
     cut      each rank a part                                 its own
     shared   a few ranks the same: grouped keys and values    summed in backward
     whole    every rank the same: norms, biases after a sum   the same; partial where tokens are cut
 
-Under sequence parallelism a rank knows the gradient of a whole parameter from its tokens alone:
-`add_partial_gradients` adds them up, once, after backward.
+Under sequence parallelism a rank only has its tokens' part of a whole parameter's gradient:
+`add_partial_gradients` sums them once, after backward.
 
 Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
 2022; M. Shoeybi et al., "Megatron-LM", 2019, whose clip_grad_norm counts a shared parameter once.
@@ -32,8 +32,8 @@ from dlviz.parallel.tensor.linear import ShardedLinear
 
 
 class AxisParameter(NamedTuple):
-    """A parameter of a layer; `cut` is the dim along which ranks share it, None if it is whole, and
-    `copies` how many ranks hold what this one does."""
+    """A parameter of a layer; `cut` is the dim of the cut, None if it is whole, and `copies` how
+    many ranks hold the same values."""
 
     layer: str
     module: nn.Module
@@ -44,7 +44,7 @@ class AxisParameter(NamedTuple):
 
 
 def axis_parameters(comm: Comm, net: nn.Module) -> Iterator[AxisParameter]:
-    """The parameters of `net`, as the axis `comm` holds them."""
+    """The parameters of `net` on the axis `comm`."""
     for layer, module in layers_of(net).items():
         cuts = getattr(module, "cuts", {})
         share = getattr(module, "share", None)  # the ranks with the same head of keys and values
@@ -54,8 +54,8 @@ def axis_parameters(comm: Comm, net: nn.Module) -> Iterator[AxisParameter]:
 
 
 def add_partial_gradients(comm: Comm, net: nn.Module, all_reduce: str = "ring") -> None:
-    """Replace the gradients of the whole parameters, of which each rank knows its tokens', by their
-    sums. Call it after `backward()` under sequence parallelism.
+    """Replace each rank's partial gradients of whole parameters, from its tokens, by their sums.
+    Call it after `backward()` under sequence parallelism.
 
     Cost: one all-reduce of the bytes of all whole parameters.
     """
@@ -71,9 +71,9 @@ def add_partial_gradients(comm: Comm, net: nn.Module, all_reduce: str = "ring") 
 
 @torch.no_grad()
 def clip_gradients(comm: Comm, net: nn.Module, most: float, all_reduce: str = "ring") -> float:
-    """Scale all gradients so that the norm of all of them together, on all ranks, is `most` at the
-    most; returns the norm that they had. What several ranks hold counts once. Call it on every rank
-    after `backward()`. Raises ValueError unless `most` is above 0.
+    """Scale all gradients so that their joint norm over all ranks is at most `most`; returns the
+    norm before. Values that several ranks hold count once. Call it on every rank after
+    `backward()`. Raises ValueError unless `most` is above 0.
 
     Cost: one all-reduce of 8 bytes.
     """
@@ -93,15 +93,15 @@ def clip_gradients(comm: Comm, net: nn.Module, most: float, all_reduce: str = "r
 
 
 def load_whole(comm: Comm, net: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
-    """Have every layer of `net` keep its part of the whole model's `state`, layer by layer.
+    """Load every layer of `net` with its part of the whole model's `state`, layer by layer. Raises
     ValueError where the state lacks a parameter or has one too many; on all ranks where they are
-    given other values."""
+    given different values."""
     expected = {f"{layer}.{name}" for layer, _, name, *_ in axis_parameters(comm, net)}
     if wrong := sorted(expected ^ state.keys()):
         fault = "the state lacks" if wrong[0] in expected else "the model has no place for"
         raise ValueError(
-            f"the state and {type(net).__name__} do not go together: {fault} {wrong[0]}. Give the "
-            "state of the plain model of the same sizes."
+            f"the state does not fit {type(net).__name__}: {fault} {wrong[0]}. Give the state of "
+            "the plain model of the same sizes."
         )
     for layer, module in layers_of(net).items():
         own = (name for name, _ in module.named_parameters(recurse=False))
@@ -111,7 +111,7 @@ def load_whole(comm: Comm, net: nn.Module, state: Mapping[str, torch.Tensor]) ->
 def load_layer(
     comm: Comm, layer: str, module: nn.Module, state: Mapping[str, torch.Tensor]
 ) -> None:
-    """Have one layer keep its part of the whole one's `state`; one that is not cut keeps all."""
+    """Load one layer with its part of the whole one's `state`; one that is not cut takes all."""
     if isinstance(module, ShardedLinear | VocabularyParallelEmbedding):
         module.load(state)
         return
@@ -123,13 +123,13 @@ def load_layer(
 
 
 def whole_state(comm: Comm, net: nn.Module) -> dict[str, torch.Tensor]:
-    """On rank 0 the whole model's parameters by name, on the CPU, put together from all ranks' one
-    at a time; empty on the others. Every rank must call it."""
+    """On rank 0 the whole model's parameters by name, on the CPU, assembled one at a time; empty on
+    the others. Every rank must call it."""
     found = {}
     for layer, module, name, p, cut, _ in axis_parameters(comm, net):
         value = p.detach()
         if cut is not None:
-            ranks = cast(Comm, module.comm)  # with shared heads those of one copy of each
+            ranks = cast(Comm, module.comm)  # with shared heads the ranks of one copy each
             parts = value.new_empty(ranks.size, *value.shape)
             ranks.all_gather(parts, value)
             value = torch.cat(tuple(parts), cut)

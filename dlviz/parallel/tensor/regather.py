@@ -1,10 +1,10 @@
-"""Under sequence parallelism a rank keeps its tokens of a product's input, not the whole.
+"""Under sequence parallelism a rank saves its tokens of a product's input, not the whole.
 
-The product needs all tokens, x (B, s, k), and autograd would keep them for the weight's gradient:
-on every rank the whole again, of which sequence parallelism was to keep a part. They are gathered
-once more in backward instead, once for all products of the same input:
+The product needs all tokens, x (B, s, k), and autograd would save them for the weight's gradient:
+the whole x on every rank. Instead they are gathered once more in backward, once for all products of
+the same input:
 
-    forward    own (B, s/t, k) --all-gather--> x (B, s, k)   y = x Wᵀ + b    keep own, forget x
+    forward    own (B, s/t, k) --all-gather--> x (B, s, k)   y = x Wᵀ + b    save own, free x
     backward   own (B, s/t, k) --all-gather--> x (B, s, k)   dW = dyᵀ x      dx = dy W
 
 Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
@@ -24,13 +24,13 @@ from dlviz.parallel.tensor.conjugate import gathered
 
 
 class Regathered:
-    """The whole input of one product or more, of which this rank keeps its tokens, `own` (..., s/t,
-    k)."""
+    """The whole input of one or more products, of which this rank saves its tokens, `own` (...,
+    s/t, k)."""
 
     def __init__(self, own: torch.Tensor, comm: Comm, all_reduce: str, layer: str):
         self.own = own
         self._how = comm, all_reduce, layer
-        self._products = self._left = 0  # that were computed; whose backward is to come
+        self._products = self._left = 0  # computed; still without a backward
         self._whole: torch.Tensor | None = None
 
     def linear(
@@ -41,7 +41,7 @@ class Regathered:
         y = y.unflatten(0, x.shape[:-1])
         if y.requires_grad and weight.requires_grad:
             self._products = self._left = self._products + 1
-            # Before the product's backward begins, which is computing alone.
+            # Before the product's backward, whose span is computing only.
             y.register_hook(lambda gradient: self._gather())
         return y
 
@@ -51,7 +51,7 @@ class Regathered:
             self._whole = gathered(self.own, -2, *self._how, direction="backward")
 
     def rows(self) -> torch.Tensor:
-        """x as rows (..., k), for one product's backward; the last forgets it."""
+        """x as rows (..., k), for one product's backward; the last frees it."""
         assert self._whole is not None
         whole, self._left = self._whole, self._left - 1
         if not self._left:

@@ -1,19 +1,19 @@
-"""What a tensor-parallel block keeps for its backward on each rank, beside the published formula.
+"""The activations that a tensor-parallel block saves on each rank, beside the published formula.
 
-The formula (dlviz/sim/activations.py) counts values of 16 bits. What autograd has kept of the real
-block differs from it by wider values, and by tensors that the formula leaves out as they are small:
-mean and 1/std of each token, which a norm keeps, and the causal mask, (s, s) once for all sequences
-and heads.
+The formula (dlviz/sim/activations.py) counts values of 16 bits. What autograd saves of the real
+block differs by wider values, and by small tensors that the formula leaves out: mean and 1/std of
+each token, which a norm saves, and the causal mask, (s, s) once for all sequences and heads.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.models import kept_tensors
+from dlviz.models import saved_tensors
 from dlviz.parallel.tensor.transformer import ParallelBlock, own_tokens
 from dlviz.sim import kept_activations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas
 
 
-def kept_by_layer(
+def saved_by_layer(
     comm: Comm,
     sequence: int,
     batch: int,
@@ -31,12 +31,12 @@ def kept_by_layer(
     sequence_parallel: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> pandas.DataFrame:
-    """Count what a block with dropout keeps on this rank of `comm`, the tensor-parallel axis. A
-    worker for `launch`.
+    """Count the bytes that a block with dropout saves on this rank of `comm`, the tensor-parallel
+    axis. A worker for `launch`.
 
-    A row a layer, in bytes: `published` (16 bit), `wider` (what values of this dtype add to that),
-    `beside` (what the formula leaves out) and their sum, `counted`; `operations` are those that
-    will need it.
+    One row per layer, in bytes: `published` (16 bit), `wider` (added by values of this dtype),
+    `beside` (what the formula leaves out) and their sum, `counted`; `operations` are those whose
+    backward needs them.
     """
     import pandas
 
@@ -45,8 +45,8 @@ def kept_by_layer(
         comm, hidden, heads, heads, 0.1, seed=0, number=0, sequence_parallel=sequence_parallel
     )
     x = torch.ones(batch, mine.stop - mine.start, hidden, dtype=dtype, requires_grad=True)
-    tensors = kept_tensors(block.to(dtype), x)
-    layer = tensors.layer.str.removesuffix(".product")  # which is a layer's own
+    tensors = saved_tensors(block.to(dtype), x)
+    layer = tensors.layer.str.removesuffix(".product")  # it belongs to its layer
     published, same = (
         pandas.Series(
             kept_activations(
@@ -66,3 +66,12 @@ def kept_by_layer(
         }
     )
     return table.loc[published.index].rename_axis("layer")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "kept_by_layer":
+        warnings.warn(
+            "kept_by_layer is called saved_by_layer now.", DeprecationWarning, stacklevel=2
+        )
+        return saved_by_layer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

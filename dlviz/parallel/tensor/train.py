@@ -1,12 +1,12 @@
 """Training with every layer cut over all ranks: each sees the whole batch, and has a part of each
-layer. Nothing of a step is sent but what the layers exchange.
+layer. Only the layers communicate.
 
     compute |embed|ar|q k v|output|ar|up|down|ar| ... |loss|ar| ... backward ... |update|
 
 A plain model is cut layer by layer: of two linear layers with an activation between them the first
-by columns, the second by rows; one without a second stays whole on every rank. A Transformer
-becomes a `ParallelTransformer`. Every rank updates what it holds: whole parameters get the same
-gradient on all ranks, and stay alike without a message.
+by columns, the second by rows; a single one stays whole on every rank. A Transformer becomes a
+`ParallelTransformer`. Every rank updates the parameters that it holds: whole ones get the same
+gradient on all ranks, and stay equal without a message.
 
 In PyTorch: torch.distributed.tensor.parallel.parallelize_module.
 """
@@ -45,7 +45,7 @@ from dlviz.parallel.tensor.parameters import (
 from dlviz.parallel.tensor.transformer import ParallelTransformer
 from dlviz.parallel.update_rules import Rule, as_rule
 
-# What acts on each number by itself, so that a rank needs no other's.
+# Activations that act value by value, so that a rank needs no other's.
 ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.LeakyReLU, nn.Identity)
 
 
@@ -64,16 +64,16 @@ def train(
     """Train `model`, a `models.Transformer` or an `nn.Sequential` of linear layers and activations,
     which is cut and left empty. All ranks take each step on the whole of a batch.
 
-    A Transformer's `loss` is `models.token_loss`, with an `ignore_index` of your own as a
-    `functools.partial` of it. `clip` is the largest norm of all gradients
-    together. Returns `losses` on every rank, and as `state` the trained parameters, on rank 0: they
-    are put together there, one at a time. On the others it is empty.
+    A Transformer's `loss` is `models.token_loss`, or a `functools.partial` of it with another
+    `ignore_index`. `clip` is the largest joint norm of all gradients. Returns `losses` on every
+    rank, and as `state` the trained parameters: on rank 0, assembled one at a time, empty on the
+    others.
 
     Raises ValueError, before training, for a layer that cannot be cut, and where two ranks hold
     different models or batches.
 
-    Cost, of l blocks and a batch of B * s tokens: 2l + 1 all-reduces of (B, s, h) each way, and
-    three of (B, s).
+    Cost, of l blocks and a batch of B * s tokens: 2l + 1 all-reduces of (B, s, h) per direction,
+    and three of (B, s).
     """
     moves = as_rule(rule, lr)
     check_batches(batches)
@@ -91,14 +91,14 @@ def train(
     weights = sum(p.nbytes for p in net.parameters())
     comm.memory("weights", weights)
     comm.memory("update rule", getattr(moves, "kept", 0) * weights)
-    comm.start_line()  # cutting the model took each rank as long as it took
+    comm.start_line()  # the ranks took unequal times to cut the model
     for step, batch in enumerate(comm.progress(batches, "training")):
         with comm.span("phase", f"step {step}", step=step):
             inputs, labels = (part.to(comm.device) for part in batch)
-            kept = SavedActivations(net)
-            with kept:
+            saved = SavedActivations(net)
+            with saved:
                 value = mean_loss(net(inputs), labels)
-            comm.memory("activations", kept.nbytes)
+            comm.memory("activations", saved.nbytes)
             value.backward()
             comm.memory("activations", 0)
             comm.memory("gradients", sum(p.grad.nbytes for p in parameters if p.grad is not None))
@@ -114,7 +114,8 @@ def train(
 
 
 def token_loss_over(comm: Comm, loss: Loss, all_reduce: str) -> Loss:
-    """`models.token_loss` of logits that are cut over the ranks. ValueError for another `loss`."""
+    """`models.token_loss` of logits that are cut over the ranks. Raises ValueError for another
+    `loss`."""
     ignored = ignored_by(loss)
     if ignored is None:
         raise ValueError(
@@ -131,8 +132,8 @@ def token_loss_over(comm: Comm, loss: Loss, all_reduce: str) -> Loss:
 
 
 def cut(comm: Comm, model: nn.Module, all_reduce: str, sequence_parallel: bool) -> nn.Module:
-    """The parts of `model` that this rank keeps, under the same names; a layer of `model` is
-    emptied as soon as it has been cut, so that a rank never has the whole of both."""
+    """This rank's parts of `model`, by the same names; each layer of `model` is emptied as soon as
+    it has been cut, so that a rank never holds both as a whole."""
     how: Any = {"all_reduce": all_reduce, "sequence_parallel": sequence_parallel}
     if isinstance(model, Transformer):
         sizes = model.layers, model.hidden, model.heads, model.vocabulary, model.sequence
@@ -157,7 +158,7 @@ def cut(comm: Comm, model: nn.Module, all_reduce: str, sequence_parallel: bool) 
 
 
 def cut_pairs(comm: Comm, model: nn.Module, all_reduce: str) -> nn.Sequential:
-    """The layers of a Sequential, each two linear ones in a row cut by columns and by rows. Raises
+    """The layers of a Sequential, the linear ones cut in pairs, by columns and by rows. Raises
     ValueError for a layer that is neither linear nor an activation."""
     layers = dict(model.named_children()) if isinstance(model, nn.Sequential) else {"": model}
     linear = [name for name, layer in layers.items() if type(layer) is nn.Linear]

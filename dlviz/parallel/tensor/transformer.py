@@ -1,15 +1,15 @@
 """The Transformer of `models`, each of its layers cut over the ranks of a tensor-parallel axis.
 
     x (B, s, h)          norm1   attention   drop   (+)   norm2   mlp   drop   (+)    on every rank
-    kept whole           all of it but what is inside attention and mlp
+    saved whole          all of it, except inside attention and mlp
 
     sequence_parallel    norm1   f   attention   g   drop ...
     x (B, s/n, h)        |tokens cut|            |tokens cut|        each rank has its tokens of it
 
-A block takes one all-reduce in attention and one in the MLP, each way. The first embedding takes
-one forward, the output layer one backward: 2l + 1 each way for l blocks, and three small ones for
-the loss. With sequence parallelism an all-gather and a reduce-scatter take the place of each, and
-what was computed and kept n times is now shared: norms, dropouts, sums.
+A block takes one all-reduce in attention and one in the MLP, per direction. The embedding takes one
+forward, the output layer one backward: 2l + 1 per direction for l blocks, and three small ones for
+the loss. With sequence parallelism an all-gather and a reduce-scatter replace each, and norms,
+dropouts and sums, otherwise computed and saved n times, are shared.
 
 Source: M. Shoeybi et al., "Megatron-LM", 2019, section 3; V. Korthikanti et al., "Reducing
 Activation Recomputation in Large Transformer Models", 2022. In PyTorch: `parallelize_module` with
@@ -40,12 +40,12 @@ from dlviz.parallel.tensor.parameters import load_whole
 
 class ParallelTransformer(nn.Module):
     """`models.Transformer` with these sizes, of which a rank of `comm`, the tensor-parallel axis,
-    draws and holds its shards alone: the parameters that `Transformer` has with the same `seed`.
+    draws and holds only its shards: those of the parameters of `Transformer` with the same `seed`.
 
     Takes tokens (B, s) of int64, the same on all ranks, and gives this rank's logits (B, s, V/n),
-    for `parallel_cross_entropy`. With `sequence_parallel` what lies between the cut layers is cut
-    along s: call `add_partial_gradients` after backward. Dropout drops the same cells as the plain
-    model's. `all_reduce` is one of `collectives.ALGORITHMS` or "backend".
+    for `parallel_cross_entropy`. With `sequence_parallel` the activations between the cut layers
+    are cut along s: call `add_partial_gradients` after backward. Dropout drops the same cells as
+    the plain model's. `all_reduce` is one of `collectives.ALGORITHMS` or "backend".
 
     Raises ValueError for sizes that n does not divide.
     """
@@ -80,10 +80,10 @@ class ParallelTransformer(nn.Module):
         for name, module in self.named_modules():
             if isinstance(module, ShardedLinear):
                 module.name = name
-        seed_layers(self, seed)  # one layer after the other: a rank never has two of them whole
+        seed_layers(self, seed)  # layer by layer: a rank never holds two whole ones
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Keep this rank's part of the state of a plain `Transformer` of the same sizes."""
+        """Take this rank's part of the state of a plain `Transformer` of the same sizes."""
         load_whole(self.comm, self, state)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -93,19 +93,19 @@ class ParallelTransformer(nn.Module):
         return self.logits(x)  # (B, s, V/n)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """What the first block takes: (B, s) -> (B, s, h), or of this rank's tokens (B, s/n, h)."""
+        """The first block's input: (B, s) -> (B, s, h), or of this rank's tokens (B, s/n, h)."""
         return embedded(self, tokens)
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
-        """What the last block's output says of the next tokens: (B, s, V/n)."""
+        """The logits of the next tokens, from the last block's output: (B, s, V/n)."""
         return self.tokens.logits(self.norm(x))
 
 
 class ParallelBlock(nn.Module):
-    """`models.transformer.Block` on several ranks: (B, s, h) -> (B, s, h), or this rank's tokens of
-    it, (B, s/n, h) -> (B, s/n, h).
+    """`models.transformer.Block` on several ranks: (B, s, h) -> (B, s, h), or for this rank's
+    tokens (B, s/n, h) -> (B, s/n, h).
 
-    Cost: two all-reduces of (B, s, h) each way, or as many all-gathers and reduce-scatters.
+    Cost: two all-reduces of (B, s, h) per direction, or two all-gathers and reduce-scatters.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class ParallelBlock(nn.Module):
 
 
 def embedded(net: Any, tokens: torch.Tensor) -> torch.Tensor:
-    """Tokens (B, s) to what the first block takes, by the `tokens`, `positions` and `drop` of
+    """The first block's input of tokens (B, s), by the `tokens`, `positions` and `drop` of
     `net`."""
     check_length(tokens, net.sequence)
     mine = own_tokens(net.comm, tokens.shape[1], net.sequence_parallel)
@@ -149,7 +149,7 @@ def embedded(net: Any, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def own_tokens(comm: Comm, sequence: int, sequence_parallel: bool) -> slice:
-    """Which of the tokens of a sequence this rank has between the cut layers."""
+    """The tokens of a sequence that this rank has between the cut layers."""
     if not sequence_parallel:
         return slice(0, sequence)
     check_divides("sequence", sequence, comm.size, "tokens")

@@ -1,15 +1,14 @@
-"""Update rules: how a gradient moves the weights, from SGD to Adam, each as the line of a lecture.
+"""Update rules: how a gradient moves the weights, from SGD to Adam, one formula each.
 
     w  the weights           g  their gradient, at w            η  lr
     t  the step, from 1      μ  momentum    β  betas, alpha     ε  eps
 
-A rule is one object for whoever moves weights: a worker with the whole model, a rank with a shard
-of the parameters, a server with its slice. What it remembers (`kept` tensors as large as the
-weights) stays with it, and `lr` may be set between any two steps.
+Each owner of weights has its own rule object: a worker with the whole model, a rank with a shard of
+the parameters, a server with its slice. The rule stores its state (`kept` tensors as large as the
+weights), and `lr` may be set between any two steps.
 
-Each rule comes to the numbers of torch.optim (rules.py). Where the lecture's table prints another
-formula, a class `AsPrinted` does what is printed (printed.py), so that the two can be run and
-compared.
+Each rule gives the numbers of torch.optim (rules.py). Where the lecture's table prints another
+formula, a class `AsPrinted` computes it (printed.py), so that the two can be compared.
 
 Source: Ben-Nun and Hoefler, "Demystifying Parallel and Distributed Deep Learning", ACM Computing
 Surveys 52(4), 2019, table 2, which the lecture shows. PyTorch's names: torch.optim.SGD, Adagrad,
@@ -60,8 +59,8 @@ def make(
     """The rule `name`, one of NAMES; with `printed` as the lecture's table prints it.
 
     options: torch.optim's: `momentum` (0.9 here), `betas`, `alpha`, `eps`, and `gamma` of decay.
-    `curvature`: the largest of the loss, where it is known; a rate outside the stable range warns.
-    Raises ValueError for a rule or an option that there is not.
+    `curvature`: the largest of the loss, if known; a rate outside the stable range warns.
+    Raises ValueError for an unknown rule or option.
     """
     if name not in _RULES:
         raise ValueError(f"rule={name!r} is not known: use {', '.join(NAMES[:-1])} or {NAMES[-1]}.")
@@ -83,14 +82,14 @@ def make(
 
 
 def as_rule(rule: str | Any, lr: float) -> Any:
-    """`rule` itself where it is an object with a `step`, the rule of that name at `lr` else."""
+    """The rule named `rule` at `lr`; or `rule` itself, if it is an object with a `step`."""
     return make(rule, lr) if isinstance(rule, str) else rule
 
 
 def descend(
     rule: Rule, surface: Callable[..., Tensor], start: Sequence[float], steps: int
 ) -> Tensor:
-    """Where `rule` leads from `start`: the points (steps + 1, dims) of float64 at which it took the
+    """The path of `rule` from `start`: the points (steps + 1, dims) of float64 at which it took the
     gradient of `surface(x, y, ...)`, the start first."""
     check_counts(0, steps=steps)
     point = torch.tensor(start, dtype=torch.float64, requires_grad=True)

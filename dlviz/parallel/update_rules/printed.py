@@ -1,4 +1,4 @@
-"""The rules whose formula in the lecture's table is another, as it is printed there."""
+"""The rules whose formula in the lecture's table differs from torch's, as printed there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dlviz.parallel.update_rules.rules import AdaGrad, Adam, Momentum, RMSProp
 class MomentumAsPrinted(Momentum):
     """w ← w + μ (w - w_before) - η g
 
-    The same as momentum while η is constant: w - w_before bears the η of the step before.
+    The same as momentum while η is constant: w - w_before contains the previous step's η.
     """
 
     def move(self, w: Tensor, g: Tensor, t: int, before: Tensor) -> None:
@@ -21,7 +21,7 @@ class MomentumAsPrinted(Momentum):
 
 
 class NesterovAsPrinted(Momentum):
-    """w ← w + v_t,  v_(t+1) = μ v_t - η g(w - μ v_t): it looks back, and moves by the old v.
+    """w ← w + v_t,  v_(t+1) = μ v_t - η g(w - μ v_t): looks back, and moves by the old v.
 
     As in Nesterov the parameters hold the point at which the gradient is taken, x = w - μ v:
     x ← x + (1 + μ) v_t - μ v_(t+1).
@@ -38,8 +38,8 @@ class NesterovAsPrinted(Momentum):
 
 
 class AdaGradAsPrinted(AdaGrad):
-    """A = Σ_(τ=0..t) g_t², t from 0: the sum bears the index t, so that it is t + 1 times the
-    newest square and nothing is remembered."""
+    """A = Σ_(τ=0..t) g_t², t from 0: the summed g has the index t, so that the sum is t + 1 times
+    the newest square, and nothing is stored."""
 
     kept = 0
 
@@ -57,8 +57,8 @@ class RMSPropAsPrinted(RMSProp):
 class AdamAsPrinted(Adam):
     """m ← (β₁ m + (1 - β₁) g) / (1 - β₁ᵗ),  v alike with g²,  w ← w - η m / √(v + ε)
 
-    The division is inside the recursion, so it is done again in every step: v grows beyond all
-    bounds (to infinity after some steps, in floating point too), and w stops.
+    The division is inside the recursion, so it repeats in every step: v grows without bound (to
+    infinity after some steps, in floating point too), and w stops.
     """
 
     def move(self, w: Tensor, g: Tensor, t: int, m: Tensor, v: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What all update rules have in common."""
+"""The base of all update rules."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Tensor = torch.Tensor
 class Rule(ABC):
     """Moves weights against their gradients. A subclass says how, for one tensor, in `move`."""
 
-    kept: ClassVar[int] = 0  # tensors as large as the weights that the rule remembers
+    kept: ClassVar[int] = 0  # number of state tensors, each as large as the weights
 
     def __init__(self, lr: float):
         if not lr >= 0:
             raise ValueError(f"lr={lr!r} is no rate: use 0 or more.")
         self.lr = lr
-        self._memory: list[list[Any]] = []  # for each tensor its t and what is kept of it
+        self._memory: list[list[Any]] = []  # for each tensor its t and its state
 
     @torch.no_grad()
     def step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """Move `parameters`, in place, each against its gradient; one without (None) stays.
 
-        Every step takes the same tensors in the same order: the rule remembers them by place.
+        Every step takes the same tensors in the same order: the rule knows them by their place.
         Raises ValueError where numbers or shapes do not fit.
         """
         if not self._memory:
@@ -45,20 +45,20 @@ class Rule(ABC):
         for w, g, memory in zip(parameters, gradients, self._memory, strict=True):
             if g is not None:
                 memory[0] += 1
-                # What is remembered of a row changes without a gradient too.
+                # A row's state changes without a gradient too.
                 self.move(w, g.to_dense() if self.kept and g.is_sparse else g, *memory)
 
     @abstractmethod
-    def move(self, w: Tensor, g: Tensor, t: int, *kept: Tensor) -> None:
-        """Take step `t` of one tensor, counted from 1, and bring what is kept up to date."""
+    def move(self, w: Tensor, g: Tensor, t: int, *state: Tensor) -> None:
+        """Take step `t` of one tensor, counted from 1, and update its `state`."""
 
     def stable_rate(self, curvature: float) -> float:
-        """The rate below which the rule comes to rest on a quadratic of this `curvature`: the
+        """The rate below which the rule converges on a quadratic of this `curvature`: the
         eigenvalues of its step lie inside the unit circle there (0 <= μ < 1).
 
-        Raises ValueError for RMSProp and Adam: their steps are scaled by the gradients they saw.
+        Raises ValueError for RMSProp and Adam, whose steps are scaled by earlier gradients.
         """
         raise ValueError(
             f"{type(self).__name__} has no stable rate for a curvature: its steps are scaled by "
-            "the gradients it saw, whatever the curvature."
+            "earlier gradients, whatever the curvature."
         )

@@ -51,8 +51,8 @@ class Momentum(Rule):
 class Nesterov(Momentum):
     """v ← μ v - η g(w + μ v),  w ← w + v: the gradient is that of the point ahead.
 
-    Whoever calls a rule takes the gradient at the parameters, so these hold the point ahead,
-    x = w + μ v, as torch's do; with u = -v / η:  u ← μ u + g(x),  x ← x - η (g(x) + μ u).
+    A rule gets the gradient at the parameters, so these hold the point ahead, x = w + μ v, as in
+    torch; with u = -v / η:  u ← μ u + g(x),  x ← x - η (g(x) + μ u).
     """
 
     def move(self, w: Tensor, g: Tensor, t: int, u: Tensor) -> None:

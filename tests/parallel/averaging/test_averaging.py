@@ -72,7 +72,7 @@ def mean_of(models, weights):
     return mean
 
 
-def every_way(comm, cases):
+def every_method(comm, cases):
     return {
         name: STRATEGIES[name.split()[0]](comm, Net(), data, rule, lr=LR, **options)
         for name, (data, rule, options) in cases.items()
@@ -81,7 +81,7 @@ def every_way(comm, cases):
 
 @pytest.fixture(scope="module")
 def results():
-    """What every method comes to on 4 ranks."""
+    """The results of every method on 4 ranks."""
     cases = {
         "local_sgd 1": (batches(6), "sgd", {"every": 1}),
         "local_sgd 1 momentum": (batches(6), "momentum", {"every": 1}),
@@ -94,7 +94,7 @@ def results():
         "ensemble": (batches(7), "sgd", {}),
         "sync_server": (batches(6), "adam", {}),
     }
-    run = dlviz.launch(every_way, 4, args=(cases,))
+    run = dlviz.launch(every_method, 4, args=(cases,))
     run.trace.validate()
     return {name: [result[name] for result in run.results] for name in cases}
 
@@ -121,7 +121,7 @@ def test_averaging_after_every_step_is_one_process_for_rules_linear_in_the_gradi
         assert found[0]["losses"] == pytest.approx(losses, rel=1e-6)
 
 
-def test_local_sgd_averages_models_every_so_many_steps_and_after_the_last(results):
+def test_local_sgd_averages_models_every_few_steps_and_after_the_last(results):
     replicas = [Net() for _ in range(4)]
     weights = [0] * 4
     for step, batch in enumerate(batches(7)):
@@ -169,7 +169,7 @@ def test_round_robin_is_the_two_equations_one_worker_after_the_other_to_the_last
         assert result["losses"] == losses
 
 
-def test_synchronous_elastic_averaging_adds_up_over_all_workers(results):
+def test_synchronous_elastic_averaging_sums_over_all_workers(results):
     centre, workers = Net(), [Net() for _ in range(3)]
     for batch in batches(5):
         found = [gradient(w, *part) for w, part in zip(workers, shards(batch, 3), strict=True)]
@@ -208,7 +208,7 @@ def test_asynchronous_elastic_averaging_is_replayed_from_the_order_of_arrivals()
     assert not same_bits(run.results[0]["state"], replayed(order[::-1]))
 
 
-def test_members_of_an_ensemble_train_apart_and_average_their_probabilities(results):
+def test_members_of_an_ensemble_train_separately_and_average_their_probabilities(results):
     members = [Net() for _ in range(4)]
     for rank, model in enumerate(members):
         for inputs, labels in batches(7)[rank::4]:
@@ -241,7 +241,7 @@ def ring_then_matchings(comm):
     return disagreements(comm, "ring", 40, False), disagreements(comm, "matching", 60, True)
 
 
-def test_gossip_keeps_the_mean_and_shrinks_the_disagreement_as_its_formula_says():
+def test_gossip_preserves_the_mean_and_shrinks_the_disagreement_by_its_formula():
     assert gossip.contraction(8, "ring") == pytest.approx(0.804738, abs=5e-7)
     assert gossip.contraction(8, "matching") == 3 / 7
     assert [gossip.contraction(n, "ring") for n in (1, 2)] == pytest.approx([0, 1 / 3])
@@ -301,7 +301,7 @@ def below_and_above(comm):
     return found
 
 
-def test_elastic_averaging_settles_below_its_bound_and_swings_apart_above_and_says_so():
+def test_elastic_averaging_settles_below_its_bound_and_diverges_above_with_a_warning():
     run = dlviz.launch(below_and_above, 3)
     for (form, factor), distance in run.results[0].items():
         assert distance < 0.5 if factor < 1 else distance > 2, (form, factor, distance)
@@ -312,7 +312,7 @@ def test_elastic_averaging_settles_below_its_bound_and_swings_apart_above_and_sa
     assert not run.output[1]
 
 
-def test_what_these_methods_cannot_do_is_refused_before_training():
+def test_invalid_arguments_are_refused_before_training():
     def worker(comm):
         said = {}
         for name, options in [

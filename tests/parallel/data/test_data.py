@@ -12,12 +12,12 @@ from torch import nn
 import dlviz
 from dlviz.parallel.data import DDP, average_gradients, train
 
-LAYOUTS = [[7], [4, 3], [2, 1]]  # of seven ranks, those that train side by side
+LAYOUTS = [[7], [4, 3], [2, 1]]  # of seven ranks, the groups that train side by side
 RANKS = [1, 2, 3, 4, 7]
 
 
 class Odd(nn.Module):
-    """What the package has never seen: tied weights, a layer used twice, a parameter that nothing
+    """Unlike any model of the package: tied weights, a layer used twice, a parameter that nothing
     uses, one that only some examples use, a branch, an in-place ReLU, a buffer."""
 
     def __init__(self, dtype):
@@ -67,7 +67,7 @@ def oracle(dtype, steps):
     return model
 
 
-def worker(comm, way, all_reduce, dtype, steps, bucket_bytes=200):
+def worker(comm, method, all_reduce, dtype, steps, bucket_bytes=200):
     torch.manual_seed(comm.rank)
     model = Odd(dtype)
     if comm.rank:
@@ -75,7 +75,7 @@ def worker(comm, way, all_reduce, dtype, steps, bucket_bytes=200):
             for p in model.parameters():
                 p.add_(1)  # rank 0's values must win
     x, flags, target = (t.tensor_split(comm.size)[comm.rank] for t in sample(dtype))
-    if way == "ddp":
+    if method == "ddp":
         net = DDP(model, comm, all_reduce, bucket_bytes)
         model.seen += 10 * comm.rank  # the next forward must undo it
     else:
@@ -85,7 +85,7 @@ def worker(comm, way, all_reduce, dtype, steps, bucket_bytes=200):
         with comm.span("phase", step=step):
             optimizer.zero_grad()
             nn.functional.mse_loss(net(x, flags), target).backward()
-            if way == "naive":
+            if method == "naive":
                 average_gradients(comm, model, len(x), all_reduce)
             optimizer.step()
     grads = {name: p.grad for name, p in model.named_parameters()}
@@ -101,13 +101,15 @@ def assert_equal(found, expected, dtype):
             assert (found[name] - value).norm() <= tolerance * value.norm(), name
 
 
-WAYS, DTYPES = ("naive", "ddp"), (torch.float64, torch.float32)
+METHODS, DTYPES = ("naive", "ddp"), (torch.float64, torch.float32)
 
 
 def every_case(comm):
     return {
-        (way, dtype): worker(comm, way, "ring" if dtype == torch.float64 else "backend", dtype, 3)
-        for way, dtype in product(WAYS, DTYPES)
+        (method, dtype): worker(
+            comm, method, "ring" if dtype == torch.float64 else "backend", dtype, 3
+        )
+        for method, dtype in product(METHODS, DTYPES)
     }
 
 
@@ -118,16 +120,16 @@ def every_run():
     return run
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("ranks", RANKS)
-def test_gradients_and_parameters_equal_one_process(ranks, way):
+def test_gradients_and_parameters_equal_one_process(ranks, method):
     for dtype in DTYPES:
         expected = oracle(dtype, steps=3)
         grads = {name: p.grad for name, p in expected.named_parameters()}
         results = of_size(every_run(), ranks).values()
         assert len(results) == ranks
         for result in results:
-            found, parameters, _ = result[way, dtype]
+            found, parameters, _ = result[method, dtype]
             assert_equal(found, grads, dtype)
             assert_equal(parameters, dict(expected.named_parameters()), dtype)
 
@@ -137,7 +139,7 @@ def test_every_rank_starts_a_forward_from_rank_0s_buffers():
     assert [seen for _, _, seen in run.results] == [2, 2, 2]
 
 
-def test_a_parameter_without_gradient_anywhere_keeps_none():
+def test_a_parameter_without_gradient_anywhere_still_has_none():
     run = dlviz.launch(worker, ranks=3, args=("ddp", "backend", torch.float64, 1))
     for grads, _, _ in run.results:
         assert grads["unused"] is None
@@ -158,13 +160,13 @@ def steps_of(model, batches):
     return losses, model.state_dict()
 
 
-@pytest.mark.parametrize("way", ["naive", "ddp"])
-def test_training_on_digits_takes_the_path_of_one_process(way):
+@pytest.mark.parametrize("method", ["naive", "ddp"])
+def test_training_on_digits_equals_one_process(method):
     model = dlviz.models.MLP(seed=3)
     batches = list(dlviz.datasets.batches(*dlviz.datasets.digits("train"), batch=50, steps=8))
     losses, state = steps_of(model, batches)
-    run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"method": way})
-    if way == "naive":  # every all-reduce of a step says what it reduces
+    run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"method": method})
+    if method == "naive":  # every all-reduce of a step says what it reduces
         names = ["counts", *(name for name, _ in model.named_parameters())]
         spans = run.trace.only(kind="collective", step=0, rank=0).spans
         assert spans.name[spans.depth == 1].tolist() == names
@@ -178,9 +180,9 @@ def test_a_rank_without_examples_changes_nothing():
     model = dlviz.models.MLP((64, 8, 10), seed=3)
     images, labels = dlviz.datasets.digits("train")
     batches = [(images[:2], labels[:2])]
-    for way in ("ddp", "naive"):
+    for method in ("ddp", "naive"):
         losses, state = steps_of(model, batches)
-        run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"method": way})
+        run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"method": method})
         assert run.results[0]["losses"] == pytest.approx(losses)
         for name, value in state.items():
             assert torch.allclose(run.results[2]["state"][name], value, atol=1e-6)
@@ -212,7 +214,7 @@ def test_buckets_are_all_reduced_on_their_lane_while_backward_goes_on():
 
 
 def launched(comm, recorded):
-    """Gradients of one step; and of each bucket with the gradient of which number it left."""
+    """Gradients of one step; and for each bucket the number of the gradient with which it left."""
     torch.manual_seed(0)
     layers = [nn.Linear(6, 6) for _ in range(4)]
     model = nn.Sequential(*layers).double()
@@ -241,11 +243,11 @@ def test_a_bucket_leaves_with_the_gradient_that_fills_it_recorded_or_not():
         assert all(torch.equal(*pair) for pair in zip(gradients, others, strict=True))
 
 
-def accumulate(comm, way):
+def accumulate(comm, method):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 2)).double()
     x = torch.randn(2, 6, 4, dtype=torch.float64)
-    if way == "one process":
+    if method == "one process":
         for half in x:
             model(half).pow(2).mean().backward()
     else:
@@ -296,7 +298,7 @@ def lonely(comm):
     return [p.grad for p in model.parameters()]
 
 
-def test_a_layer_that_one_rank_alone_uses_hangs_nobody():
+def test_a_layer_that_only_one_rank_uses_hangs_no_rank():
     first, second = dlviz.launch(lonely, ranks=2, timeout=20).results
     for mine, theirs in zip(first, second, strict=True):
         assert torch.equal(mine, theirs)
@@ -332,10 +334,10 @@ def test_unknown_all_reduce_and_method_are_refused():
         dlviz.launch(train, ranks=1, args=(nn.Linear(2, 2), []), kwargs={"method": "wrong"})
 
 
-def test_the_former_name_of_method_is_taken_and_warned_of():
-    def worker(comm, way):
+def test_the_former_name_of_method_is_accepted_with_a_warning():
+    def worker(comm, old):
         with pytest.warns(DeprecationWarning, match="way= is called method= now"):
-            return train(comm, nn.Linear(2, 2), [(torch.eye(2), torch.tensor([0, 1]))], way=way)
+            return train(comm, nn.Linear(2, 2), [(torch.eye(2), torch.tensor([0, 1]))], way=old)
 
     naive = dlviz.launch(worker, ranks=2, args=("naive",))
     assert "counts" in naive.trace.only(kind="collective").spans.name.tolist()

@@ -10,14 +10,14 @@ from torch import nn
 import dlviz
 from dlviz.parallel.data import DDP
 
-LAYOUTS = [[7], [4, 3], [2, 1]]  # of seven ranks, those that train side by side
+LAYOUTS = [[7], [4, 3], [2, 1]]  # of seven ranks, the groups that train side by side
 RANKS = [1, 2, 3, 4, 7]
 PASSES = 3
 PADDING = 0
 
 
 class Reader(nn.Module):
-    """Guesses each next token of rows (B, n+1) that end in padding; a long token makes use of a
+    """Guesses each next token of rows (B, n+1) that end in padding; a long token uses a
     parameter that nothing else needs."""
 
     def __init__(self):
@@ -58,7 +58,7 @@ def text(seed, rows=15, length=6):
 
 
 def shard(rows, comm):
-    """Unequal shards: of 7 ranks the last but one has no row and the last has padding alone."""
+    """Unequal shards: of 7 ranks the last but one has no row and the last has only padding."""
     sizes = [(3 * rank) % 5 for rank in range(comm.size)]
     sizes[-1] = 3 if comm.size > 1 else 0
     sizes[0] += len(rows) - sum(sizes)
@@ -176,7 +176,7 @@ def test_unequal_shards_and_accumulated_gradients_equal_one_process(run, ranks):
 
 
 def test_the_averages_of_unequal_shards_are_not_the_mean():
-    """What the weights are for: without them the gradient is another."""
+    """Why weights are needed: without them the gradient differs."""
 
     def by_rows(comm):
         net = DDP(Reader(), comm)

@@ -1,5 +1,5 @@
-"""What of torch's DistributedDataParallel holds for ours: the rows of docs/ddp.md, each held to one
-process of plain torch, in float64."""
+"""DDP beside torch's DistributedDataParallel: the rows of docs/ddp.md, each against one process of
+plain torch, in float64."""
 
 import copy
 import io
@@ -18,7 +18,7 @@ from dlviz.parallel.data import DDP
 from dlviz.parallel.step.batch_norm import SyncBatchNorm
 from dlviz.parallel.step.replicas import check_memory, watch_replica
 
-LAYOUTS = [[3], [2, 1]]  # of three ranks, those that train side by side
+LAYOUTS = [[3], [2, 1]]  # of three ranks, the groups that train side by side
 RANKS = [1, 2, 3]
 PAGE = Path(__file__).parents[3] / "docs" / "ddp.md"
 GENERATOR = torch.Generator().manual_seed(1)
@@ -136,7 +136,7 @@ def frozen():
 
 
 def every_case(wrap, cut, sync):
-    """What each case leaves, on a rank or in one process: `wrap` makes a model parallel, `cut`
+    """The results of each case, on a rank or in one process: `wrap` makes a model parallel, `cut`
     takes this rank's rows, `sync(model, last)` is the context of a pass."""
     found = {}
 
@@ -202,7 +202,7 @@ def assert_equal(found, expected):
 
 @pytest.fixture(params=RANKS)
 def same(request, run, one):
-    """Holds a case of each rank to that of one process."""
+    """Compares a case of each rank with that of one process."""
 
     def hold(*cases):
         results = of_size(run, request.param)
@@ -242,8 +242,8 @@ def test_layers_replaced_and_added_after_the_wrap_are_averaged(same):
     same("replaced")
 
 
-def told(function, *given):
-    """What the error says, or None."""
+def error_of(function, *given):
+    """The error's message, or None."""
     try:
         function(*given)
     except ValueError as error:
@@ -252,8 +252,7 @@ def told(function, *given):
 
 
 def local(comm):
-    """What one rank's own `.grad` is inside no_sync, what a rank's mismatch is told, what copies
-    do: two ranks."""
+    """On two ranks: a rank's own `.grad` inside no_sync, errors of a rank that differs, copies."""
     mine, found = X.tensor_split(2)[comm.rank], {}
     model = plain()
     ddp = DDP(model, comm)
@@ -290,12 +289,12 @@ def local(comm):
         wrapped = DDP(other, comm)
         torch.manual_seed(comm.rank)
         change(other)
-        found[name] = told(lambda w=wrapped: w(mine).sum().backward())
-    found["create_graph"] = told(lambda: ddp(mine).sum().backward(create_graph=True))
+        found[name] = error_of(lambda w=wrapped: w(mine).sum().backward())
+    found["create_graph"] = error_of(lambda: ddp(mine).sum().backward(create_graph=True))
 
     reentrant = DDP(Checkpointed().double(), comm)
     x = mine.clone().requires_grad_()
-    found["reentrant"] = told(lambda: reentrant(x, True).sum().backward())
+    found["reentrant"] = error_of(lambda: reentrant(x, True).sum().backward())
     return found
 
 
@@ -364,8 +363,8 @@ def test_a_parameter_of_two_reentrant_checkpoints_is_refused(alone):
 
 
 def copies(comm):
-    """A model that DDP, `watch_replica` and synchronised batch norm have in hand, copied in each
-    way; copies compute while "copies" is on the timeline."""
+    """A model with the hooks of DDP, `watch_replica` and synchronised batch norm, copied by each
+    method; copies compute while "copies" is on the timeline."""
     model = net(lambda: nn.Linear(4, 5), lambda: nn.BatchNorm1d(5), lambda: nn.Linear(5, 2))
     watch_replica(comm, model)
     ddp = DDP(SyncBatchNorm.convert_sync_batchnorm(model, comm), comm)
@@ -381,7 +380,7 @@ def copies(comm):
         ]
         for each in found:
             each.eval()(X).sum().backward()
-    says = [told(copy.deepcopy, ddp), told(found[0].train(), X)]
+    says = [error_of(copy.deepcopy, ddp), error_of(found[0].train(), X)]
     state = copy.deepcopy(ddp).state_dict() if None in says else ddp.state_dict()
     return ddp.module, found, says, [*state]
 
@@ -486,7 +485,7 @@ def rows_of_page():
 def test_each_row_of_the_page_has_its_test():
     rows = list(rows_of_page())
     table = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    assert len(rows) == len(table) - 2 > 20  # but for the heading and the line below
+    assert len(rows) == len(table) - 2 > 20  # except the heading and the line below it
     for behaviour, *_, module, test in rows:
         (file,) = Path(__file__).parents[1].glob(f"*/{module}.py")
         text = file.read_text()

@@ -68,8 +68,8 @@ def meshes(ranks):
 
 
 def thinned(ranks):
-    """Each mesh once, the schedules and what else is hard spread over them. The second batch has no
-    row for a replica."""
+    """Each mesh once, with the schedules and other hard options spread over them. The second batch
+    has no row for a replica."""
     for place, (dp, pp, tp) in enumerate(meshes(ranks)):
         yield Case(
             dp, pp, tp, SCHEDULES[(place + ranks) % 4],
@@ -100,7 +100,7 @@ def pairs_of(case):
 
 
 def grid(ranks):
-    """So many cases that each two values that go together do so in one: a mesh and a schedule,
+    """Enough cases that each two compatible values occur together in one: a mesh and a schedule,
     sequence parallelism and float32."""
     every = []
     for sizes, schedule, dtype, (clip, dropout), cut, drawn in itertools.product(
@@ -183,7 +183,7 @@ def compare(ranks, cases):
     run.trace.validate()
     for number, case in enumerate(cases):
         kinds = {"order": Case._field_defaults["order"], "sequence_parallel": False, "drawn": True}
-        same = case._replace(dp=1, tp=1, **kinds)  # what one process does not know
+        same = case._replace(dp=1, tp=1, **kinds)  # without what one process ignores
         losses, state, gradients = one_process(same)
         within, start = TOLERANCE[case.dtype], plain(case).state_dict()
         for rank, results in enumerate(run.results):
@@ -200,24 +200,24 @@ def compare(ranks, cases):
 
 
 @pytest.mark.parametrize("ranks", [8, 6])
-def test_meshes_of_each_two_axes_take_the_path_of_one_process(ranks):
+def test_meshes_of_each_two_axes_equal_one_process(ranks):
     compare(ranks, list(by_pairs(ranks)))
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("ranks", [8, 6])
-def test_every_mesh_takes_the_path_of_one_process(ranks):
+def test_every_mesh_equals_one_process(ranks):
     compare(ranks, list(thinned(ranks)))
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("ranks", [8, 6])
-def test_every_mesh_schedule_and_option_takes_the_path_of_one_process(ranks, schedule):
+def test_every_mesh_schedule_and_option_equals_one_process(ranks, schedule):
     compare(ranks, [case for case in grid(ranks) if case.schedule == schedule])
 
 
-def test_the_cases_of_8_ranks_hold_each_schedule_and_option_beside_each_axis():
+def test_the_cases_of_8_ranks_combine_each_schedule_and_option_with_each_axis():
     cases = list(by_pairs(8))
     for axis in range(3):
         several = {c[axis] for c in cases if sum(length > 1 for length in c[:3]) > 1}
@@ -240,8 +240,8 @@ def test_the_grid_has_every_mesh_with_every_schedule_and_every_two_options():
     for ranks, many in ((8, 40), (6, 36)):
         assert {c[:3] for c in thinned(ranks)} == {*meshes(ranks)}
         cases = list(grid(ranks))
-        met = {(c[:3], c.schedule) for c in cases}
-        assert met == {*itertools.product(meshes(ranks), SCHEDULES)} and len(cases) == many
+        pairs = {(c[:3], c.schedule) for c in cases}
+        assert pairs == {*itertools.product(meshes(ranks), SCHEDULES)} and len(cases) == many
         for one, two in itertools.combinations(OPTIONS, 2):
             together = {(getattr(c, one), getattr(c, two)) for c in cases}
             assert len(together) == (8 if one == "schedule" else 4), (one, two)
@@ -265,7 +265,7 @@ class Scaled(nn.Module):
 
 
 def own_stages(count):
-    """Of which the first and the last share a weight."""
+    """Stages, of which the first and the last share a weight."""
     stages = [Scaled(12, 12) for _ in range(count)]
     stages[-1].linear.weight = stages[0].linear.weight
     for number, stage in enumerate(stages):
@@ -316,7 +316,7 @@ def in_one_process(stages, clip):
     return losses, model.state_dict()
 
 
-def test_a_list_of_stages_of_ones_own_takes_the_path_of_one_process():
+def test_a_list_of_stages_of_ones_own_equals_one_process():
     run = dlviz.launch(own_worker, 4)
     for number, (dp, schedule, clip) in enumerate(OWN):
         count = 8 if schedule == "interleaved" else 4 // dp
@@ -354,7 +354,7 @@ def pairs():
 
 
 def cut_worker(comm):
-    """The stages of other ranks are not there."""
+    """The stages of other ranks are missing."""
     axis = comm.mesh(dp=1, pp=2, tp=2)
     stages = [
         seed_layers(CutStage(axis.tp), 9, 10 * number).double() if number == axis.pp.rank else None
@@ -364,7 +364,7 @@ def cut_worker(comm):
     return hybrid.train(comm, stages, pairs(), lr=0.1, loss=functional.mse_loss, **options)
 
 
-def test_stages_that_cut_themselves_over_tp_take_the_path_of_one_process():
+def test_stages_that_cut_themselves_over_tp_equal_one_process():
     run = dlviz.launch(cut_worker, 4)
     model = nn.Sequential(*(seed_layers(WholeStage(), 9, 10 * number) for number in range(2)))
     model.double()

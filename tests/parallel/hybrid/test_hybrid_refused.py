@@ -32,7 +32,7 @@ def text(seed=0):
 
 
 def linear(*places):
-    """Two stages, of which those at other `places` are not there."""
+    """Two stages, without those at other `places`."""
     return [nn.Linear(4, 4) if place in places else None for place in range(2)]
 
 
@@ -40,7 +40,7 @@ PADDING = [(torch.ones(2, 8, dtype=torch.int64), torch.full((2, 8), -100))]
 OWN: dict[str, Any] = {"loss": nn.functional.mse_loss}
 ROWS = [(torch.ones(4, 4), torch.ones(4, 4))]
 
-# What is given, by the rank, and what is said.
+# The arguments on a rank, and the error.
 CASES: list[tuple[Any, str]] = [
     (lambda rank: (transformer(), text(), {"dp": 2, "pp": 2, "tp": 1}),
      r"mesh \{'dp': 2, 'pp': 2, 'tp': 1\} has 4 places for the 8 ranks"),
@@ -76,7 +76,7 @@ CASES: list[tuple[Any, str]] = [
     (lambda rank: (transformer(), PADDING, FITS), "the batch weighs 0 on all ranks together"),
     (lambda rank: (nn.Linear(4, 4), ROWS, FITS | OWN), "a Linear has no stages"),
     (lambda rank: (linear(0, 1) + [None], ROWS, FITS | OWN), "the model has 3 stages and Schedule"),
-    (lambda rank: (linear(0), ROWS, FITS | OWN), "rank 2 holds no values of stage 1"),
+    (lambda rank: (linear(0), ROWS, FITS | OWN), "rank 2 holds no values of its stage 1"),
     (lambda rank: ([nn.Linear(4, 4, bias=rank != 5) for _ in "ab"], ROWS, FITS | OWN),
      "rank 1 and rank 5 hold different models"),
     (lambda rank: (linear(0, 1), ROWS, FITS | OWN | {"sequence_parallel": True}),
@@ -95,7 +95,7 @@ def refused(comm):
     return said
 
 
-def test_what_does_not_go_together_is_refused_on_every_rank_in_one_sentence():
+def test_what_does_not_fit_together_is_refused_on_every_rank_in_one_sentence():
     run = dlviz.launch(refused, 8)
     for place, (_, expected) in enumerate(CASES):
         for said in [result[place] for result in run.results]:

@@ -1,4 +1,4 @@
-"""What a mesh of three axes sends along each, computes and holds: counted from the Trace."""
+"""The messages of each axis, computation and memory of a mesh, counted from the Trace."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PARAMETERS = [2 * 16 + 2, 2 * 16 + 3]
 
 
 class Live(TorchDispatchMode):
-    """Counts the bytes of all tensors that live at once; a tensor on the meta device has none."""
+    """Counts the bytes of all live tensors; a tensor on the meta device has none."""
 
     def __init__(self):
         super().__init__()
@@ -98,7 +98,7 @@ def steps(trace, rank):
     return [(spans.start[n], spans.end[n]) for n in found]
 
 
-def test_each_axis_carries_just_the_bytes_of_its_formula(run):
+def test_each_axis_carries_exactly_the_bytes_of_its_formula(run):
     messages = run.trace.messages
     for rank in range(8):
         sent = {}
@@ -110,7 +110,7 @@ def test_each_axis_carries_just_the_bytes_of_its_formula(run):
             ]
             sent[axis] = messages.nbytes[of].sum() // len(SCHEDULES)
         stage = rank // 2 % 2
-        layers = 2 * 2 * 2 * M * X  # two blocks, two all-reduces of each either way
+        layers = 2 * 2 * 2 * M * X  # two blocks, two all-reduces of each per direction
         loss = 3 * M * 4 * B * S if stage else 0
         assert layers == 1_048_576 and M * X == 131_072
         assert sent["tp"] == layers + M * X + loss + 8  # and the embedding's or the logits', a norm
@@ -122,7 +122,7 @@ def test_each_axis_carries_just_the_bytes_of_its_formula(run):
         )
 
 
-def test_as_many_all_reduces_run_on_each_axis_by_every_schedule(run):
+def test_each_axis_runs_the_same_number_of_all_reduces_by_every_schedule(run):
     spans = run.trace.spans
     for rank in range(8):
         counts = []
@@ -163,13 +163,13 @@ def test_an_action_is_its_layers_and_what_they_send_and_nothing_is_charged_twice
             of = [each for each in parts if spans.kind[each] in COMPUTE]
             assert of and {spans.stage[each] for each in of} == {spans.stage[n]}
             assert {spans.microbatch[each] for each in of} == {spans.microbatch[n]}
-            letter = {
+            kinds = {
                 "F": "forward",
                 "B": "backward",
                 "I": "backward_input",
                 "W": "backward_weight",
             }
-            assert {spans.kind[each] for each in of} == {letter[spans.name[n][1]]}
+            assert {spans.kind[each] for each in of} == {kinds[spans.name[n][1]]}
             took = sum(spans.end[each] - spans.start[each] for each in parts)
             assert took == pytest.approx(end - start, abs=1e-9), spans.name[n]
         for place, (start, end) in enumerate(steps(run.trace, rank)):

@@ -32,7 +32,7 @@ OPTIMIZERS = {
 
 
 class Gate(nn.Module):
-    """Of the test's own: a parameter of its own, a buffer that it moves, one that it never uses."""
+    """A module with a parameter, a buffer that it changes, and one that it never uses."""
 
     def __init__(self, linear):
         super().__init__()
@@ -119,8 +119,7 @@ def built(name):
 
 
 def one_process(name, rule):
-    """Losses, the gradients of the last step by all names of their parameter, and what the model
-    comes to."""
+    """Losses, the last step's gradients by all names of their parameter, and the final state."""
     net, loss = built(name)
     optimizer, losses = OPTIMIZERS[rule](net.parameters()), []
     for x, y in data(name):
@@ -169,14 +168,14 @@ def train_cases(comm):
 
 
 def together(results):
-    """What the ranks have, as one; the first that has a tensor counts."""
+    """The ranks' results merged; the first rank that has a tensor counts."""
     whole = {}
     for each in reversed(results):
         whole |= each
     return whole
 
 
-def test_parts_on_ranks_take_the_path_of_one_process():
+def test_parts_on_ranks_equal_one_process():
     run, alone = dlviz.launch(train_all, max(RANKS)), {}
     run.trace.validate()
     for number, ranks in enumerate(RANKS):
@@ -188,7 +187,7 @@ def test_parts_on_ranks_take_the_path_of_one_process():
 
 
 def compare(case, found, losses, gradients, state):
-    """What the ranks have of a case, with what one process comes to."""
+    """Compare the ranks' results of a case with one process."""
     results = [result for result, _ in found]
     for each in results:
         assert each["losses"] == pytest.approx(losses, rel=1e-12), case
@@ -211,7 +210,7 @@ def test_every_byte_sent_is_that_of_an_activation_a_gradient_or_a_shared_paramet
     border, weight, bias = ROWS * WIDTH * 8, WIDTH * WIDTH * 8, WIDTH * 8
     expected = {  # of a step: activations, as many bytes of gradients; gradients of parameters
         ("mlp", (2, 4)): (2 * border, 0),
-        # `first` shares with `last`; `twice` is on one rank alone; nobody uses what gates share
+        # `first` shares with `last`; `twice` is on one rank alone; no rank uses what gates share
         ("tied", (2, 6)): (2 * border, weight),
         ("tied", (3, 6)): (2 * border, weight + weight + bias),  # and `twice` is on two
         ("side", (1, 3)): (3 * border, 0),
@@ -228,12 +227,12 @@ def test_every_byte_sent_is_that_of_an_activation_a_gradient_or_a_shared_paramet
 
     run, whole = dlviz.launch(worker, 3), dict.fromkeys(SENT, 0)
     for (name, cuts), (activations, gradients) in expected.items():
-        values = gradients + 12 * (name == "tied")  # a copy of what nobody uses has no gradient
+        values = gradients + 12 * (name == "tied")  # a copy of an unused parameter has no gradient
         sent = {
             "activations": STEPS * activations,
             "gradients": STEPS * activations,
             "parameter_gradients": STEPS * gradients,
-            "parameters": (STEPS + 1) * values,  # at the start the ranks are made alike
+            "parameters": (STEPS + 1) * values,  # at the start the copies are made equal
         }
         for what in SENT:
             whole[what] += sent[what]
@@ -276,7 +275,7 @@ def alive():
 
 
 class Counting(update_rules.SGD):
-    """Tells how many bytes of tensors there are when the rank updates."""
+    """Counts the bytes of tensors when the rank updates."""
 
     seen: list[int] = []
 
@@ -330,7 +329,7 @@ def test_in_sequence_two_ranks_take_as_long_as_one_and_side_by_side_half_as_long
     assert seconds[branches, 1] == pytest.approx(2 * seconds[branches, 2], rel=1e-6)
 
 
-def test_cuts_are_where_they_say_and_else_where_bytes_are_nearly_equal():
+def test_cuts_are_as_given_or_where_bytes_are_nearly_equal():
     net = nn.Sequential(*[nn.Linear(n, 1, bias=False) for n in (4, 1, 1, 3, 3, 6)])
     for ranks, cuts, expected in ((3, None, [3, 2, 1]), (3, [1, 5], [1, 4, 1]), (1, None, [6])):
         found = parts_of(net, ranks, cuts)

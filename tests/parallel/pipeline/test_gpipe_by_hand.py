@@ -27,7 +27,7 @@ def gradients(stage):
     return [p.grad for p in stage.parameters()]
 
 
-def train_three_ways(comm):
+def compare_three_methods(comm):
     """How far loss and gradients by hand are from `train_step` and from one process, at most."""
     apart = []
     for microbatches in MICROBATCHES:
@@ -48,7 +48,7 @@ def train_three_ways(comm):
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_gpipe_by_hand_is_what_train_step_and_one_process_compute(ranks):
-    assert max(dlviz.launch(train_three_ways, ranks).results) < 1e-12
+    assert max(dlviz.launch(compare_three_methods, ranks).results) < 1e-12
 
 
 @pytest.mark.filterwarnings("ignore:the run was up to")  # device time is what it is

@@ -69,7 +69,7 @@ def gap(stages, reference):
 
 
 def compare(comm, cases):
-    """Of each schedule: how far loss and gradients of this rank's stages are from one process."""
+    """For each schedule the errors of loss and of this rank's gradients against one process."""
     gaps = []
     for schedule in cases:
         x, y = data(3 * schedule.microbatches)
@@ -119,7 +119,7 @@ def test_loss_and_gradients_of_every_flushing_schedule_equal_one_process(ranks, 
 
 
 def drawn(seed, ranks):
-    """A legal schedule that nobody would draw: stages anywhere, each backward whole or split, and
+    """An unusual legal schedule: stages anywhere, each backward whole or split, and
     at each turn any action that can run, or any two as an overlap."""
     dice = random.Random(seed)
     stages, microbatches = ranks + dice.randrange(4), dice.randrange(1, 5)
@@ -154,7 +154,7 @@ def drawn(seed, ranks):
 
 @pytest.mark.parametrize("seeds", [12, pytest.param(25, marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_any_legal_order_runs_to_its_end_and_equals_one_process(ranks, seeds):
+def test_any_legal_order_finishes_and_equals_one_process(ranks, seeds):
     cases = [drawn(seed, ranks) for seed in range(seeds)]
     assert any(action.parts for case in cases for row in case.actions for action in row)
     for gaps in dlviz.launch(compare, ranks=ranks, args=(cases,), timeout=30).results:
@@ -227,8 +227,8 @@ def test_a_parameter_shared_by_stages_of_several_ranks_gets_the_sum_of_their_gra
 
 
 def versions(comm, schedule, steps, momentum):
-    """What a rank's stages are after `steps` of a schedule that does not flush, the losses, and
-    the most versions of weights that it kept."""
+    """A rank's stages after `steps` of a schedule that does not flush, the losses, and the most
+    versions of weights that it stored."""
     stages = network(len(schedule.stage_rank))
     mine = [i for i, rank in enumerate(schedule.stage_rank) if rank == comm.rank]
     parameters = [p for i in mine for p in stages[i].parameters()]
@@ -306,7 +306,7 @@ def test_without_a_flush_each_backward_uses_the_weights_of_its_forward(schedule)
                     torch.testing.assert_close(w.data, expected[stage][key], rtol=0, atol=1e-12)
 
 
-def test_pipedream_keeps_p_minus_r_versions_of_the_weights_at_most():
+def test_pipedream_stores_at_most_p_minus_r_versions_of_the_weights():
     ranks = 4
     trace = dlviz.launch(
         versions, ranks=ranks, args=(schedules.make("pipedream", ranks, 9), 1, 0.0)
@@ -403,15 +403,15 @@ def traced(comm, schedule, costs=None, steps=1, slow=0.0):
 def ran(trace, rank):
     """The actions of a rank in the order of their spans."""
     spans = trace.only(rank=rank, kind=metrics.COMPUTE).spans
-    letters = dict(zip(metrics.COMPUTE, "FBIW", strict=True))
+    kinds = dict(zip(metrics.COMPUTE, "FBIW", strict=True))
     rows = sorted(range(len(spans)), key=lambda i: (spans.wall_end[i], spans.lane[i]))
     return [
-        Action(int(spans.stage[i]), letters[spans.kind[i]], int(spans.microbatch[i])) for i in rows
+        Action(int(spans.stage[i]), kinds[spans.kind[i]], int(spans.microbatch[i])) for i in rows
     ]
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb_h2", "zbv", "dualpipev"])
-def test_the_spans_of_a_run_are_the_schedules_actions_and_say_what_they_waited_for(name):
+def test_the_spans_of_a_run_are_the_schedules_actions_with_the_messages_they_waited_for(name):
     schedule = schedules.make(name, 2, 4)
     trace = dlviz.launch(traced, ranks=2, args=(schedule,)).trace
     predicted = dlviz.simulate(schedule)
@@ -434,7 +434,7 @@ def test_the_spans_of_a_run_are_the_schedules_actions_and_say_what_they_waited_f
     assert len(trace.only(kind=metrics.COMPUTE).spans) == len(predicted.spans)
 
 
-def test_halves_of_an_overlap_lie_on_two_lanes_over_the_same_stretch():
+def test_halves_of_an_overlap_lie_on_two_lanes_over_the_same_interval():
     schedule = schedules.make("dualpipev", 2, 4)
     spans = dlviz.launch(traced, ranks=2, args=(schedule,)).trace.only(kind=metrics.COMPUTE).spans
     for rank, row in enumerate(schedule.actions):
@@ -482,7 +482,7 @@ def machine(ranks, step=0.005):
 
 
 @pytest.mark.filterwarnings("ignore:the run")
-def test_on_a_paced_run_actions_take_what_costs_say_and_an_overlap_its_own():
+def test_on_a_paced_run_costs_price_actions_and_overlaps():
     schedule = schedules.make("dualpipev", 2, 5)
     costs = dlviz.Costs(
         forward=[0.002, 0.003, 0.002, 0.004], backward_input=0.004, overlapped=0.006
@@ -604,7 +604,7 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def refusals():
-    """What each rank says of each, one after the other."""
+    """The error of each refusal on each rank, one after the other."""
 
     def worker(comm):
         said = {}
@@ -619,7 +619,7 @@ def refusals():
 
 
 @pytest.mark.parametrize("words", [words for *_, words in REFUSED])
-def test_what_does_not_go_together_is_refused_in_one_sentence_on_every_rank(refusals, words):
+def test_what_does_not_fit_together_is_refused_in_one_sentence_on_every_rank(refusals, words):
     for said in refusals:
         assert re.search(words, said[words])
         assert said[words].endswith(".") and "\n" not in said[words]

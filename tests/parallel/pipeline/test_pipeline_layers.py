@@ -1,4 +1,4 @@
-"""Pipelines whose actions are computed layer by layer, on ranks that hold just their own stages."""
+"""Pipelines whose actions are computed layer by layer, on ranks that hold only their own stages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def data():
 
 
 def worker(comm):
-    """Of the stages of other ranks every second is not there, the others are on the meta device."""
+    """The stages; of those of other ranks half are missing, half on the meta device."""
     gaps, (x, y) = {}, data()
     for name in NAMES:
         schedule = schedules.make(name, comm.size, 6)
@@ -87,7 +87,7 @@ def test_a_rank_with_its_own_stages_alone_finds_the_gradients_of_one_process(run
         assert all(gap < 1e-12 for gap in gaps.values()), gaps
 
 
-def test_each_layer_is_a_span_of_its_action_and_there_is_no_other_computing(run):
+def test_each_layer_is_a_span_of_its_action_and_nothing_else_computes(run):
     spans = run.trace.spans
     found: Counter = Counter()
     for n in range(len(spans.kind)):

@@ -1,4 +1,4 @@
-"""A model cut into stages: balanced as well as can be, and still the same model."""
+"""A model cut into stages: balanced as well as possible, and still the same model."""
 
 import itertools
 import time
@@ -36,8 +36,8 @@ def test_the_stages_one_after_the_other_are_the_model(stages):
     x = torch.randn(4, 6, dtype=torch.float64)
     assert len(parts) == stages and all(len(part) for part in parts)
     torch.testing.assert_close(nn.Sequential(*parts)(x), model(x))
-    kept = [p for part in parts for p in part.parameters()]
-    assert [*map(id, kept)] == [*map(id, model.parameters())]
+    parameters = [p for part in parts for p in part.parameters()]
+    assert [*map(id, parameters)] == [*map(id, model.parameters())]
 
 
 def test_given_costs_say_where_to_cut():
@@ -140,7 +140,7 @@ def test_a_sequential_with_a_forward_of_its_own_is_cut_by_that_forward():
         (Two(), 2, None, "Two cannot be cut.*returns something else"),
     ],
 )
-def test_what_cannot_be_split_is_said_in_one_sentence(model, stages, costs, words):
+def test_what_cannot_be_split_is_refused_in_one_sentence(model, stages, costs, words):
     with pytest.raises(ValueError, match=words) as raised:
         split(model, stages, costs)
     assert str(raised.value).count("\n") == 0 and str(raised.value).endswith(".")

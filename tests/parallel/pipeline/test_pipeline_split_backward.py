@@ -15,7 +15,7 @@ log = []
 
 
 class Logged(torch.autograd.Function):
-    """A linear layer that computes what is asked for in one backward and says what that was."""
+    """A linear layer that logs which gradients its backward computes."""
 
     @staticmethod
     def forward(ctx, name, x, weight, bias, scale):
@@ -97,15 +97,15 @@ def doubles():
 
 def split_backward(model, x, wanted):
     """Run F, I and W; the input's gradient, what I and what W logged, and the products in each."""
-    visit = SplitForward(model, x.clone(), wanted)
-    gradient = torch.randn(visit.output.shape, generator=torch.Generator().manual_seed(2))
+    forward = SplitForward(model, x.clone(), wanted)
+    gradient = torch.randn(forward.output.shape, generator=torch.Generator().manual_seed(2))
     with Products() as in_input:
-        of_x = visit.backward_input(gradient)
+        of_x = forward.backward_input(gradient)
     logged_input = list(log)
     assert all(p.grad is None for p in model.parameters())
     log.clear()
     with Products() as in_weight:
-        visit.backward_weight()
+        forward.backward_weight()
     return of_x, logged_input, list(log), (in_input.count, in_weight.count)
 
 
@@ -170,7 +170,7 @@ def test_so_it_does_where_the_input_is_the_numbers_of_words():
 
 
 class Uses(nn.Module):
-    """A weight used several times in ways that no module sees."""
+    """A weight used several times, unseen by any module."""
 
     def __init__(self):
         super().__init__()
@@ -202,7 +202,7 @@ class Attention(nn.Module):
 
 
 class Constant(nn.Module):
-    """Takes no notice of its input."""
+    """Ignores its input."""
 
     def __init__(self):
         super().__init__()
@@ -249,9 +249,9 @@ def test_i_and_w_together_are_b_for_any_module(model, wanted):
 
 def test_a_layer_that_takes_its_shape_from_its_first_input_can_be_split():
     model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
-    visit = SplitForward(model, torch.randn(ROWS, WIDTH), wanted=True)
-    visit.backward_input(torch.ones_like(visit.output))
-    visit.backward_weight()
+    forward = SplitForward(model, torch.randn(ROWS, WIDTH), wanted=True)
+    forward.backward_input(torch.ones_like(forward.output))
+    forward.backward_weight()
     assert model[0].weight.shape == (3, WIDTH)
     assert all(p.grad is not None for p in model.parameters())
 
@@ -273,14 +273,14 @@ def test_a_split_leaves_the_module_as_it_was():
     assert type(model._parameters) is dict
 
 
-def test_b_of_a_visit_that_was_to_be_split_is_the_whole_backward():
+def test_b_of_a_split_forward_is_the_whole_backward():
     model = Odd()
     reference = copy.deepcopy(model)
     x = torch.randn(ROWS, WIDTH)
     expected = whole_backward(reference, x, wanted=True)
-    visit = SplitForward(model, x, wanted=True)
+    forward = SplitForward(model, x, wanted=True)
     generator = torch.Generator().manual_seed(2)
-    of_x = visit.backward(torch.randn(visit.output.shape, generator=generator))
+    of_x = forward.backward(torch.randn(forward.output.shape, generator=generator))
     torch.testing.assert_close(of_x, expected)
     for p, q in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad)

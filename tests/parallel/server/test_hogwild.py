@@ -1,4 +1,4 @@
-"""Hogwild against one process of plain torch, which is told the order of updates and no more."""
+"""Hogwild against one process of plain torch, which is only given the order of updates."""
 
 import copy
 import math
@@ -99,7 +99,7 @@ def test_one_rank_is_one_process_with_the_lock_and_without():
         assert same_bits(result, state) and result["losses"] == losses and not result["lost"]
 
 
-def test_uncounted_the_memory_is_the_weights_alone_and_they_learn_the_same():
+def test_uncounted_the_memory_holds_only_the_weights_which_learn_the_same():
     def worker(comm):
         sizes, share = [], comm.shared
         comm.shared = lambda tensor: sizes.append(tensor.nbytes) or share(tensor)
@@ -113,7 +113,7 @@ def test_uncounted_the_memory_is_the_weights_alone_and_they_learn_the_same():
     assert {50 * 4, 27 * 8} <= {*sizes} and max(sizes) < 50 * 8
 
 
-def test_updates_are_made_one_at_a_time_and_who_waits_is_seen():
+def test_updates_are_made_one_at_a_time_and_waits_are_recorded():
     run = trained(4, machine=classroom(4, step=0.004), lock=True)
     spans = run.trace.spans
     holds = spans[(spans.kind == "lock") & (spans.name == "hold")]
@@ -146,7 +146,7 @@ def test_without_the_lock_the_digits_are_learnt_all_the_same():
     run = dlviz.launch(STRATEGIES["hogwild"], 4, args=(model, data, "sgd"), kwargs={"lr": 0.2})
     first = run.results[0]
     model.load_state_dict(first["state"])
-    # It reads 0.7 to 0.9, by how the ranks happened to meet, and less where one that was held up
+    # It reads 0.7 to 0.9, by how updates happened to overlap, and less where one that was held up
     # has put old weights back at the end; a network that guesses reads 0.1, its loss is ln 10.
     assert statistics.median(first["losses"][-30:]) < 0.8 * math.log(10)
     assert models.accuracy(model, *datasets.digits("test")) > 0.2
@@ -156,7 +156,7 @@ def test_without_the_lock_the_digits_are_learnt_all_the_same():
         assert same_bits(result, first["state"]) and result["losses"] == first["losses"]
 
 
-class Meeting(update_rules.SGD):
+class Overlapping(update_rules.SGD):
     """All ranks have read before one writes, in their first update."""
 
     def __init__(self, comm, lr=LR):
@@ -170,9 +170,9 @@ class Meeting(update_rules.SGD):
             self.comm.barrier()
 
 
-def test_of_two_updates_that_meet_each_weight_keeps_one_and_the_other_is_counted():
+def test_of_two_overlapping_updates_each_weight_has_one_and_the_other_is_counted():
     def worker(comm):
-        return STRATEGIES["hogwild"](comm, Mixed(), batches(2), Meeting(comm))
+        return STRATEGIES["hogwild"](comm, Mixed(), batches(2), Overlapping(comm))
 
     apart = []
     for inputs, labels in batches(2):
@@ -203,12 +203,12 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 
 @pytest.fixture(scope="module")
 def lost_by_dtype():
-    """What rank 0 of four has of each dtype."""
+    """The weights of each dtype on rank 0 of four."""
 
     def worker(comm):
         found = {}
         for dtype in DTYPES:
-            data, rule = [(torch.zeros(1), torch.zeros(1))] * UPDATES, Meeting(comm, lr=1.0)
+            data, rule = [(torch.zeros(1), torch.zeros(1))] * UPDATES, Overlapping(comm, lr=1.0)
             options = {"loss": lambda outputs, labels: outputs.mean()}
             with hogwild.pinned(comm.rank):
                 trained = STRATEGIES["hogwild"](comm, Counted(dtype), data, rule, **options)
@@ -248,7 +248,7 @@ def sentences(count):
     return list(zip(words, torch.randint(0, 2, (count, 3), generator=generator), strict=True))
 
 
-def test_sparse_gradients_come_to_what_dense_ones_do_and_write_the_rows_they_have_alone():
+def test_sparse_gradients_equal_dense_ones_and_write_only_their_rows():
     def worker(comm):
         found = {}
         for rule in ("sgd", "momentum"):
@@ -341,7 +341,7 @@ def test_the_others_train_on_without_a_rank_that_is_lost(phase):
 
 
 # -- what it refuses -----------------------------------------------------------------------------
-def test_what_hogwild_cannot_do_is_refused_before_training():
+def test_invalid_arguments_are_refused_before_training():
     def worker(comm):
         with pytest.raises(ValueError, match="rule='sgdm' is not known: use sgd, "):
             STRATEGIES["hogwild"](comm, Mixed(), batches(2), "sgdm")

@@ -1,4 +1,4 @@
-"""Servers against one process of plain torch, which is told the order of arrivals and no more."""
+"""Servers against one process of plain torch, which is only given the order of arrivals."""
 
 import math
 import time
@@ -40,7 +40,7 @@ def trained(name, ahead, slow=8, **options):
 
 
 def arrivals(trace):
-    """Whose pushes came, in order."""
+    """The workers of the pushes, in order of arrival."""
     order = trace.only(rank=0, kind="recv").spans.peer.tolist()
     assert order[::2] == order[1::2]  # one message for each dtype
     return order[::2]
@@ -64,7 +64,7 @@ def replayed(order, data, bound):
 
 
 def replayed_with_backups(order, data, backups):
-    """The weights after these arrivals, and how many of them came too late for their step."""
+    """The weights after these arrivals, and how many of them arrived after their step."""
     workers = sorted(set(order))
     server, at, step, late, on_time = Server(workers), dict.fromkeys(workers, 0), 0, 0, []
     for worker in order:
@@ -94,7 +94,7 @@ def replayed_with_backups(order, data, backups):
 
 
 def in_flight(trace):
-    """Updates that the weights lack which each worker pulled last, by hand."""
+    """Updates missing from the weights that each worker pulled last, by hand."""
     updates = trace.only(rank=0, kind="update").spans
     pulls = trace.messages[trace.messages.src == 0]
     last = [pulls.sent[pulls.dst == worker].max() for worker in (1, 2, 3)]
@@ -162,7 +162,7 @@ def test_the_mean_staleness_is_one_less_than_the_workers_whether_or_not_one_is_s
         assert sum(since) + sum(order[::-1].index(worker) for worker in range(1, 5)) == 3 * 20
 
 
-def test_what_a_server_cannot_do_is_refused_before_training():
+def test_invalid_arguments_are_refused_before_training():
     def worker(comm):
         said = {}
         cases = [

@@ -1,4 +1,4 @@
-"""Workers that are lost in each phase of a run: the rest finishes, and what was lost is counted."""
+"""Workers that are lost in each phase of a run: the rest finish, and losses are counted."""
 
 import copy
 import math
@@ -110,7 +110,7 @@ def events(run):
 
 
 def whole_batches_learnt(order, bound=math.inf):
-    """The weights after these events; and how many gradients never came."""
+    """The weights after these events; and how many gradients never arrived."""
     server, missing = Server(range(1, WORKERS + 1)), 0
     mine = {each: batches(COUNT)[each - 1 :: WORKERS] for each in range(1, WORKERS + 1)}
     pushed, waiting, left = dict.fromkeys(mine, 0), set(), {*mine}
@@ -150,7 +150,7 @@ def test_an_asynchronous_server_goes_on_without_the_lost_and_counts_their_batche
     assert known == [number % WORKERS == 6 for number in range(COUNT)]
 
 
-def test_a_synchronous_server_goes_on_with_the_shards_of_those_that_are_left():
+def test_a_synchronous_server_goes_on_with_the_shards_of_the_remaining_workers():
     data = batches(3)
     run, result = lost_run("sync_server", data, rule="momentum")
     order = events(run)
@@ -186,7 +186,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("form", MODELS)
-def test_the_centre_is_met_by_those_that_are_left(form):
+def test_the_centre_is_averaged_with_the_remaining_workers(form):
     data = batches(3 if form == "synchronous" else COUNT)
     if form == "round_robin":  # where each has the samples in memory of their own
         data = [(inputs.clone(), labels) for inputs, labels in data]
@@ -195,7 +195,7 @@ def test_the_centre_is_met_by_those_that_are_left(form):
     assert {each: came.count(each) for each in PUSHES} == MODELS[form]
     centre, workers = Server([]).model, {each: Server([0]) for each in PUSHES}
 
-    def meet(each, batch):
+    def average(each, batch):
         """Equation 1; returns the model as it was, for equation 2."""
         model, old = workers[each].model, copy.deepcopy(workers[each].model)
         workers[each].pull(0)
@@ -213,17 +213,17 @@ def test_the_centre_is_met_by_those_that_are_left(form):
     if form == "synchronous":
         for step, batch in enumerate(data):
             here = [each for each in PUSHES if MODELS[form][each] > step]
-            move([meet(w, [part.tensor_split(WORKERS)[w - 1] for part in batch]) for w in here])
+            move([average(w, [part.tensor_split(WORKERS)[w - 1] for part in batch]) for w in here])
     else:
         mine = {each: iter(data[each - 1 :: WORKERS]) for each in PUSHES}
         for each in came:
-            move([meet(each, next(mine[each]))])
+            move([average(each, next(mine[each]))])
     assert same_bits(result["state"], centre.state_dict())
     assert result["missing"] == 3 * WORKERS - len(came)
 
 
 class Wide(nn.Module):
-    """A push of more bytes than go with the envelope, so that they are lost with their worker."""
+    """A push too large for the message header, so that its bytes are lost with their worker."""
 
     def __init__(self):
         super().__init__()
@@ -288,7 +288,7 @@ def test_a_lost_worker_takes_the_place_of_a_backup():
         assert {*came[2 * step : 2 * step + 2]} == {2, 3}
 
 
-def test_when_the_server_dies_everyone_stops_and_its_name_comes_first():
+def test_when_the_server_dies_all_stop_and_its_name_is_first():
     def die_in_step_2(comm, name):
         if comm.rank == 0:
             recv, calls = Comm.recv, []

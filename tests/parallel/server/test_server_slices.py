@@ -36,7 +36,7 @@ def test_slices_are_even_and_hold_every_value_once(servers):
     assert all(piece.grad is None for piece in slices[0])
 
 
-def test_each_of_k_servers_takes_in_and_sends_a_kth_of_the_weights_for_each_worker():
+def test_each_of_k_servers_receives_and_sends_a_kth_of_the_weights_for_each_worker():
     ranks, steps = 5, 2
     for servers in (1, 2, 3):
         model, workers = dlviz.models.MLP(), ranks - servers
@@ -104,7 +104,7 @@ class Two(nn.Module):
         return self.only(x)
 
 
-def test_servers_that_there_cannot_be_are_refused_before_training():
+def test_too_many_servers_are_refused_before_training():
     def refused(comm):
         data = [(torch.ones(4, 1), torch.zeros(4, dtype=torch.int64))]
         found = []

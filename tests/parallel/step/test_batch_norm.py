@@ -11,7 +11,7 @@ import dlviz
 from dlviz.parallel.data import DDP, average_gradients
 from dlviz.parallel.step.batch_norm import SyncBatchNorm
 
-LAYOUTS = [[7], [4, 3], [2, 1]]  # of seven ranks, those that train side by side
+LAYOUTS = [[7], [4, 3], [2, 1]]  # of seven ranks, the groups that train side by side
 RANKS = [1, 2, 3, 4, 7]
 
 
@@ -128,7 +128,7 @@ def on_digits(comm, synchronised):
 
 
 def test_over_each_shard_alone_it_differs_from_one_process():
-    """By as much as the docstring of batch_norm.py says."""
+    """By the share in the docstring of batch_norm.py."""
     ((exact, variance),) = dlviz.launch(on_digits, 1, args=(False,)).results
     own = dlviz.launch(on_digits, 4, args=(False,)).results[0]
     whole = dlviz.launch(on_digits, 4, args=(True,)).results[0]
@@ -136,7 +136,7 @@ def test_over_each_shard_alone_it_differs_from_one_process():
     assert gaps[0] == pytest.approx(0.32, abs=0.005) and gaps[1] < 1e-5
 
 
-def test_converting_keeps_parameters_buffers_and_mode():
+def test_converting_preserves_parameters_buffers_and_mode():
     def converted(comm):
         model = nn.Sequential(nn.BatchNorm2d(3, eps=0.1, momentum=0.3), nn.Linear(2, 2)).eval()
         before = copy.deepcopy(model.state_dict())

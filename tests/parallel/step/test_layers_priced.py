@@ -1,7 +1,7 @@
-"""What a layer takes on a machine without a step: its FLOPs on the examples at hand.
+"""The price of a layer on a machine without a step: its FLOPs on this rank's examples.
 
-The device columns of a paced run equal the price to rounding, on any machine; what is called
-measured is the wall columns.
+The device columns of a paced run equal the price to rounding, on any machine; the wall
+columns are measured.
 """
 
 from __future__ import annotations
@@ -175,10 +175,10 @@ def mlp(bias):
     return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), third)
 
 
-def work(comm, batch, way="ddp", bucket_bytes=10**9, pause=0.0, bias=True, steps=2):
+def work(comm, batch, method="ddp", bucket_bytes=10**9, pause=0.0, bias=True, steps=2):
     """Steps of data parallelism; the math of each first forward takes `pause` s longer."""
     model, shard = mlp(bias), torch.ones(batch, 64).tensor_split(comm.size)[comm.rank]
-    if way == "naive":
+    if method == "naive":
         LayerSpans(comm, model)
         net = model
     else:
@@ -189,7 +189,7 @@ def work(comm, batch, way="ddp", bucket_bytes=10**9, pause=0.0, bias=True, steps
             model.zero_grad()
             loss = net(shard).square().sum()
             loss.backward()
-            if way == "naive":
+            if method == "naive":
                 average_gradients(comm, model)
             with comm.compute("update", seconds=update_seconds(comm, model.parameters())):
                 pass
@@ -230,7 +230,7 @@ def test_a_plain_transformer_is_charged_for_all_its_products_those_of_the_tied_o
     spans = dlviz.launch(transformer, 1, machine=machine).trace.spans
     names = spans.name[np.isin(spans.kind, ["forward", "backward"])].tolist()
     assert names.count("output") == 2 and names.index("output") > names.index("norm")
-    scores = 3 * 2 * 15 * 8 * 6  # FLOPs there and back, of 15 tokens
+    scores = 3 * 2 * 15 * 8 * 6  # FLOPs forward and backward, of 15 tokens
     blocks = 3 * 2 * 15 * (12 * 8 * 8 - 8 * 8) + 3 * 2 * 2 * 3 * 5 * 5 * 8  # keys of 2 of 4 heads
     assert (spans.end - spans.start)[np.isin(spans.kind, ["forward", "backward"])].sum() == (
         pytest.approx((scores + blocks) / 1e9, rel=1e-6)
@@ -238,7 +238,7 @@ def test_a_plain_transformer_is_charged_for_all_its_products_those_of_the_tied_o
 
 
 class Choosy(nn.Module):
-    """Of what sort its work is depends on the values."""
+    """Its work depends on the values."""
 
     def __init__(self):
         super().__init__()
@@ -253,11 +253,11 @@ def calls(comm):
     four of a layer of the reader's own."""
     counted, enter = [0], Products.__enter__
 
-    def noted(self):
+    def counting(self):
         counted[-1] += 1
         return enter(self)
 
-    Products.__enter__ = noted
+    Products.__enter__ = counting
     net, own = Transformer(3, 8, 4, 6, 5), Choosy()
     LayerSpans(comm, net)
     LayerSpans(comm, own)
@@ -284,9 +284,9 @@ def test_products_are_counted_once_for_each_form_but_in_a_layer_that_may_look_at
 def timed(trace, step, rank, clock="device"):
     """Seconds of a rank's operations in a step, in order: (kind, seconds)."""
     spans = trace.only(rank=rank, step=step, lane="compute").spans
-    kept = spans[np.isin(spans.kind, ("forward", "backward", "update"))]
-    start, end = (kept.start, kept.end) if clock == "device" else (kept.wall_start, kept.wall_end)
-    return [(kept.kind[i], end[i] - start[i]) for i in np.argsort(start, kind="stable")]
+    work = spans[np.isin(spans.kind, ("forward", "backward", "update"))]
+    start, end = (work.start, work.end) if clock == "device" else (work.wall_start, work.wall_end)
+    return [(work.kind[i], end[i] - start[i]) for i in np.argsort(start, kind="stable")]
 
 
 def test_shards_cost_by_their_examples_and_an_update_by_its_bytes():
@@ -306,9 +306,9 @@ def test_shards_cost_by_their_examples_and_an_update_by_its_bytes():
 
 
 def simulated(machine, batch):
-    """The same step played by the simulator, a bucket for each layer, which bears three floats
-    more: whether its weight was used, whether others are trained now, and by how many examples; of
-    two halves one has one float more, and both take as long."""
+    """The same step played by the simulator, a bucket for each layer with three more floats:
+    whether its weight was used, whether others are trained now, and the number of examples; of two
+    halves one has one float more, and both take as long."""
     flops = [2 * a * b * batch / 1e9 for a, b in SHAPES]
     layers = [
         Layer(str(i), flops[i], flops[i] * (2 if i else 1), 4 * (a * b + 4))

@@ -1,4 +1,4 @@
-"""Where a batch is cut, its loss and gradients are those of one process, whatever the loss is a
+"""Where a batch is cut, its loss and gradients are those of one process, whatever the loss is the
 mean of; or the loss is refused."""
 
 import pytest
@@ -39,7 +39,7 @@ def targets_in(inputs, targets):
 
 
 def one_process():
-    """Loss, gradients, and what a step of SGD makes of the parameters."""
+    """Loss, gradients, and the parameters after a step of SGD."""
     stages, (x, y) = network(), batch()
     value = loss(nn.Sequential(*stages)(x), y)
     value.backward()
@@ -122,7 +122,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_that_is_no_mean_over_rows_is_told_from_one_that_is(name):
+def test_a_loss_that_is_no_mean_over_rows_is_recognised(name):
     x, y = batch()
     outputs = nn.Sequential(*network())(x)
     tried = MeanOverRows(LOSSES[name])

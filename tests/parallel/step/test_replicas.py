@@ -14,7 +14,7 @@ from dlviz.parallel.step.replicas import start_alike, watch_replica
 
 
 def models(case, rank):
-    """What `rank` holds: on rank 2 something else."""
+    """The model of `rank`: rank 2 has another."""
     other = rank == 2
     match case:
         case "width":
@@ -59,7 +59,7 @@ def test_different_models_are_named_with_both_ranks():
 
 @pytest.fixture(scope="module")
 def refusals():
-    """What each strategy says on ranks with different models, one after the other."""
+    """The errors of each strategy on ranks with different models, one after the other."""
 
     def worker(comm):
         said = {}
@@ -103,7 +103,7 @@ def test_all_start_from_rank_0s_values_in_every_dtype():
         assert all(torch.equal(state[name], value) for name, value in first.items())
 
 
-def test_what_ranks_kept_of_their_replicas_tells_how_far_apart_they_were():
+def test_recorded_replicas_show_how_far_apart_they_were():
     """Local SGD with H = 2 against one process of plain torch that takes the steps of both."""
 
     def worker(comm, name, **options):
@@ -141,7 +141,7 @@ def test_what_ranks_kept_of_their_replicas_tells_how_far_apart_they_were():
     assert alike.disagreement.tolist() == [0.0] * 4
 
 
-def test_of_a_large_model_all_ranks_keep_the_same_few_weights():
+def test_of_a_large_model_all_ranks_record_the_same_few_weights():
     def worker(comm):
         model = nn.Linear(40, 40)
         with torch.no_grad():
@@ -156,6 +156,6 @@ def test_of_a_large_model_all_ranks_keep_the_same_few_weights():
         [shot["array"] for shot in dlviz.launch(worker, 2).trace.buffers if shot["rank"] == rank]
         for rank in (0, 1)
     )
-    before, kept, *_ = first
-    assert before[0] == -1 and kept[0] == 7 and len(kept) == 101
-    assert len(set(kept[1:])) > 90 and (other[1] == kept).all()
+    before, record, *_ = first
+    assert before[0] == -1 and record[0] == 7 and len(record) == 101
+    assert len(set(record[1:])) > 90 and (other[1] == record).all()

@@ -1,5 +1,5 @@
 """Products of matrices on grids of ranks: values and gradients against plain torch, words received
-against the count. All cases run in one launch of eight ranks; the tests look at what it left."""
+against the count. All cases run in one launch of eight ranks; the tests check its results."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def matrices(sizes):
 
 
 def cut(tensor, rank, grid, which):
-    """A rank's part by another road than the package's: index by index, from numpy's split."""
+    """A rank's part, unlike in the package: index by index, from numpy's split."""
     where = dict(zip("mkn", np.unravel_index(rank, grid), strict=True))
     parts = dict(zip("mkn", grid, strict=True))
     (rows, columns), (axis, shared) = {
@@ -64,12 +64,12 @@ def cut(tensor, rank, grid, which):
         "w": ("kn", ("m", 0)),
         "y": ("mn", ("k", 1)),
     }[which]
-    kept = [
+    indices = [
         np.array_split(np.arange(length), parts[dim])[where[dim]]
         for length, dim in zip(tensor.shape, (rows, columns), strict=True)
     ]
-    kept[shared] = np.array_split(kept[shared], parts[axis])[where[axis]]
-    return tensor[kept[0]][:, kept[1]]
+    indices[shared] = np.array_split(indices[shared], parts[axis])[where[axis]]
+    return tensor[indices[0]][:, indices[1]]
 
 
 def known(comm):
@@ -183,7 +183,7 @@ WRONG = {
 
 
 def wrong(comm):
-    """What each mistake is answered, on this rank of four."""
+    """The error of each mistake, on this rank of four."""
     x, w, _ = blocks(comm, (4, 8, 4), (1, 1, 4))
     two, other, _ = blocks(comm, (4, 8, 4), (2, 1, 2))
     tall = blocks(comm, (4, 8, 4), (4, 1, 1))
@@ -339,7 +339,7 @@ def test_partition_output_and_reduce_output_follow_each_other_on_the_same_parts(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
-def test_every_rank_says_what_is_wrong_before_anything_is_sent(name):
+def test_every_rank_reports_a_mistake_before_anything_is_sent(name):
     assert [of_rank(rank, "wrong").get(name) for rank in range(4)] == [WRONG[name]] * 4
 
 
@@ -379,7 +379,7 @@ def test_blocks_are_the_parts_of_the_matrix_each_once(grid, sizes):
         ((0, 3), 0, (1, 1, 1), "x", "m=0 makes no product of matrices: use 1 or more"),
     ],
 )
-def test_what_is_no_block_is_refused_in_words(shape, rank, grid, which, words):
+def test_an_invalid_block_is_refused_in_words(shape, rank, grid, which, words):
     with pytest.raises(ValueError, match=words):
         summa.block(torch.ones(shape), rank, grid, which)
 

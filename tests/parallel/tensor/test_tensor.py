@@ -1,4 +1,4 @@
-"""Layers cut over ranks against one process of plain torch, and what all ranks must have alike."""
+"""Layers cut over ranks against one process of plain torch, and what must be equal on all ranks."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ def gaps(case, axis, steps=20):
     off = {}
     for name, whole in expected.items():
         layer, _, parameter = name.removeprefix("d ").rpartition(".")
-        own = model.get_submodule(layer).own(parameter, whole) if layer else tokens(whole)
-        # The gradient of k's bias is 0: softmax takes no notice of what is added to all scores.
+        own = model.get_submodule(layer).local(parameter, whole) if layer else tokens(whole)
+        # The gradient of k's bias is 0: softmax ignores what is added to all scores.
         off[name] = ((found[name] - own).norm() / max(whole.norm(), 0.01)).item()
     return off
 
@@ -233,7 +233,7 @@ def draw(comm):
             torch.manual_seed(7)
             plain = nn.Linear(*shape)
             state = plain.state_dict()
-            same = [torch.equal(p, layer.own(n, state[n])) for n, p in layer.named_parameters()]
+            same = [torch.equal(p, layer.local(n, state[n])) for n, p in layer.named_parameters()]
             same.append(torch.equal(after, torch.rand(1)))
             layer.load(state)
             held = layer.weight.untyped_storage().nbytes()
@@ -312,7 +312,7 @@ def test_what_does_not_divide_is_refused_with_what_to_use(make, message):
 
 
 def disagree(comm):
-    """What is said, in this order, of models, states, inputs and tokens that do not fit."""
+    """The errors, in this order, of models, states, inputs and tokens that do not fit."""
     said = []
 
     def attempt(act):

@@ -88,7 +88,7 @@ def beside(comm):
                     theirs = nets[1].get_submodule(layer).get_parameter(key).grad
                     if hasattr(theirs, "full_tensor"):
                         theirs = theirs.full_tensor()
-                    theirs = theirs if dim is None else module.own(key, theirs)
+                    theirs = theirs if dim is None else module.local(key, theirs)
                     gaps[f"gradient of {layer}.{key}"] = gap(p.grad, theirs)
                 found[name] = dtype, gaps
     return found

@@ -1,5 +1,5 @@
-"""What a block keeps on a rank is the published formula, wider values, and what the formula leaves
-out: each to the byte."""
+"""A block saves the published formula's bytes on a rank, plus those of wider values and of tensors
+that the formula leaves out: each to the byte."""
 
 import itertools
 
@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import dlviz
-from dlviz.models import kept_tensors
+from dlviz.models import saved_tensors
 from dlviz.models.transformer import Block
-from dlviz.parallel.tensor.saved_activations import kept_by_layer
+from dlviz.parallel.tensor.saved_activations import saved_by_layer
 
 SIZES = ((64, 2, 64, 4), (8, 3, 24, 4))  # s, b, h, a
 GRID = list(itertools.product(SIZES, (False, True), (torch.float32, torch.bfloat16)))
@@ -17,10 +17,10 @@ PAIRS = [GRID[place] for place in (0, 3, 5, 6)]  # each two values of two axes t
 
 
 def count_all(comm, cases):
-    """Of 1, 2 and 4 ranks that share a block."""
+    """The tables of 1, 2 and 4 ranks that share a block."""
     return {
         ranks: [
-            kept_by_layer(axis, *sizes, sequence_parallel=cut, dtype=dtype)
+            saved_by_layer(axis, *sizes, sequence_parallel=cut, dtype=dtype)
             for sizes, cut, dtype in cases
         ]
         for ranks in (1, 2, 4)
@@ -29,7 +29,7 @@ def count_all(comm, cases):
 
 
 @pytest.mark.parametrize("cases", [PAIRS, pytest.param(GRID, marks=pytest.mark.sweep)], ids=len)
-def test_a_rank_keeps_the_formula_wider_values_statistics_and_the_causal_mask(cases):
+def test_a_rank_saves_the_formula_wider_values_statistics_and_the_causal_mask(cases):
     results = dlviz.launch(count_all, 4, args=(cases,)).results
     for found, ranks in itertools.product(results, (1, 2, 4)):
         for table, ((s, b, h, a), cut, dtype) in zip(found[ranks], cases, strict=True):
@@ -45,9 +45,16 @@ def test_a_rank_keeps_the_formula_wider_values_statistics_and_the_causal_mask(ca
             assert beside == {"norm1": statistics, "norm2": statistics, "attention": s * s}
 
 
-def test_one_rank_keeps_what_the_plain_block_keeps():
-    (table,) = dlviz.launch(kept_by_layer, 1, args=(8, 3, 24, 4)).results
+def test_one_rank_saves_what_the_plain_block_saves():
+    (table,) = dlviz.launch(saved_by_layer, 1, args=(8, 3, 24, 4)).results
     block = Block(24, 4, 4, 0.1, seed=0, number=0)
-    plain = kept_tensors(block, torch.ones(3, 8, 24, requires_grad=True))
+    plain = saved_tensors(block, torch.ones(3, 8, 24, requires_grad=True))
     layer = plain.layer.str.removesuffix(".product")
     assert plain.nbytes.groupby(layer).sum().to_dict() == table.counted.to_dict()
+
+
+def test_the_former_name_of_saved_by_layer_is_accepted_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="kept_by_layer is called saved_by_layer now"):
+        from dlviz.parallel.tensor.saved_activations import kept_by_layer
+
+    assert kept_by_layer is saved_by_layer

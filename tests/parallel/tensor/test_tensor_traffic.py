@@ -1,4 +1,4 @@
-"""What layers cut over ranks send and keep, where their products lie: counted from the Trace."""
+"""The messages and saved bytes of layers cut over ranks, and their products, from the Trace."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def steps_of(run):
                 yield rank, ranks, place, name, 10 * number + kind
 
 
-def test_each_layer_makes_just_these_collectives_and_each_rank_sends_just_their_bytes(run):
+def test_each_layer_makes_exactly_these_collectives_and_each_rank_sends_exactly_their_bytes(run):
     found, messages = defaultdict(list), run.trace.messages
     for each in layer_collectives(run.trace):
         found[each.rank, each.step].append(each)
@@ -126,8 +126,8 @@ def columns(inputs, outputs, place, ranks):
 
 def rows(inputs, outputs, place, ranks):
     x, w, y = (B, S, inputs), (outputs, inputs), (B, S, outputs)
-    summand = Cells(y, (0, 0, 0), y, place, ranks)
-    return part(x, -1, place, ranks), part(w, 1, place, ranks), summand
+    partial = Cells(y, (0, 0, 0), y, place, ranks)
+    return part(x, -1, place, ranks), part(w, 1, place, ranks), partial
 
 
 def placed(kind, place, ranks):
@@ -219,8 +219,8 @@ def test_a_layer_s_forward_and_backward_spans_hold_its_products_and_no_communica
         assert (inside.end <= computed.end[[0, 4]]).all()
 
 
-def kept(comm):
-    """Bytes that a forward of each kind keeps for its backward, all tokens' and own tokens'."""
+def saved_bytes(comm):
+    """Bytes that a forward of each kind saves for its backward, of all tokens and of own tokens."""
     found = []
     for name in ("mlp", "mlp by tokens", "attention", "attention by tokens"):
         model = build(name, comm)
@@ -234,9 +234,9 @@ def kept(comm):
     return found
 
 
-def test_by_tokens_a_rank_keeps_its_own_tokens_of_the_input_and_not_what_it_gathered():
+def test_by_tokens_a_rank_saves_its_own_tokens_of_the_input_and_not_the_gathered_ones():
     for n in (2, 4):
-        for mlp, mlp_tokens, attention, attention_tokens in dlviz.launch(kept, n).results:
+        for mlp, mlp_tokens, attention, attention_tokens in dlviz.launch(saved_bytes, n).results:
             assert mlp == X + 2 * MIDDLE // n  # x, and what goes into GELU and comes out
             assert mlp_tokens == X // n + 2 * MIDDLE // n
             assert attention - attention_tokens == X - X // n

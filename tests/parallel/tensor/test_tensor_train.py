@@ -1,4 +1,4 @@
-"""The strategy `tensor`: whole models cut, trained and put together again; what is refused."""
+"""The strategy `tensor`: whole models cut, trained and assembled again; errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plain(outputs, targets, ignore_index=-100):
 
 
 def odd():
-    """Three linear layers: the last has nobody to undo its cut. One weight is not trained."""
+    """Three linear layers: no other undoes the cut of the last. One weight is not trained."""
     layers = nn.Sequential(
         nn.Flatten(), nn.Linear(64, 12), nn.Tanh(), nn.Linear(12, 8, bias=False), nn.GELU(),
         nn.Linear(8, 10),
@@ -91,7 +91,7 @@ def one_process(name):
     return losses, model.state_dict()
 
 
-def test_the_strategy_takes_the_path_of_one_process_and_gives_the_whole_state_to_rank_0():
+def test_the_strategy_equals_one_process_and_gives_the_whole_state_to_rank_0():
     run = dlviz.launch(worker, 4)
     run.trace.validate()
     for name in TASKS:
@@ -107,7 +107,7 @@ def test_the_strategy_takes_the_path_of_one_process_and_gives_the_whole_state_to
 
 
 def refused(comm):
-    """What each call says before its first step."""
+    """The error of each call before its first step."""
     digits, tokens, train = images(1), [text()], STRATEGIES["tensor"]
     batch_norm = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
     other = [text(seed=int(comm.rank == 2))]
@@ -159,7 +159,7 @@ def held(comm):
         STRATEGIES["tensor"](comm, transformer(), [text()], "adam", **options)
 
 
-def test_the_trace_tells_what_each_rank_held_and_when_it_computed():
+def test_the_trace_shows_what_each_rank_held_and_when_it_computed():
     trace = dlviz.launch(held, 4).trace
     whole = sum(p.nbytes for p in transformer().parameters())
     weights = [memory.held(trace, "weights")[rank].peak for rank in range(4)]

@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
 
 def thinned():
-    """Of each axis float64 with all that is hard at once, of 3 ranks for more steps, and some
+    """Of each axis float64 with all hard options together, of 3 ranks for more steps, and some
     float32 and two layers."""
     for ranks in AXES:
         steps = 6 if ranks == 3 else 2
@@ -127,7 +127,7 @@ class Part(NamedTuple):
 
 
 def on_ranks(comm, case):
-    """What `one_process` has, as far as this rank holds it."""
+    """This rank's part of the results of `one_process`."""
     model = ParallelTransformer(
         comm,
         *sizes(case),
@@ -189,12 +189,12 @@ def check(cases):
             assert not off, (rank, case, off)
 
 
-def test_a_transformer_on_any_ranks_takes_the_path_of_one_process():
+def test_a_transformer_on_any_ranks_equals_one_process():
     check([*thinned()])
 
 
 @pytest.mark.sweep
-def test_a_transformer_takes_the_path_of_one_process_in_every_form():
+def test_a_transformer_equals_one_process_in_every_form():
     check([*grid()])
 
 
@@ -232,31 +232,31 @@ def test_the_collectives_of_a_step_are_those_of_the_formula(counted, step):
             for fields, nbytes in zip(spans.fields, spans.nbytes.tolist(), strict=True)
             if fields  # not the backend's own, by which ranks compare what they hold
         )
-        ways = 2 * layers + 1
+        exchanges = 2 * layers + 1
         assert found == Counter(
             {
-                ("all_gather", "forward", activation): ways,
-                ("reduce_scatter", "forward", activation): ways,
-                ("reduce_scatter", "backward", activation): ways,
-                ("all_gather", "backward", activation): 2 * ways,  # half of them a second time
+                ("all_gather", "forward", activation): exchanges,
+                ("reduce_scatter", "forward", activation): exchanges,
+                ("reduce_scatter", "backward", activation): exchanges,
+                ("all_gather", "backward", activation): 2 * exchanges,  # half of them a second time
                 ("all_reduce", "backward", whole): 1,
                 ("all_reduce", "forward", small): 3,
             }
             if cut
             else {
-                ("all_reduce", "forward", activation): ways,
-                ("all_reduce", "backward", activation): ways,
+                ("all_reduce", "forward", activation): exchanges,
+                ("all_reduce", "backward", activation): exchanges,
                 ("all_reduce", "forward", small): 3,
             }
         )
-        passes = 5 * ways if cut else 4 * ways  # an all-reduce goes round the ring twice
+        passes = 5 * exchanges if cut else 4 * exchanges  # an all-reduce goes round the ring twice
         sent = 3 * (passes * activation + 2 * (3 * small + cut * whole)) // 4
         assert metrics.bytes_sent(trace)[rank] == sent
 
 
 # -- what it holds -------------------------------------------------------------------------------
 class Live(TorchDispatchMode):
-    """The most bytes that are alive at once of what is made inside."""
+    """The most bytes alive at the same time, of tensors made inside."""
 
     def __init__(self):
         super().__init__()
@@ -326,15 +326,15 @@ def refused(comm):
     return said
 
 
-def test_sizes_texts_and_states_that_do_not_go_are_refused_on_every_rank():
+def test_sizes_texts_and_states_that_do_not_fit_are_refused_on_every_rank():
     expected = [
         "heads=2 cannot be split over 4 ranks: each rank needs a whole number of heads.",
         "vocabulary=18 cannot be split over 4 ranks: each rank needs a whole number of tokens.",
         "sequence=7 cannot be split over 4 ranks: each rank needs a whole number of tokens.",
         "the text is 9 tokens long and the model's sequence=8",
         "token 16 at place 0 of row 0 is not in the model's vocabulary=16",
-        "the state and ParallelTransformer do not go together: the state lacks norm.bias.",
-        "the state and ParallelTransformer do not go together: the model has no place for blocks.1",
+        "the state does not fit ParallelTransformer: the state lacks norm.bias.",
+        "the state does not fit ParallelTransformer: the model has no place for blocks.1",
         "positions.weight is (9, 16): give the whole one, (8, 16).",
         "rank 0 and rank 2 hold different weights for tokens: rank 0 has weight = float32(16, 16)",
         "clip=0.0 leaves no gradient: use a norm above 0",

@@ -1,5 +1,5 @@
 """Elastic averaging SGD: train.py has the three forms of the algorithm, messages.py its two
-equations and what master and workers send, stability.py for which alpha it is stable."""
+equations and the messages of master and workers, stability.py the stable range of alpha."""
 
 from dlviz.parallel.averaging.easgd.stability import spectral_radius, stable_alpha
 from dlviz.parallel.averaging.easgd.train import (

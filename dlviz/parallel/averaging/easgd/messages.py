@@ -1,4 +1,4 @@
-"""What master and workers of elastic averaging (train.py) do: the two equations, and messages."""
+"""The two equations of elastic averaging (train.py), and the messages of master and workers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dlviz.parallel.update_rules import Rule
 
 
 class Elastic:
-    """What master and workers share: the weights of this rank's model (the master's are W̄), the
-    losses, and how both are sent and moved."""
+    """Shared by master and workers: the weights of this rank's model (the master's are W̄), the
+    losses, the messages and the updates."""
 
     def __init__(
         self, comm: Comm, model: nn.Module, batches: Batches, rule: Rule, alpha: float, **how: Any
@@ -35,7 +35,7 @@ class Elastic:
 
     def reply(self, worker: int) -> None:
         """Master: send the centre."""
-        # Matches `receive`; who is lost is passed over.
+        # Matches `receive`; a lost worker is skipped.
         reply(self.comm, [flat for _, flat in flat_by_dtype(self.weights)], worker)
 
     def receive(self) -> list[torch.Tensor]:
@@ -47,8 +47,8 @@ class Elastic:
         return centre
 
     def take(self, workers: Collection[int]) -> tuple[list[torch.Tensor], int]:
-        """Master: the weights of the first of `workers`, and who that is; no weights where one is
-        lost."""
+        """Master: the weights of the first of `workers` to send, and its rank; no weights where a
+        worker is lost."""
         theirs = [torch.empty_like(p.detach()) for p in self.weights]
         groups = flat_by_dtype(theirs)
         worker, came = receive(self.comm, [flat for _, flat in groups], workers)
@@ -57,7 +57,7 @@ class Elastic:
         return theirs if came else [], worker
 
     def learn(self, step: int, batch: Any, whole: bool = True) -> float:
-        """Forward and backward: ΔW, on a whole batch or on a shard of one."""
+        """Forward and backward on a whole batch or a shard: ΔW. Returns what it weighs."""
         share, mean = learn(self.comm, self.model, batch, **self.how, whole=whole)
         self.losses.add(step, share, mean)
         return share
@@ -68,7 +68,7 @@ class Elastic:
         gradients: list[torch.Tensor | None] = []
         for w, c in zip(self.weights, centre, strict=True):
             pull = rho * (w.detach() - c)  # ρ (W - W̄)
-            # Without an example there is no ΔW: the elastic term moves W alone.
+            # Without an example there is no ΔW: only the elastic term moves W.
             gradients.append(pull if w.grad is None or not share else pull + w.grad)
         update(self.comm, self.rule, self.weights, gradients)
 

@@ -15,12 +15,12 @@ def check_form(form: str) -> None:
 
 
 def spectral_radius(workers: int, eta: float, alpha: float, form: str) -> float:
-    """Of one round on a loss of curvature 1, ΔW = W: by how much the farthest of workers and centre
-    grows from round to round, in the end. The asynchronous form is taken at equal speeds, where the
-    workers come in turn."""
+    """The spectral radius of one round on a loss of curvature 1, ΔW = W: the factor by which
+    distances finally grow per round. The asynchronous form assumes equal speeds: workers take
+    turns."""
     check_counts(workers=workers)
     check_form(form)
-    steps = [[each] for each in range(workers)]  # whose W moves, one after the other
+    steps = [[each] for each in range(workers)]  # the workers whose W moves, step by step
     if form == "synchronous":
         steps = [[*range(workers)]]
     whole = np.eye(workers + 1)  # the workers', then the centre
@@ -35,7 +35,7 @@ def spectral_radius(workers: int, eta: float, alpha: float, form: str) -> float:
 
 
 def stable_alpha(workers: int, eta: float, form: str) -> float:
-    """The alpha below which `spectral_radius` is below 1, found by halving; 0 where none is."""
+    """The alpha below which `spectral_radius` is below 1, by bisection; 0 where there is none."""
     check_counts(workers=workers)
     low, high = 0.0, 2.0
     for _ in range(50):

@@ -1,16 +1,16 @@
-"""Elastic averaging SGD: workers train models of their own, each tied to the master's centre W̄.
+"""Elastic averaging SGD: each worker trains its own model, tied to the master's centre W̄.
 
     W^i ← W^i - η (ΔW^i + ρ (W^i - W̄))        (1)  local updates by workers
     W̄   ← W̄ + η Σ_i ρ (W^i - W̄)               (2)  global updates by the master
 
-α = ηρ is the share of its distance from the centre that a worker gives up, and by which the centre
-comes to meet it. Both equations take W^i from before the update.
+α = ηρ is the share of their distance by which worker and centre each move towards the other. Both
+equations take W^i from before the update.
 
     round_robin    the lecture's Algorithm 1: one worker at a time, so four are no faster than one
-    synchronous    all workers compute on shards of a batch, and (2) adds up over all of them
-    asynchronous   each worker meets the centre when it has a gradient, whoever else is computing
+    synchronous    all workers compute on shards of a batch, and (2) sums over all of them
+    asynchronous   each worker exchanges with the centre as soon as it has a gradient
 
-A worker that the run has lost (`launch`, `may_lose`) leaves the centre where it is: its turns pass,
+A worker that the run has lost (`launch`, `may_lose`) leaves the centre unchanged: its turns pass,
 its shards or batches are not learnt from, and are counted.
 
 On a loss of curvature 1 one round is a matrix, and it is stable while its spectral radius is below
@@ -18,7 +18,7 @@ On a loss of curvature 1 one round is a matrix, and it is stable while its spect
 more; synchronous with p workers α < (4-2η)/(2+2p-pη).
 
 Lines 1 and 2 of Algorithm 1, normalised inputs and Xavier's weights, are `normalised` and `xavier`:
-call them on what you give to `train`, which starts from your model and your data as they are.
+apply them before `train`, which takes your model and data as they are.
 
 Source: the lecture's Algorithm 1 and equations 1 and 2; Zhang, Choromanska and LeCun, "Deep
 Learning with Elastic Averaging SGD", NIPS 2015, section 3 and, on stability, section 4.
@@ -60,7 +60,7 @@ def normalised(batches: Batches) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def xavier(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Line 2: `model`, its matrices filled at random by Xavier's rule and its biases with 0."""
+    """Line 2: `model` with its matrices drawn by Xavier's rule and its biases 0."""
     generator = torch.Generator().manual_seed(seed)
     for name, p in model.named_parameters():
         if p.dim() > 1:
@@ -71,8 +71,8 @@ def xavier(model: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def round_robin(comm: Comm, one: Elastic) -> int:
-    """Lines 6 to 14 of Algorithm 1, as printed; worker G is the one whose t mod G is 0. Returns, on
-    rank 0, how many turns of lost workers have passed."""
+    """Lines 6 to 14 of Algorithm 1, as printed; worker G has the turns with t mod G = 0. Returns,
+    on rank 0, how many turns of lost workers have passed."""
     missing = 0
     for t in comm.progress(range(1, len(one.batches) + 1), "training"):  # line 6
         j = t % (comm.size - 1) or comm.size - 1  # line 7
@@ -104,7 +104,7 @@ def round_robin(comm: Comm, one: Elastic) -> int:
 
 def synchronous(comm: Comm, one: Elastic) -> int:
     """Every worker in every step, on its shard of the batch. Returns, on rank 0, how many models of
-    lost workers did not come."""
+    lost workers are missing."""
     workers, missing = [*range(1, comm.size)], 0
     for step, batch in enumerate(comm.progress(one.batches, "training")):
         with comm.span("phase", f"step {step}", step=step):
@@ -124,8 +124,8 @@ def synchronous(comm: Comm, one: Elastic) -> int:
 
 
 def asynchronous(comm: Comm, one: Elastic) -> int:
-    """Each worker on batches of its own; the master meets one at a time, in the order in which they
-    come. Returns, on rank 0, how many batches lost workers did not come to."""
+    """Each worker on its own batches; the master serves one at a time, in order of arrival.
+    Returns, on rank 0, how many batches lost workers did not reach."""
     missing, batches = 0, len(one.batches)
     if comm.rank == 0:
         left = {each: len(dealt(comm, each, batches)) for each in range(1, comm.size)}
@@ -166,10 +166,10 @@ def train(
 ) -> Result:
     """Train by elastic averaging; rank 0 is the master: as `data.train`, but `state` is the centre,
     with the buffers of rank 1, and `losses` are the workers', nan where all that saw a batch are
-    lost. Besides, returns how many gradients are `missing` since their worker was lost.
+    lost. Also returns how many gradients are `missing` because their worker was lost.
 
-    Raises ValueError for an unknown form, an alpha below 0, and without a worker; warns where alpha
-    is outside the stable range on curvature 1.
+    Raises ValueError for an unknown form, an alpha below 0, and without a worker; warns of an alpha
+    outside the stable range on curvature 1.
     Cost: |w| bytes to a worker and as many back for each gradient, and in round robin its samples.
     """
     check_form(form)
@@ -177,7 +177,7 @@ def train(
     moves = as_rule(rule, lr)
     if not (isinstance(alpha, int | float) and 0 <= alpha < math.inf and moves.lr > 0):
         raise ValueError(
-            f"alpha={alpha!r} at lr={moves.lr!r} is no pull: use 0 or more, lr above 0."
+            f"alpha={alpha!r} at lr={moves.lr!r} is invalid: use alpha=0 or more and lr above 0."
         )
     bound = stable_alpha(comm.size - 1, moves.lr, form)
     if alpha > bound and comm.rank == 0:
