@@ -118,14 +118,14 @@ def test_the_options_reach_the_run(notebook):
     assert shown.startswith("RunTimeout: the run took longer than timeout=0.5 s")
 
 
-def test_spans_bear_the_cells_own_lines(notebook):
+def test_spans_have_the_cells_own_lines(notebook):
     notebook.run("%%ranks 1\n\nwith comm.span('step'):\n    pass")
     (where,) = notebook["run"].trace.only(kind="step").spans.where
     assert where.rpartition(":")[2] == "3"
 
 
 def test_a_traceback_shows_the_cells_own_lines_and_run_stays(notebook):
-    notebook.run("%%ranks 1\n'kept'")
+    notebook.run("%%ranks 1\n'stays'")
     shown = notebook.fail("""
         %%ranks 2
         def half(x):
@@ -139,7 +139,7 @@ def test_a_traceback_shows_the_cells_own_lines_and_run_stays(notebook):
         at = next(i for i, line in enumerate(lines) if f", line {number}, in " in line)
         assert lines[at + 1] == text
     assert "magic.py" not in shown
-    assert notebook["run"].results == ["kept"]
+    assert notebook["run"].results == ["stays"]
 
 
 def test_a_deadlock_names_the_cells_own_line_and_the_next_cell_works(notebook):
