@@ -7,8 +7,8 @@ from types import FrameType
 
 
 def main() -> int:
-    """Run the command. An interrupt ends it immediately (during a run `launch` handles it): a module
-    that is loading could swallow the exception and stay half loaded."""
+    """Run the command. An interrupt ends it immediately, but during a run `launch` handles it. (A
+    module that is loading could swallow the exception and stay half loaded.)"""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, _leave)
     from dlviz.cli import main as command
