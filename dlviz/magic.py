@@ -153,13 +153,13 @@ def _read(table: symtable.SymbolTable) -> set[str]:
 
 def _count(text: str | None) -> int:
     if text is None:
-        raise UsageError("%%ranks does not say how many ranks: write %%ranks 4, say.")
+        raise UsageError("%%ranks needs a number of ranks: write %%ranks 4, say.")
     try:
         return int(text)
     except ValueError:
         raise UsageError(
-            f"%%ranks {text}: {text!r} is no number of ranks; write a whole number from 1 up, as "
-            "in %%ranks 4."
+            f"%%ranks {text}: {text!r} is not a number of ranks; write a whole number from 1 up, "
+            "as in %%ranks 4."
         ) from None
 
 

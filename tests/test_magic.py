@@ -174,9 +174,9 @@ def test_a_syntax_error_points_at_the_cells_line(notebook, cell, line, says):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("", "%%ranks does not say how many ranks: write %%ranks 4, say."),
-        ("four", "'four' is no number of ranks; write a whole number"),
-        ("2.5", "'2.5' is no number of ranks; write a whole number"),
+        ("", "%%ranks needs a number of ranks: write %%ranks 4, say."),
+        ("four", "'four' is not a number of ranks; write a whole number"),
+        ("2.5", "'2.5' is not a number of ranks; write a whole number"),
         ("0", "ranks=0 is no number of ranks: use a whole number from 1 up."),
         ("-1", "ranks=-1 is no number of ranks"),
         ("0 --paced", "ranks=0"),

@@ -1,6 +1,6 @@
 """`dlviz run federated`: a server and clients that keep their data, ten rounds of averaging.
 
-Its options are the numbers and strings that `dlviz.federated.train` takes. Three more distribute
+Its options are the numbers, strings and flags that `dlviz.federated.train` takes. Three more deal
 the digits: --clients, --partition and --alpha. Four limit what the server learns: --private NOISE
 clips updates to --clip (1) and adds noise to their sum, for --delta (1e-5); --secure THRESHOLD
 reveals only sums, of values up to --clip (the examples of the largest client). Any client may be
@@ -38,7 +38,7 @@ HERE = {"rounds": 10, "epochs": 5, "batch": 10}  # defaults
 PARTITIONS = ("identical", "by_label", "dirichlet", "unequal")
 BOUND, DELTA = 1.0, 1e-5  # of an update, and of --private
 DEALT = {
-    "clients": Own(int, "as many as ranks but the server's"),
+    "clients": Own(int, "one for each rank but the server's"),
     "partition": Own(str, "identical"),
     "alpha": Own(float, 1.0),
 }

@@ -210,7 +210,7 @@ def _mesh(text: str, axes: tuple[str, ...]) -> dict[str, Any]:
     lengths = {name: int(length) for name, length in found if name in axes}
     if ",".join(f"{name}={length}" for name, length in lengths.items()) != text:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no mesh: give the length of each axis, as in "
+            f"{text!r} is not a mesh: give the length of each axis, as in "
             f"{','.join(f'{name}=2' for name in axes)}, the axis whose ranks are neighbours last"
         )
     others = dict.fromkeys((name for name in axes if name not in lengths), 1)
@@ -223,7 +223,7 @@ def _whole(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
     return number
 
 
@@ -231,13 +231,13 @@ def _slow(text: str) -> tuple[int, float]:
     found = re.fullmatch(r"(\d+):(\d+\.?\d*)", text)
     if found is None or not float(found[2]):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no RANK:FACTOR: 2:3 makes rank 2 three times as slow"
+            f"{text!r} is not RANK:FACTOR: 2:3 makes rank 2 three times as slow"
         )
     return int(found[1]), float(found[2])
 
 
 def _factors(options: argparse.Namespace) -> list[float] | None:
-    """How slow each rank is; None if none is said to be."""
+    """How slow each rank is; None without --slow."""
     factors = [1.0] * options.ranks
     for rank, factor in options.slow:
         if rank >= options.ranks:
@@ -247,7 +247,7 @@ def _factors(options: argparse.Namespace) -> list[float] | None:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Train, print the summary, keep the trace."""
+    """Train, print the summary, save the trace."""
     if options.out is not None:
         check_target(options.out, ENDINGS)
     on_mesh = bool(_axes(options.strategy))

@@ -615,7 +615,7 @@ def lab_10_step() -> Any:
 
 @figure
 def lab_10_data_pipeline() -> Any:
-    """Replicas from top to bottom, two stages each: they communicate only at the end of the step."""
+    """Replicas from top to bottom, two stages each: they communicate only at its end."""
     trace = lanes(on_mesh(4, 2, 1, SWITCH, "dp", "pp", "tp"))
     return paper.timeline(trace, step=1, messages=False, title="Data x pipeline: dp 4, pp 2")
 
