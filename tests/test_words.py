@@ -21,22 +21,22 @@ WORDS = {  # pattern: what to write instead, and an example of what is found
     "kept": ("saved (activations), stored, held; stays", "what is kept"),
     "letters?(?! spacing)": ("character, symbol, key, kind (of F, B, I, W)", "LETTERS_WIDE"),
     "envelopes?": ("message header", "readEnvelope"),
-    "posted(?! (i?recv|receive)s?)": ("started, waiting, registered", "a posted wait"),
+    "posted (waits?|i?sends?)": ("started, waiting, registered", "a posted wait"),
     "visits?": ("stage pass, computation", "stage_visits"),
     "stretch(es)?": ("interval, period, segment", "a stretch of time"),
     "bears?|bore|borne": ("carry, have, contain, hold, tolerate", "it bears a number"),
-    "(come|comes|came|coming) to (rest|an end|its end|their end)": (
+    "(come|comes|came|coming) to (rest|its end)": (
         "settle, converge, stop, finish",
         "a run comes\n    # to rest",
     ),
     "(that|which) (is|are) none": ("an invalid ..., an unknown ...", "a value which\n * is none"),
     "(is|are) none of": ("is not one of, does not belong to", "is none of its level"),
 }
-ALLOWED = """a posted receive, posted irecvs; a keyboard, a benchmark, a forbearing board; two-way,
-halfway, always, away, gateway; letterSpacing, a newsletter; keep, keeps; tell, tells; revisited;
-comes to 8 ms, the rest; none of them; that is nonetheless so; https://example.org/told/way"""
+ALLOWED = """a posted receive, receives are posted; a keyboard, a benchmark, a forbearing board;
+two-way, halfway, always, away, gateway; letterSpacing, a newsletter; keep, keeps; tell, tells;
+revisited; comes to 8 ms, the rest; none of them; that is nonetheless so; https://x.org/told/way"""
 
-FORMER = {  # file: words in it that belong to a name which goes on working
+FORMER = {  # file: words in it that are names which users have, and which go on working
     "dlviz/parallel/data/train.py": {"way"},
     "dlviz/parallel/moved.py": {"kept"},
 }
