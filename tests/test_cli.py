@@ -251,7 +251,9 @@ def test_a_run_that_fails_says_why_and_saves_the_trace_until_then(tmp_path, caps
     assert main([*RUN]) == 1, "and without a file"
 
 
-def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(capsys, monkeypatch):
+def test_a_machine_that_is_too_fast_for_this_computer_is_a_line_not_a_python_warning(
+    capsys, monkeypatch
+):
     def slow(comm, *args, **kwargs):
         with comm.compute("forward", seconds=0.002):
             torch.randn(900, 900) @ torch.randn(900, 900)
