@@ -53,15 +53,13 @@ def seconds_a_step(comm: Any, net: nn.Module, inputs: int, steps: int) -> float:
     return slowest.item()
 
 
-def worker(
-    comm: Any, algorithms: tuple[str, ...] = ALL_REDUCES
-) -> dict[int, dict[str, list[float]]]:
+def worker(comm: Any, names: tuple[str, ...] = ALL_REDUCES) -> dict[int, dict[str, list[float]]]:
     """By size and all-reduce ("torch": its DDP), the seconds a step of each round."""
     found = {}
     for size, (widths, steps) in SIZES.items():
         nets = {
             "torch": nn.parallel.DistributedDataParallel(network(widths)),
-            **{algorithm: DDP(network(widths), comm, algorithm) for algorithm in algorithms},
+            **{algorithm: DDP(network(widths), comm, algorithm) for algorithm in names},
         }
         assert sum(p.numel() for p in nets["torch"].parameters()) == size
         for net in nets.values():

@@ -163,12 +163,10 @@ def gpus() -> Fact:
     if count:
         names = ", ".join(sorted({torch.cuda.get_device_name(n) for n in range(count)}))
         untested = "untested, as dlviz has not run on one yet: device='cpu' keeps to the CPU"
-        path = (
-            f"one for each of up to {count} ranks, and their tensors go by NCCL; else by the host"
-        )
+        how = f"one for each of up to {count} ranks, and their tensors go by NCCL; else by the host"
         if not torch.distributed.is_nccl_available():
-            path = "tensors go by the host, as this torch has no NCCL"
-        return Fact("GPUs", "info", f"{count} ({names}), {untested}; {path}")
+            how = "tensors go by the host, as this torch has no NCCL"
+        return Fact("GPUs", "info", f"{count} ({names}), {untested}; {how}")
     why = "this torch is built for the CPU" if torch.version.cuda is None else "torch sees none"
     return Fact("GPUs", "info", f"none ({why}): ranks compute on the CPU; GPUs are untested")
 

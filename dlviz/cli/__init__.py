@@ -110,12 +110,7 @@ def _parser() -> Parser:
         "predicted, how far off it was, and the points of its checks.",
     )
     progress.add_argument(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        nargs="?",
-        default=Path(),
-        help="with the labs (here)",
+        "folder", type=Path, metavar="FOLDER", nargs="?", default=Path(), help="the labs (here)"
     )
     progress.set_defaults(command=progress_command)
 

@@ -1,10 +1,9 @@
 """`dlviz run federated`: a server and clients that keep their data, ten rounds of averaging.
 
 Its options are the numbers, strings and flags that `dlviz.federated.train` takes. Three more deal
-the digits: --clients, --partition and --alpha. Four limit what the server learns: --private NOISE
+the digits: --clients, --partition, --alpha. Four limit what the server learns: --private NOISE
 clips updates to --clip (1) and adds noise to their sum, for --delta (1e-5); --secure THRESHOLD
-reveals only sums, of values up to --clip (the examples of the largest client). Any client may be
-lost.
+reveals sums alone, of values up to --clip (the largest client's examples). Clients may be lost.
 """
 
 from __future__ import annotations

@@ -83,9 +83,7 @@ def _transformer() -> nn.Module:
 
 
 @torch.no_grad()
-def _sentences_summary(
-    model: nn.Module, losses: list[float], state: dict[str, Any]
-) -> dict[str, str]:
+def _text_summary(model: nn.Module, losses: list[float], state: dict[str, Any]) -> dict[str, str]:
     model.load_state_dict(state)
     inputs, targets = datasets.sentences("test")
     loss = models.token_loss(model(inputs), targets).item()
@@ -117,7 +115,7 @@ TASKS = {
         models.target_tokens,
         {"sgd": 3.0, "decay": 3.0, "momentum": 0.5, "nesterov": 0.5}
         | {"adagrad": 0.1, "rmsprop": 0.005, "adam": 0.01},
-        lambda *found: _sentences_summary(_lstm(), *found),
+        lambda *found: _text_summary(_lstm(), *found),
     ),
     "transformer": Task(
         "sentences",
@@ -127,6 +125,6 @@ TASKS = {
         models.target_tokens,
         {"sgd": 0.3, "decay": 0.3, "momentum": 0.1, "nesterov": 0.05}
         | {"adagrad": 0.01, "rmsprop": 0.001, "adam": 0.003},
-        lambda *found: _sentences_summary(_transformer(), *found),
+        lambda *found: _text_summary(_transformer(), *found),
     ),
 }
