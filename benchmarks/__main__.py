@@ -20,16 +20,16 @@ def main(names: list[str]) -> int:
                 groups[module.name] = found.rows
     unknown = [name for name in names if name not in groups]
     if unknown:
-        print(f"{unknown[0]!r} is no group of rows: use {', '.join(groups)}.", file=sys.stderr)
+        print(f"{unknown[0]!r} is not a group of rows: use {', '.join(groups)}.", file=sys.stderr)
         return 2
     print(heading(), flush=True)
     short = []
     for name in names or groups:
         try:
             rows = groups[name]()
-        except Exception as error:  # the groups behind it are measured all the same
+        except Exception as error:  # the groups after it are measured nevertheless
             why = f"{type(error).__name__}: {error}".splitlines()[0]
-            rows = [Row(name, nan, nan, nan, note=f"not measured: {why}")]
+            rows = [Row(name, nan, nan, nan, remark=f"not measured: {why}")]
         print(*lines(rows), sep="\n", flush=True)
         short += [row.what for row in rows if falls_short(row)]
     print("\nFalls short: " + "; ".join(short) if short else "\nNothing falls short.")

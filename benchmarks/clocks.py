@@ -1,6 +1,6 @@
 """How long it takes the first of several hosts to read the clocks of the others, which read its
-clock at the same time. Each host is a process with the bridge that a run has; the way between them
-is this machine's own."""
+clock at the same time. Each host is a process with the bridge of a run; they are connected within
+this machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bridge_of(own: int, hosts: int, ends: dict[int, socket.socket]) -> Iterator[
 
 
 def other_host(own: int, hosts: int, end: socket.socket, control: Any) -> None:
-    """Be another host: read the clock of host 0 when told to, until told no more."""
+    """Be another host: read the clock of host 0 on each request, until the last one."""
     with bridge_of(own, hosts, {0: end}) as bridge:
         control.send(None)
         while control.recv():
@@ -51,7 +51,7 @@ def other_host(own: int, hosts: int, end: socket.socket, control: Any) -> None:
 
 
 def seconds_to_align(hosts: int) -> list[float]:
-    """Of TIMES times."""
+    """The seconds of each of TIMES readings."""
     with ExitStack() as left:
         ends, controls = {}, []
         for number in range(1, hosts):

@@ -18,9 +18,9 @@ from dlviz.sim import collective_seconds
 
 SIZES = {"1 KB": 2**10, "64 KB": 2**16, "1 MB": 2**20, "16 MB": 2**24, "64 MB": 2**26}  # bytes
 CALLS = {"1 KB": 8, "64 KB": 8, "1 MB": 4, "16 MB": 1, "64 MB": 1}  # in one round
-# Many short ones, so that other work on this machine meets ours and the peer alike.
+# Many short ones, so that other work on this machine slows ours and the peer alike.
 ROUNDS = {**dict.fromkeys(SIZES, 25), "64 MB": 7}
-TARGETS = {  # by way and ranks, for each size
+TARGETS = {  # by algorithm and ranks, for each size
     ("auto", 2): (1.3, 1.1, 1.3, 1.8, 1.0),
     ("auto", 4): (1.5, 1.6, 1.2, 1.7, 1.0),
     ("backend", 2): (4.0, 1.4, 1.8, 2.0, 1.0),
@@ -44,7 +44,7 @@ def beside_gloo(
     """Seconds a call of ours and of gloo's own in each round, on the slowest rank. `algorithm` may
     be "backend", for comm.all_reduce."""
     tensor = torch.zeros(nbytes // 4)
-    ways = {name: partial(all_reduce, comm, algorithm=name) for name in (*ALGORITHMS, "auto")}
+    algorithms = {name: partial(all_reduce, comm, algorithm=name) for name in (*ALGORITHMS, "auto")}
 
     def seconds(call: Any) -> float:
         call(tensor)
@@ -58,7 +58,7 @@ def beside_gloo(
 
     return take_turns(
         {
-            "ours": lambda: seconds(ways.get(algorithm, comm.all_reduce)),
+            "ours": lambda: seconds(algorithms.get(algorithm, comm.all_reduce)),
             "peer": lambda: seconds(dist.all_reduce),
         },
         rounds,
@@ -67,11 +67,11 @@ def beside_gloo(
 
 def rows() -> list[Row]:
     found = []
-    for (way, ranks), targets in TARGETS.items():
+    for (algorithm, ranks), targets in TARGETS.items():
         for (name, nbytes), target in zip(SIZES.items(), targets, strict=True):
-            args = (way, nbytes, CALLS[name], ROUNDS[name])
+            args = (algorithm, nbytes, CALLS[name], ROUNDS[name])
             times = launch(beside_gloo, ranks=ranks, args=args, timeout=300).results[0]
-            what = f"{way} all_reduce, {ranks} ranks, {name}, beside gloo's"
+            what = f"{algorithm} all_reduce, {ranks} ranks, {name}, beside gloo's"
             found.append(compare(what, times["ours"], times["peer"], target=target))
     ran = subprocess.run([sys.executable, "-c", PLAYED], capture_output=True, text=True, check=True)
     took, held = map(float, ran.stdout.split())
@@ -83,7 +83,7 @@ def rows() -> list[Row]:
     limit = "beside its limit"
     return [
         *found,
-        Row("ring of 1,024 ranks played", took, 10.0, 10.0 / took, target=1.0, note=limit),
-        Row("its memory", held / 1e9, 2.0, 2e9 / held, target=1.0, unit="GB", note=limit),
-        Row("closed form, a call", price, 50e-6, 50e-6 / price, target=1.0, note=limit),
+        Row("ring of 1,024 ranks played", took, 10.0, 10.0 / took, target=1.0, remark=limit),
+        Row("its memory", held / 1e9, 2.0, 2e9 / held, target=1.0, unit="GB", remark=limit),
+        Row("closed form, a call", price, 50e-6, 50e-6 / price, target=1.0, remark=limit),
     ]

@@ -20,9 +20,9 @@ SIZES = {
     1_863_690: ((784, 1024, 1024, 10), 12),
 }
 BATCH, WARM_UP = 64, 5
-WAYS = ("backend", "ring")
+ALL_REDUCES = ("backend", "ring")
 TARGET = 1.0
-OF_THE_LARGEST = {  # its targets, by way and ranks
+OF_THE_LARGEST = {  # its targets, by algorithm and ranks
     ("backend", 2): 1.1,
     ("backend", 4): 1.05,
     ("ring", 2): 1.05,
@@ -53,13 +53,13 @@ def seconds_a_step(comm: Any, net: nn.Module, inputs: int, steps: int) -> float:
     return slowest.item()
 
 
-def worker(comm: Any, ways: tuple[str, ...] = WAYS) -> dict[int, dict[str, list[float]]]:
-    """By size and way to all-reduce, "torch" for its DDP, the seconds a step of each round."""
+def worker(comm: Any, names: tuple[str, ...] = ALL_REDUCES) -> dict[int, dict[str, list[float]]]:
+    """By size and all-reduce ("torch": its DDP), the seconds a step of each round."""
     found = {}
     for size, (widths, steps) in SIZES.items():
         nets = {
             "torch": nn.parallel.DistributedDataParallel(network(widths)),
-            **{way: DDP(network(widths), comm, way) for way in ways},
+            **{algorithm: DDP(network(widths), comm, algorithm) for algorithm in names},
         }
         assert sum(p.numel() for p in nets["torch"].parameters()) == size
         for net in nets.values():
@@ -75,7 +75,7 @@ def rows() -> list[Row]:
     found = []
     for ranks in (2, 4):
         for size, times in launch(worker, ranks=ranks, timeout=300).results[0].items():
-            for all_reduce in WAYS:
+            for all_reduce in ALL_REDUCES:
                 what = f"DDP, {ranks} ranks, {size:,} par., {all_reduce}"
                 target = OF_THE_LARGEST[all_reduce, ranks] if size == max(SIZES) else TARGET
                 found.append(compare(what, times[all_reduce], times["torch"], target))

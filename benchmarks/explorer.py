@@ -1,8 +1,8 @@
 """The explorers in JupyterLab: from a slider to the new picture.
 
-Of collectives: on a switch the front end has been told the lines ahead, on other topologies the
-kernel plays them. Of schedules: the kernel tells a few steps of the slider ahead; the slider passes
-new values all the time. Of tensor parallelism: the kernel answers each move.
+Collectives: on a switch the front end has the lines in advance, on other topologies the kernel
+plays them. Schedules: the kernel sends a few steps of the slider ahead; the slider passes new
+values all the time. Tensor parallelism: the kernel answers each move.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def rows() -> list[Row]:
             found[where],
             found["peer"],
             most=LIMIT,
-            note=f"beside FigureWidget's; a bare echo of the kernel takes {amount(echo)}",
+            remark=f"beside FigureWidget's; a bare echo of the kernel takes {amount(echo)}",
         )
         for where in ("a switch", "two racks")
     ]
@@ -139,7 +139,7 @@ def rows() -> list[Row]:
             found[which],
             found["echo"],
             most=most,
-            note=f"beside a bare echo; the kernel's part, four ahead, {amount(kernel[beside])}",
+            remark=f"beside a bare echo; the kernel's part, four ahead, {amount(kernel[beside])}",
         )
         for which, beside, most in (
             ("1f1b", "", SCHEDULES),
@@ -151,13 +151,13 @@ def rows() -> list[Row]:
         found["layer"],
         found["echo"],
         most=LIMIT,
-        note="beside a bare echo",
+        remark="beside a bare echo",
     )
     return [*lines, *timelines, layer]
 
 
 def answering(beside: str) -> float:
-    """Seconds that the kernel takes to make, simulate and tell a schedule."""
+    """Seconds that the kernel takes to make, simulate and describe a schedule."""
     explorer = ScheduleExplorer("1f1b", ranks=16, microbatches=64, beside=beside)
     times = []
     for microbatches in (63, 64) * 10:

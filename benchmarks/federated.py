@@ -3,9 +3,9 @@ epsilon.
 
 Both train ten clients on the digits, E = 5, B = 10, an MLP 64-32-10: ours in one process beside the
 server's, by the very `federated.train` that lab 12 runs, Flower's as its simulation does it, each
-client a call of an actor. A run of one and a run of the other take turns; what counts is the
-seconds of a round after the first, so that neither's start does. Flower is no part of what dlviz
-needs: without it its row says what to install.
+client a call of an actor. Runs of both take turns; what counts is the seconds of a round after the
+first, so neither start-up counts. dlviz does not need Flower: without it its row says what to
+install.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ def summing(comm: Any, length: int) -> list[float]:
     return took[1:]
 
 
-def stated(what: str, seconds: float, most: float | None = None, note: str = "") -> Row:
-    """The row of what has no peer."""
-    return Row(what, seconds, NAN, NAN, most=most, note=note)
+def stated(what: str, seconds: float, most: float | None = None, remark: str = "") -> Row:
+    """A row without a peer."""
+    return Row(what, seconds, NAN, NAN, most=most, remark=remark)
 
 
 def rows() -> list[Row]:
@@ -135,14 +135,14 @@ def rows() -> list[Row]:
         found = [compare(what, times["ours"], times["flower"], 10.0)]
     else:
         times = take_turns({"ours": lambda: ours(ten)})
-        found = [stated(what, median(times["ours"]), note=MISSING)]
+        found = [stated(what, median(times["ours"]), remark=MISSING)]
     many = dealt(MANY, EXAMPLES)
     took = ours(many, fraction=SHARE)
     found.append(stated(f"round of {MANY:,} clients, {SHARE:.0%} of them asked", took, most=1.0))
     for length in LENGTHS:
         took = median(launch(summing, SUMMED + 1, args=(length,), timeout=300).results[0])
         what = f"secure sum of {SUMMED} clients x {length:,} values"
-        found.append(stated(what, took, note=NO_PEER))
+        found.append(stated(what, took, remark=NO_PEER))
     begun = perf_counter()
     epsilon(1.5, 0.04, 2250, 1e-5)
     found.append(stated("epsilon of 2,250 rounds", perf_counter() - begun, most=0.2))

@@ -1,8 +1,8 @@
 """Two hosts with two ranks each, 1 Gbit/s between them, under torchrun, against torch.distributed
 on the same processes, in turn; and how long it takes to read the clocks of hosts.
 
-The hosts are namespaces of this machine (namespaces.py). As a script, under torchrun, this leaves
-what was measured in a file.
+The hosts are namespaces of this machine (namespaces.py). As a script, under torchrun, this writes
+the measurements to a file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TARGETS = {  # for each size
     "hierarchical": (1.0, 1.0, 1.3),
     "auto": (1.0, 1.0, 1.0),
 }
-WAYS = ("ring", "hierarchical")  # of our DDP to all-reduce
+ALL_REDUCES = ("ring", "hierarchical")  # of our DDP to all-reduce
 HOSTS, ALIGNED = 8, 0.5  # hosts whose clocks are read, and s that this may take
 LIMIT = 600  # s
 NAN = float("nan")
@@ -59,9 +59,9 @@ def worker(comm: Any) -> dict[str, Times]:
         for name, nbytes in SIZES.items():
             args = algorithm, nbytes, CALLS[name], ROUNDS[name]
             found[f"{algorithm} {name}"] = collectives.beside_gloo(comm, *args)
-    for size, times in ddp.worker(comm, WAYS).items():
-        for way in WAYS:
-            found[f"ddp {size} {way}"] = {"ours": times[way], "peer": times["torch"]}
+    for size, times in ddp.worker(comm, ALL_REDUCES).items():
+        for algorithm in ALL_REDUCES:
+            found[f"ddp {size} {algorithm}"] = {"ours": times[algorithm], "peer": times["torch"]}
     return found
 
 
@@ -84,7 +84,7 @@ def rows() -> list[Row]:
     found = [Row(f"clocks of {HOSTS} hosts read", took, NAN, NAN, most=ALIGNED)]
     reason = why_not()
     if reason:
-        return [*found, Row("two hosts", NAN, NAN, NAN, note=f"not measured: {reason}")]
+        return [*found, Row("two hosts", NAN, NAN, NAN, remark=f"not measured: {reason}")]
     times = measured()
     on = "2 x 2 ranks"
 
@@ -98,9 +98,9 @@ def rows() -> list[Row]:
             what = f"{algorithm} all_reduce, {on}, {name}"
             found.append(row(what, f"{algorithm} {name}", target))
     for size in ddp.SIZES:
-        for way in WAYS:
-            what = f"DDP, {on}, {size:,} par., {way}"
-            found.append(row(what, f"ddp {size} {way}", ddp.TARGET))
+        for algorithm in ALL_REDUCES:
+            what = f"DDP, {on}, {size:,} par., {algorithm}"
+            found.append(row(what, f"ddp {size} {algorithm}", ddp.TARGET))
     return found
 
 

@@ -33,7 +33,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Clocked(list):
-    """Batches that note when each was asked for."""
+    """Batches that record when each was requested."""
 
     def __iter__(self) -> Iterator[Any]:
         self.asked = []
@@ -60,7 +60,7 @@ def one_process(comm: Any, net: nn.Module) -> float:
 
 
 class Stage(nn.Module):
-    """Half of the Transformer for torch, whose pipeline ties no weights: logits with their own."""
+    """Half of the Transformer for torch, whose pipeline ties no weights: logits have their own."""
 
     def __init__(self, net: models.Transformer, first: bool):
         super().__init__()

@@ -1,5 +1,5 @@
-"""One large schedule, made and simulated by dlviz, made and spaced by torch; it imports neither
-until it is asked to. `python -m benchmarks.making ours` prints the memory (MB) that this takes."""
+"""One large schedule, made and simulated by dlviz, made and spaced by torch; neither is imported
+before it is needed. `python -m benchmarks.making ours` prints the memory (MB) that this takes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def torchs() -> None:
 
 
 def peak_memory() -> float:
-    """MB that this process has held at most. (Linux's ru_maxrss knows the parent's as well.)"""
+    """The peak memory of this process in MB. (Linux's ru_maxrss includes the parent's.)"""
     with contextlib.suppress(OSError), open("/proc/self/status") as status:
         return next(int(line.split()[1]) / 1e3 for line in status if line.startswith("VmHWM"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # macOS counts bytes

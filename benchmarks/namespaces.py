@@ -3,9 +3,9 @@
     host-a 10.77.0.1 eth0  --- tbf, veth ---  switch  --- veth, tbf ---  eth0 10.77.0.2 host-b
 
 Each has mount, UTS, PID and time namespaces of its own too: its own /dev/shm, /tmp, name and
-processes, and a monotonic clock that is so many seconds ahead. What is shared is the system and the
-files outside /tmp, and of those inside it this clone and the environment that Python runs in. A
-host ends with its first process, and everything on it with that.
+processes, and a monotonic clock some seconds ahead. Shared are the system, the files outside /tmp,
+and inside it this clone and Python's environment. A host ends with its first process, and
+everything on it too.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SHARED = [
     for folder in map(str, (Path(__file__).parents[1], sys.prefix, sys.base_prefix))
     if folder.startswith("/tmp/")
 ]
-# Run as the first process of a host, with the folders of /tmp that it shares: /etc/hosts is its
-# own, and it waits until its input ends.
+# The first process of a host, with the folders of /tmp that it shares as arguments. /etc/hosts is
+# its own. It waits until its input ends.
 FIRST = """
 set -e
 mount -t tmpfs tmpfs /dev/shm
@@ -54,7 +54,7 @@ read _
 
 
 class Host:
-    """`name`, and `first`: the process, seen from outside, that its life hangs on."""
+    """`first` is the process with which the host ends, by its pid outside."""
 
     address: str
 
@@ -79,7 +79,7 @@ class Host:
         self.first = int(children.read_text())
 
     def start(self, *command: str | Path, **environ: str) -> subprocess.Popen[str]:
-        """Start a command on this host, in the present folder; its output comes by pipes."""
+        """Start a command on this host, in the current folder, with pipes for its output."""
         started = subprocess.Popen(
             [*self._inside(*NAMESPACES), *map(str, command)],
             stdin=subprocess.DEVNULL,
@@ -101,11 +101,11 @@ class Host:
         return _printed([*self._inside("--net"), *command])
 
     def file(self, path: str) -> Path:
-        """A file of this host, from outside: `/tmp/...` here is another one."""
+        """The path outside of a file of this host, whose `/tmp` is another one."""
         return Path(f"/proc/{self.first}/root{path}")
 
     def processes(self) -> list[str]:
-        """What runs on this host, beside its first process and what asks."""
+        """The processes on this host, without its first one and the one that asks."""
         lines = self.run("ps", "-eo", "pid=,comm=").splitlines()
         return [line.split()[1] for line in lines if line.split()[0] != "1" and "ps" not in line]
 
@@ -120,7 +120,7 @@ class Host:
                 pipe.close()
 
     def _inside(self, *namespaces: str) -> list[str]:
-        # A mount namespace brings its root; the folder is the caller's.
+        # A mount namespace has a root of its own; the folder is the caller's.
         here = [f"--wd={os.getcwd()}"] if "--mount" in namespaces else []
         return ["nsenter", "--target", str(self.first), *namespaces, *here]
 
@@ -134,8 +134,8 @@ def _printed(command: Sequence[str]) -> str:
 
 @contextmanager
 def several_hosts(count: int = 2, ahead: int = 1000, rate: str = "1gbit") -> Iterator[list[Host]]:
-    """So many hosts, at most `MOST`, with cables of that rate to one switch; the monotonic clock of
-    each is `ahead` (s) of the former's. OSError where the system does not let us make them."""
+    """Hosts (at most `MOST`) with cables of that rate to one switch; the monotonic clock of each is
+    `ahead` (s) of the one before. Raises OSError if the system forbids them."""
     with ExitStack() as left:
         switch = Host("switch")
         left.callback(switch.end)
@@ -156,14 +156,14 @@ def _plug(host: Host, switch: Host, number: int, rate: str) -> None:
     switch.link("ip", "link", "set", port, "master", "ports", "up")
     host.link("ip", "address", "add", f"{host.address}/24", "dev", "eth0")
     host.link("ip", "link", "set", "eth0", "up")
-    # What a switch's port keeps: with 6 MB both ways, 50 ms at 1 Gbit/s, two connections would have
-    # more under way than their windows hold.
+    # The queue of a switch's port: with 6 MB each, 50 ms at 1 Gbit/s, two connections would have
+    # more in flight than their windows hold.
     shape = f"tc qdisc add dev eth0 root tbf rate {rate} burst 256kb limit 881kb"
     host.link(*shape.split())
 
 
 def why_not() -> str:
-    """Why two hosts cannot be made here, "" if they can."""
+    """Why two hosts cannot be made here; "" if they can."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         return f"{', '.join(missing)} not found: `apt-get install iproute2 util-linux`"

@@ -5,8 +5,8 @@ columns count, which are clock readings. A message takes 1 ms or more. The peer 
 
 Where all ranks end at the same moment, an all-reduce is run several times in a row, as nccl-tests
 does: eight ranks that end together on two cores read their clocks one after the other, the last of
-them about 1 ms late. That happens once, however long they ran; the note says what it makes of one
-all-reduce alone.
+them about 1 ms late. That happens once, however long they ran; the remark gives the error of a
+single all-reduce.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def rows() -> list[Row]:
         played = metrics.makespan(sim.collective(algorithm, topology.ranks, NBYTES, machine))
         ours = median(took[algorithm, where, times])
         alone = median(took[algorithm, where, 1]) / played - 1
-        note = f"{times} in a row; one alone {alone:+.2%}" if times > 1 else ""
+        remark = f"{times} in a row; one alone {alone:+.2%}" if times > 1 else ""
         name = f"paced {algorithm}, {where}"
-        found.append(Row(name, ours, played, ours / played, within=0.03, note=note))
+        found.append(Row(name, ours, played, ours / played, within=0.03, remark=remark))
     return found

@@ -1,8 +1,8 @@
 """Paced pipelines by the wall clock against the closed form: the bubble and the length of a step.
 
 The device times agree with the formula by construction; here only the wall columns count, which are
-clock readings. The peer is the formula. Medians over STEPS steps, and one step alone: what is cold
-is done before a run starts.
+clock readings. The peer is the formula. Medians over STEPS steps, and one step alone, after a
+warm-up.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.parallel.pipeline import Shapes, train_step
 
 STEP, MICROBATCHES, STEPS = 0.005, 8, 3
-# Bubble ratio = (p-1) * share / m, and how close the measured one has to come.
+# Bubble ratio = (p-1) * share / m, and the tolerance of the measured one.
 SCHEDULES = {
     "gpipe": (1.0, 0.01),
     "1f1b": (1.0, 0.01),
     "interleaved": (1 / 2, 0.02),  # two chunks
     "zb_h1": (1 / 3, 0.02),  # F = I = W
 }
-ALONE = 0.05  # how close where a run has one step
+ALONE = 0.05  # tolerance for a run of one step
 
 
 def worker(comm: Any, schedule: schedules.Schedule, steps: int) -> None:
@@ -64,12 +64,12 @@ def rows() -> list[Row]:
         for place, (what, (formula, unit)) in enumerate(formulas.items()):
             ours = median(run[place] for run in runs)
             worst = max(abs(run[place] / formula - 1) for run in runs)
-            note = f"the worst of {ROUNDS} runs {worst:.2%}"
+            remark = f"the worst of {ROUNDS} runs {worst:.2%}"
             who = f"paced {name} at 5 ms, {p} ranks"
             if steps == 1:
                 who, within = f"{who}, one step", ALONE
             title = f"{who}: {what}"
             found.append(
-                Row(title, ours, formula, ours / formula, unit=unit, within=within, note=note)
+                Row(title, ours, formula, ours / formula, unit=unit, within=within, remark=remark)
             )
     return found

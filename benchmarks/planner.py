@@ -1,7 +1,7 @@
 """Every plan for a Transformer of 8.3 B parameters, on 512 and on 4,096 devices; the published run
-of it on 512, tp 8 x dp 64 at 15.1 PFLOP/s, beside what the planner says of it.
+of it on 512, tp 8 x dp 64 at 15.1 PFLOP/s, beside the planner's prediction.
 
-The peer of a time is what it may take. The planner counts math at the device's peak, so that its
+The peer of a time is its limit. The planner counts math at the device's peak, so that its
 rate lies above the published one, which is stated. Source: M. Shoeybi et al., "Megatron-LM", 2019.
 """
 
@@ -47,10 +47,10 @@ def rows() -> list[Row]:
     place = fitting.index(theirs[0]) + 1
     recomputed = next(row for row in theirs if row["recompute"] == "full")
     for what, row in (("best", theirs[0]), ("recomputed", recomputed)):
-        note = f"plan {place} of {len(fitting)} that fit" if row is theirs[0] else ""
+        remark = f"plan {place} of {len(fitting)} that fit" if row is theirs[0] else ""
         rate = SHAPE.flops(512) / row["seconds"]
         title = f"planner: tp 8 x dp 64, {what} (PFLOP/s)"
         found.append(
-            Row(title, rate / 1e15, PUBLISHED / 1e15, rate / PUBLISHED, unit="", note=note)
+            Row(title, rate / 1e15, PUBLISHED / 1e15, rate / PUBLISHED, unit="", remark=remark)
         )
     return found

@@ -88,6 +88,6 @@ def rows() -> list[Row]:
     run = launch(train, ranks=2)
     count = round(len(run.trace.only(rank=0).spans) / STEPS)
     step, overhead = median(run.results[0]), count * field.ours
-    note = f"{count} spans x {field.ours * 1e6:.2f} µs are {overhead / step:.2%} of it"
+    remark = f"{count} spans x {field.ours * 1e6:.2f} µs are {overhead / step:.2%} of it"
     what = "recording in a DDP step, beside the step"
-    return [span, field, Row(what, overhead, step, step / overhead, note=note)]
+    return [span, field, Row(what, overhead, step, step / overhead, remark=remark)]

@@ -1,8 +1,8 @@
 """How far data parallelism scales: the time of its curve, and paced steps by the wall clock against
 the closed form.
 
-The curve goes to 1,024 ranks, with a Trace of 64 of them message by message; its peer is the time
-that it may take. The peer of a paced step is the formula. The device times agree with it by
+The curve goes to 1,024 ranks, with a Trace of 64 of them message by message; its peer is a
+limit. The peer of a paced step is the formula. The device times agree with it by
 construction; here only the wall columns count, which are clock readings.
 """
 
@@ -76,7 +76,7 @@ def rows() -> list[Row]:
             ranks, COMPUTE, NBYTES, LINK.latency, 1 / LINK.bandwidth
         )
         ours, worst = median(runs), max(abs(run / formula - 1) for run in runs)
-        note = f"the worst of {ROUNDS} runs {worst:.2%}"
+        remark = f"the worst of {ROUNDS} runs {worst:.2%}"
         title = f"scaling: a paced step of DDP on {ranks} ranks"
-        found.append(Row(title, ours, formula, ours / formula, within=0.02, note=note))
+        found.append(Row(title, ours, formula, ours / formula, within=0.02, remark=remark))
     return found

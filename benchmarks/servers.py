@@ -2,7 +2,7 @@
 torch.distributed.rpc, shared memory against the Hogwild example, gossip against isend and irecv.
 
 rpc and gossip run on the same processes as ours, in turn. The example has processes of its own, by
-torch.multiprocessing, that sleep while ours are at it.
+torch.multiprocessing, that sleep while ours run.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ LR, MOMENTUM = 0.01, 0.5  # the example's
 PATIENCE = 300.0  # s
 
 
-def slowest_of(comm: Any, calls: int, way: Callable[[], None]) -> float:
+def slowest_of(comm: Any, calls: int, call: Callable[[], None]) -> float:
     """Seconds a call of `calls` in a row, on the slowest rank."""
     comm.barrier()
     start = perf_counter()
-    way()
+    call()
     slowest = torch.tensor([(perf_counter() - start) / calls])
     comm.all_reduce(slowest, "max")
     return slowest.item()
@@ -59,7 +59,7 @@ def apply(gradient: torch.Tensor) -> torch.Tensor:
         return served["w"]
 
 
-def push_and_pull(comm: Any, nbytes: int, calls: int, meeting: str) -> dict[str, list[float]]:
+def push_and_pull(comm: Any, nbytes: int, calls: int, rendezvous: str) -> dict[str, list[float]]:
     net = nn.Linear(nbytes // 4, 1, bias=False)
     net.weight.grad = torch.ones_like(net.weight)
     weights, rule, parcel = [*net.parameters()], make("sgd", LR), Parcel(comm, net)
@@ -82,10 +82,10 @@ def push_and_pull(comm: Any, nbytes: int, calls: int, meeting: str) -> dict[str,
 
     warnings.filterwarnings("ignore", "You are using a Backend", UserWarning)  # torch's own
     served["w"] = net.weight.detach().clone()
-    where = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{meeting}")
+    where = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{rendezvous}")
     rpc.init_rpc(str(comm.rank), rank=comm.rank, world_size=RANKS, rpc_backend_options=where)
-    ways = {"ours": ours, "rpc": theirs}
-    turns = {name: partial(slowest_of, comm, calls, way) for name, way in ways.items()}
+    variants = {"ours": ours, "rpc": theirs}
+    turns = {name: partial(slowest_of, comm, calls, call) for name, call in variants.items()}
     found = take_turns(turns, 1 + ROUNDS)
     rpc.shutdown()
     return {name: times[1:] for name, times in found.items()}  # the first makes connections
@@ -119,7 +119,7 @@ def hogwild(comm: Any) -> float:
 
 
 def of_torch(net: nn.Module, start: Any, took: Any) -> None:
-    """A process of the example: it updates the shared network whenever all have come to `start`."""
+    """A process of the example: it updates the shared network whenever all have reached `start`."""
     torch.set_num_threads(1)
     optimizer = torch.optim.SGD(with_gradients(net), lr=LR, momentum=MOMENTUM)
     for _ in range(1 + ROUNDS):
@@ -168,22 +168,22 @@ def mix_by_torch(comm: Any, tensors: list[torch.Tensor]) -> None:
 
 def gossip(comm: Any) -> dict[str, list[float]]:
     torch.manual_seed(comm.rank)
-    ways = {
+    variants = {
         "ours": partial(mix, comm, topology="ring", number=0),
         "torch": partial(mix_by_torch, comm),
     }
     first = [torch.randn_like(p) for p in models.MLP().parameters()]
-    mixed = {name: [tensor.clone() for tensor in first] for name in ways}
+    mixed = {name: [tensor.clone() for tensor in first] for name in variants}
 
     def rounds(name: str, times: int = MIXES) -> None:
         for _ in range(times):
-            ways[name](tensors=mixed[name])
+            variants[name](tensors=mixed[name])
 
-    for name in ways:
+    for name in variants:
         rounds(name, times=1)
     torch.testing.assert_close(*mixed.values(), rtol=0, atol=0)
 
-    turns = {name: partial(slowest_of, comm, MIXES, partial(rounds, name)) for name in ways}
+    turns = {name: partial(slowest_of, comm, MIXES, partial(rounds, name)) for name in variants}
     return take_turns(turns, ROUNDS)
 
 

@@ -15,7 +15,7 @@ RANKS = 4
 
 
 def add_up() -> float:
-    """The worker: one all-reduce, so that the ranks have to have met."""
+    """The worker: one all-reduce, which needs all ranks to be connected."""
     tensor = torch.ones(1)
     dist.all_reduce(tensor)
     return tensor.item()

@@ -1,7 +1,7 @@
-"""A table of measurements: ours, the peer's, how they compare, what was asked for, and a verdict.
+"""A table of measurements: ours, the peer's, their ratio, the target, and a verdict.
 
-Timings on a machine that does other work as well say little alone. Ours and the peer's therefore
-take turns, and what counts is the median over the rounds of the ratio within a round.
+Timings on a machine that also does other work say little alone. Ours and the peer's therefore take
+turns, and what counts is the median over the rounds of the ratio within a round.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ HEADINGS = ("what", "ours", "peer", "ratio", "target")
 class Row(NamedTuple):
     """One line. `ours` and `peer` are in `unit`: "s", or "" for a bare number; without a peer NaN.
 
-    `ratio` says how many times as good ours is, `target` what it should be at least (None: it is
-    stated and not judged). `most` is an upper bound of ours. `within` asks instead that the ratio
-    lie that close to 1. `note` follows the verdict.
+    `ratio`: how many times as good ours is; `target`: its lower bound (None: stated, not judged);
+    `most`: an upper bound of ours; `within`: instead of a target, how close to 1 the ratio has to
+    be. `remark` follows the verdict.
     """
 
     what: str
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     unit: str = "s"
     most: float | None = None
     within: float | None = None
-    note: str = ""
+    remark: str = ""
 
 
 def take_turns(contestants: dict[K, Callable[[], T]], rounds: int = ROUNDS) -> dict[K, list[T]]:
@@ -59,15 +59,15 @@ def compare(
     peer: list[float],
     target: float | None = None,
     most: float | None = None,
-    note: str = "",
+    remark: str = "",
 ) -> Row:
     """The row of two lists of seconds, entry i of both measured in round i."""
     ratio = median(theirs / own for own, theirs in zip(ours, peer, strict=True))
-    return Row(what, median(ours), median(peer), ratio, target, most=most, note=note)
+    return Row(what, median(ours), median(peer), ratio, target, most=most, remark=remark)
 
 
 def verdict(row: Row) -> str:
-    """In plain words, whether the row reaches what was asked of it."""
+    """Whether the row reaches its target, in words."""
     if row.within is not None:
         gap = abs(row.ratio - 1)
         words = f"{gap:.2%} apart"
@@ -82,7 +82,7 @@ def verdict(row: Row) -> str:
         words = f"FALLS SHORT: {row.ratio / row.target:.2f} of the target"
     if row.most is not None and row.ours > row.most:
         words = f"{words}; FALLS SHORT of {amount(row.most, row.unit)} or less"
-    return f"{words}; {row.note}" if row.note else words
+    return f"{words}; {row.remark}" if row.remark else words
 
 
 def falls_short(row: Row) -> bool:
@@ -90,7 +90,7 @@ def falls_short(row: Row) -> bool:
 
 
 def amount(value: float, unit: str = "s") -> str:
-    """A number with three digits and, of seconds, the prefix that suits it; - for none."""
+    """A number with three digits, seconds with a suitable prefix; - for NaN."""
     if math.isnan(value):
         return "-"
     if unit != "s" or value == 0 or not math.isfinite(value):
@@ -120,7 +120,7 @@ def line(cells: tuple[str, ...], last: str) -> str:
 
 
 def heading() -> str:
-    """The machine and the versions, and the names of the columns."""
+    """The machine, the versions, and the names of the columns."""
     load = f", load {os.getloadavg()[0]:.1f} when it began" if hasattr(os, "getloadavg") else ""
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
     return (

@@ -195,14 +195,14 @@ def of_a_schedule() -> list[Row]:
                 1.5 / sizes[which],
                 1.0,
                 "MB",
-                note="beside its limit",
+                remark="beside its limit",
             ),
         ]
     return found
 
 
 def limited(what: str, seconds: float, limit: float) -> Row:
-    return Row(what, seconds, limit, limit / seconds, target=1.0, note="beside its limit")
+    return Row(what, seconds, limit, limit / seconds, target=1.0, remark="beside its limit")
 
 
 def timed(work: Any) -> float:

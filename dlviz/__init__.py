@@ -1,7 +1,7 @@
 """dlviz: see distributed training happen.
 
-A worker runs on real ranks, or a schedule is simulated; either leaves a `Trace`; metrics turn a
-Trace into numbers, views into figures. `import dlviz` itself is light: torch, plotly, pandas and
+A worker runs on real ranks, or a schedule is simulated; either produces a `Trace`. Metrics turn a
+Trace into numbers, views into figures. `import dlviz` is light: torch, plotly, pandas and
 ipywidgets load when a name that needs them is first used.
 """
 
@@ -81,7 +81,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Bring the cell magic `%%ranks N` to a notebook: `%load_ext dlviz`."""
+    """Add the cell magic `%%ranks N` to a notebook: `%load_ext dlviz`."""
     from dlviz.magic import load_ipython_extension as load
 
     load(ipython)

@@ -1,8 +1,8 @@
 """What works on this machine, and why the rest does not: `dlviz doctor`.
 
-First what is here: Python and packages beside what dlviz asks for, cores, GPUs, browser, shared
-memory, and four ranks that are really started. Then what that comes to: each thing that dlviz does,
-and if it cannot be done here, because of what.
+First the facts: versions of Python and packages beside those that dlviz needs, cores, GPUs,
+browser, shared memory, and four ranks that are really started. Then the verdicts: whether each
+command of dlviz works here, and if not, why.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from dlviz.cluster import Comm
 
 RANKS = 4
-ENOUGH_SHARED = 16 * 10**6  # bytes: what a run of 12 ranks keeps in shared memory
+ENOUGH_SHARED = 16 * 10**6  # bytes: what a run of 12 ranks has in shared memory
 SEVERAL_HOSTS = (
     "by torchrun on each: tested in network namespaces of one machine, on separate machines not yet"
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-NEEDS = {  # what dlviz does: the facts that it rests on
+NEEDS = {  # what dlviz does: the facts that it depends on
     "dlviz run, launch and %%ranks": (
         "Python", "torch", "numpy", "cloudpickle", "tqdm", "data", "shared memory", "ranks",
     ),
@@ -42,7 +42,7 @@ NEEDS = {  # what dlviz does: the facts that it rests on
 
 @dataclass(frozen=True)
 class Fact:
-    """Something looked at. `state` is ok, no (it keeps something from working) or note."""
+    """What was found. `state` is ok, no (something cannot work) or info."""
 
     name: str
     state: str
@@ -50,7 +50,7 @@ class Fact:
 
 
 def examine() -> int:
-    """Print each fact as it is found, then what works; 1 where something cannot work, else 0."""
+    """Print each fact as it is found, then what works. Returns 1 if something does not, else 0."""
     print(f"dlviz {__version__} on {platform.system()} {platform.machine()}\n")
     found = []
     for fact in facts():
@@ -64,7 +64,7 @@ def examine() -> int:
 
 
 def facts() -> Iterator[Fact]:
-    """What is here, one thing after the other: the last ones take seconds."""
+    """What is here, fact by fact; the last ones take seconds."""
     yield from versions()
     yield cores()
     yield browser()
@@ -76,26 +76,26 @@ def facts() -> Iterator[Fact]:
 
 
 def conclude(found: list[Fact]) -> Iterator[Fact]:
-    """What the facts come to: each thing that dlviz does, and why it does not where it does not."""
+    """The verdicts: whether each thing that dlviz does works here, and if not, why."""
     by_name = {fact.name: fact for fact in found}
     for what, needs in NEEDS.items():
         lacking = [by_name[name] for name in needs if name in by_name]
         lacking = [fact for fact in lacking if fact.state == "no"]
         why = "; ".join(f"{fact.name}: {fact.text}" for fact in lacking)
         yield Fact(what, "no" if why else "ok", why)
-    pages = "a page opens by itself" if can_open() else "no display: it names its page, you open it"
-    yield Fact("pages in a browser", "ok" if can_open() else "note", pages)
-    yield Fact("ranks on GPUs", "note", by_name["GPUs"].text)
-    yield Fact("ranks on several hosts", "note", SEVERAL_HOSTS)
+    pages = "a page opens by itself" if can_open() else "no display: open the page yourself"
+    yield Fact("pages in a browser", "ok" if can_open() else "info", pages)
+    yield Fact("ranks on GPUs", "info", by_name["GPUs"].text)
+    yield Fact("ranks on several hosts", "info", SEVERAL_HOSTS)
 
 
 def versions() -> Iterator[Fact]:
-    """Python and each package that dlviz needs, beside what pyproject.toml asks for."""
+    """Python and each package that dlviz needs, with the versions that pyproject.toml asks for."""
     try:
         asked = metadata.metadata("dlviz")["Requires-Python"]
         needs = metadata.requires("dlviz") or []
     except metadata.PackageNotFoundError:
-        yield Fact("packages", "note", "dlviz is not installed, so none can be compared")
+        yield Fact("packages", "info", "dlviz is not installed, so its packages cannot be checked")
         return
     yield _version("Python", platform.python_version(), asked)
     for need in needs:
@@ -109,12 +109,12 @@ def versions() -> Iterator[Fact]:
 
 
 def _version(name: str, version: str, asked: str) -> Fact:
-    if all(_meets(version, clause) for clause in asked.split(",")):
+    if all(_satisfies(version, clause) for clause in asked.split(",")):
         return Fact(name, "ok", f"{version}  ({asked})")
     return Fact(name, "no", f"{version} is here and {asked} is needed")
 
 
-def _meets(version: str, clause: str) -> bool:
+def _satisfies(version: str, clause: str) -> bool:
     """Whether a version such as 2.13.0+cpu is within >=2.13, or within <3."""
     here, bound = (
         [int(number) for number in re.findall(r"\d+", text.partition("+")[0])]
@@ -124,7 +124,7 @@ def _meets(version: str, clause: str) -> bool:
 
 
 def cores() -> Fact:
-    """A paced run keeps its pace while the math of all ranks fits the cores."""
+    """A paced run is on time as long as the math of all ranks fits the cores."""
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
     most = min(5.0, 5.0 * count / RANKS)
@@ -133,18 +133,18 @@ def cores() -> Fact:
 
 
 def browser() -> Fact:
-    """A Chromium is needed by pictures in PNG and by tests, not by a reader."""
+    """Only PNG pictures and tests need a Chromium."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path:
         return Fact("browser", "ok", path)
     lacking = "no Chromium: no PNG beside a figure, and tests that need one skip (apt-get install"
-    return Fact("browser", "note", f"{lacking} chromium)")
+    return Fact("browser", "info", f"{lacking} chromium)")
 
 
 def shared_memory(folder: str = "/dev/shm") -> Fact:
     """Ranks of one host read each other's headers there."""
     if not os.access(folder, os.W_OK):
-        return Fact("shared memory", "note", f"no {folder} to write to: runs use files in TMPDIR")
+        return Fact("shared memory", "info", f"no {folder} to write to: runs use files in TMPDIR")
     free = shutil.disk_usage(folder).free
     text = f"{free / 1e6:,.0f} MB free in {folder}"
     if free < ENOUGH_SHARED:
@@ -154,21 +154,21 @@ def shared_memory(folder: str = "/dev/shm") -> Fact:
 
 
 def gpus() -> Fact:
-    """What torch finds. Nothing of dlviz has run on one so far."""
+    """What torch finds. No GPU has run dlviz so far."""
     try:
         torch = importlib.import_module("torch")
         count = torch.cuda.device_count()
     except Exception as error:
-        return Fact("GPUs", "note", f"torch cannot be asked ({_reason(error)})")
+        return Fact("GPUs", "info", f"torch cannot be asked ({_reason(error)})")
     if count:
         names = ", ".join(sorted({torch.cuda.get_device_name(n) for n in range(count)}))
         untested = "untested, as dlviz has not run on one yet: device='cpu' keeps to the CPU"
-        way = f"one for each of up to {count} ranks, and their tensors go by NCCL; else by the host"
+        how = f"one for each of up to {count} ranks, and their tensors go by NCCL; else by the host"
         if not torch.distributed.is_nccl_available():
-            way = "tensors go by the host, as this torch has no NCCL"
-        return Fact("GPUs", "note", f"{count} ({names}), {untested}; {way}")
+            how = "tensors go by the host, as this torch has no NCCL"
+        return Fact("GPUs", "info", f"{count} ({names}), {untested}; {how}")
     why = "this torch is built for the CPU" if torch.version.cuda is None else "torch sees none"
-    return Fact("GPUs", "note", f"none ({why}): ranks compute on the CPU; GPUs are untested")
+    return Fact("GPUs", "info", f"none ({why}): ranks compute on the CPU; GPUs are untested")
 
 
 def dataset() -> Fact:
@@ -182,7 +182,7 @@ def dataset() -> Fact:
 
 
 def ranks() -> Fact:
-    """Start four ranks twice: the first start waits for the server that starts ranks."""
+    """Start four ranks twice: the first start also waits for the fork server."""
     try:
         from dlviz.cluster import launch
 
@@ -197,11 +197,11 @@ def ranks() -> Fact:
 
 
 def messages() -> Fact:
-    """Which way the bytes of messages go, and why that one."""
+    """How the bytes of messages travel, and why so."""
     try:
         from dlviz.cluster import launch
 
-        name, place = launch(_way_of_messages, 2, device="cpu", timeout=60.0).results[0]
+        name, place = launch(_transport_and_folder, 2, device="cpu", timeout=60.0).results[0]
     except Exception as error:
         return Fact("messages", "no", f"none arrives ({_reason(error)})")
     asked = os.environ.get("DLVIZ_TRANSPORT")
@@ -210,11 +210,11 @@ def messages() -> Fact:
         return Fact("messages", "ok", f"out of the sender's memory{why}")
     if name == "files":
         why = why or ": this system lets no process read another's memory"
-        return Fact("messages", "note", f"through files in {place}, at half the speed{why}")
-    return Fact("messages", "note", f"by gloo, through sockets, the slowest way{why}")
+        return Fact("messages", "info", f"through files in {place}, at half the speed{why}")
+    return Fact("messages", "info", f"by gloo, through sockets, which is slowest{why}")
 
 
-def _way_of_messages(comm: Comm) -> tuple[str, str]:
+def _transport_and_folder(comm: Comm) -> tuple[str, str]:
     from dlviz.cluster import place_of_files
 
     transport = comm.process.transport.name
@@ -240,6 +240,6 @@ def _line(fact: Fact) -> str:
 
 
 def can_open() -> bool:
-    """Whether there is anywhere to open a page: a desktop, or a BROWSER that the user named."""
+    """Whether a page can be opened: on a desktop, or by a BROWSER that the user named."""
     named = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in named)

@@ -10,9 +10,8 @@
 The cell runs on every rank as it would run in the notebook, with `comm` defined. The notebook's
 variables that it uses are sent along: data and models as copies, functions and classes defined in
 the notebook by value, modules by name. Afterwards `run` is the `dlviz.Run`: its results (the value
-of the cell's last expression, by rank), its output and its trace. What the cell assigns stays on
-the ranks and ends with them: bring it back as the last expression. When a run fails, `run` stays
-what it was.
+of the cell's last expression, by rank), its output and its trace. Variables assigned in the cell
+are lost when the ranks end: return them as the last expression. If a run fails, `run` is unchanged.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from dlviz.cluster import launch
 from dlviz.machine import classroom
 
-# The worker. It is compiled as line 1 of the cell, `%%ranks ...`, so that a traceback holds lines
-# of the cell alone; its globals are the notebook's, and so are those of the notebook's functions:
-# sent in one parcel, they share one set of globals on the rank, as they do here.
+# The worker. It is compiled as line 1 of the cell, `%%ranks ...`, so that a traceback has lines of
+# the cell alone. Its globals are the notebook's, like those of the notebook's functions: pickled
+# together, they share one set of globals on the rank, as they do here.
 WORKER = (
     "lambda comm, names, body, last: "
     "(globals().update(names, comm=comm), exec(body, globals()), eval(last, globals()))[-1]"
@@ -40,7 +39,7 @@ WORKER = (
 
 
 class CellSyntaxError(Exception):
-    """The cell is no Python. A notebook shows it as it shows a syntax error of its own."""
+    """The cell is not valid Python. A notebook shows it like a syntax error of its own."""
 
     def __init__(self, error: SyntaxError, shown: list[str]):
         super().__init__(str(error))
@@ -62,8 +61,8 @@ class RanksMagics(Magics):
         """Run the cell on N ranks with `comm` defined, and leave `run`.
 
         The notebook's variables that the cell uses are sent along. The value of the cell's last
-        expression is the rank's result, in `run.results`. Variables assigned in the cell do NOT
-        come back.
+        expression is the rank's result, in `run.results`. Variables assigned in the cell are NOT
+        returned.
         """
         options = parse_argstring(self.ranks, line)
         count = _count(options.ranks)
@@ -75,7 +74,7 @@ class RanksMagics(Magics):
         except SyntaxError as error:
             shown = shell.SyntaxTB.structured_traceback(type(error), error, [])
             raise CellSyntaxError(error, shown) from None
-        hidden = shell.user_ns_hidden  # what IPython itself put there: exit, In, Out, ...
+        hidden = shell.user_ns_hidden  # IPython's own names: exit, In, Out, ...
         names = {
             name: shell.user_ns[name]
             for name in sorted(used & shell.user_ns.keys())
@@ -99,14 +98,14 @@ class RanksMagics(Magics):
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """What `%load_ext dlviz` calls: registers `%%ranks`."""
+    """Register `%%ranks`: `%load_ext dlviz` calls this."""
     ipython.register_magics(RanksMagics)
 
 
 def compile_cell(cell: str, place: str) -> tuple[CodeType, CodeType, set[str]]:
-    """The cell as code of the file `place`, whose line 1 is the magic's own: its statements, its
-    last expression (`None` where there is none), and the names it may need from outside, `comm`
-    left out. Raises SyntaxError."""
+    """The cell as code of the file `place`, whose line 1 is the magic: its statements, its last
+    expression (`None` if it has none), and the names that it may need from outside, without
+    `comm`. Raises SyntaxError."""
     tree = ast.parse(f"\n{cell}", place)
     statements, last = tree.body, ast.Constant(None, lineno=1, col_offset=0)
     if statements and isinstance(statements[-1], ast.Expr):
@@ -117,8 +116,8 @@ def compile_cell(cell: str, place: str) -> tuple[CodeType, CodeType, set[str]]:
 
 
 def names_used(statements: list[ast.stmt]) -> set[str]:
-    """The global names that the statements read, in functions and classes too, but for those that
-    an earlier statement has bound for certain."""
+    """The global names that the statements read, in functions and classes too, except those that an
+    earlier statement certainly binds."""
     used: set[str] = set()
     bound: set[str] = set()
     for statement in statements:
@@ -154,18 +153,18 @@ def _read(table: symtable.SymbolTable) -> set[str]:
 
 def _count(text: str | None) -> int:
     if text is None:
-        raise UsageError("%%ranks does not say how many ranks: write %%ranks 4, say.")
+        raise UsageError("%%ranks needs a number of ranks: write %%ranks 4, say.")
     try:
         return int(text)
     except ValueError:
         raise UsageError(
-            f"%%ranks {text}: {text!r} is no number of ranks; write a whole number from 1 up, as "
-            "in %%ranks 4."
+            f"%%ranks {text}: {text!r} is not a number of ranks; write a whole number from 1 up, "
+            "as in %%ranks 4."
         ) from None
 
 
 def _unsendable(names: dict[str, Any]) -> str:
-    """A sentence on the first of the variables that cannot be pickled; "" where all can."""
+    """A sentence on the first variable that cannot be pickled; "" if all can."""
     for name, value in names.items():
         try:
             cloudpickle.dumps(value)

@@ -1,7 +1,7 @@
 """Run labs again and store their outputs: `make labs`, or `python labs/build.py NOTEBOOK...`.
 
-A committed lab shows its results on a page that has no kernel: each interactive figure has a PNG
-beside it. It holds no widget state, no timing metadata and no warning, and stays under 1 MB.
+A committed lab shows its results without a kernel: each interactive figure has a PNG beside it. It
+has no widget state, no timing metadata and no warning, and stays under 1 MB.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ WIDTH, COLORS = 800, 256  # pixels and colours of a figure's picture
 def build(path: Path) -> None:
     """Run the notebook at `path` in its folder and write it back with its outputs.
 
-    Raises nbclient's CellExecutionError where a cell fails, ValueError where one warns or where the
-    result would be over LIMIT; the file is then left as it was.
+    Raises nbclient's CellExecutionError if a cell fails, ValueError if one warns or if the result
+    would exceed LIMIT; the file is then unchanged.
     """
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
@@ -48,7 +48,7 @@ def build(path: Path) -> None:
     )
     with client.setup_kernel():
         run(client, notebook)
-    notebook.metadata = {  # and no widget state: 5 MB for each figure
+    notebook.metadata = {  # without widget state: 5 MB for each figure
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
@@ -60,7 +60,7 @@ def build(path: Path) -> None:
             if complaints:
                 raise ValueError(
                     f"{path.name}: cell {cell.execution_count} wrote to stderr: {complaints[0]!r}. "
-                    "Mend it, or run the lab again when the machine is quiet."
+                    "Fix it, or run the lab again when the machine is quiet."
                 )
     text = written(notebook).replace(f"{LABS.parent}/", "")  # as the reader's own paths
     if len(text.encode()) > LIMIT:
@@ -72,8 +72,8 @@ def build(path: Path) -> None:
 
 
 def run(client: NotebookClient, notebook: NotebookNode) -> None:
-    """Run the cells one after the other. One whose paced runs were late is run again, as its reader
-    is told to do, up to TRIES times."""
+    """Run the cells one after the other. One whose paced runs were late is run again, up to TRIES
+    times, as its warning asks the reader to do."""
     code = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     for number, (i, cell) in enumerate(code, 1):
         for _ in range(TRIES):
@@ -87,8 +87,8 @@ def run(client: NotebookClient, notebook: NotebookNode) -> None:
 
 
 def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """A cell's outputs as a page shows them: what was printed as one text, without the progress
-    bars that were written over, a picture beside each figure, and that of a widget in its place."""
+    """A cell's outputs for a page: the printed text in one piece, without overwritten progress
+    bars, a picture beside each figure, and a picture in place of each widget."""
     shown: list[NotebookNode] = []
     for output in outputs:
         if output.output_type == "stream" and shown and shown[-1].get("name") == output.name:
@@ -113,7 +113,7 @@ def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
 
 
 def picture(figure: dict[str, Any]) -> bytes:
-    """A figure as PNG; one with frames as its last shows it."""
+    """A figure as PNG; of one with frames the last."""
     if figure.get("frames"):
         figure = at_the_end(figure)
     size = {"width": WIDTH, "height": 500}
@@ -122,7 +122,7 @@ def picture(figure: dict[str, Any]) -> bytes:
 
 
 def at_the_end(figure: dict[str, Any]) -> dict[str, Any]:
-    """The figure that is seen when its frames have been played, its slider at the end."""
+    """The figure after its frames have been played, its slider at the end."""
     data, last = [*figure["data"]], figure["frames"][-1]
     for place, moved in zip(last["traces"], last["data"], strict=True):
         data[place] = {**data[place], **moved}
@@ -133,9 +133,9 @@ def at_the_end(figure: dict[str, Any]) -> dict[str, Any]:
 
 
 def small(drawn: bytes) -> bytes:
-    """A PNG in few of its own colours, a third of the bytes.
+    """The PNG in few of its own colours, a third of the bytes.
 
-    Of colours alike the most frequent is kept, so that a kind's colour stays what it is.
+    Of similar colours the most frequent remains, so that the colours of kinds do not change.
     """
     pixels = np.asarray(Image.open(io.BytesIO(drawn)).convert("RGB"), dtype=np.int64)  # (h, w, 3)
     code, place, count = np.unique(
@@ -144,10 +144,10 @@ def small(drawn: bytes) -> bytes:
     colors = np.stack([code >> 16, code >> 8 & 255, code & 255], axis=1)
     often = colors[np.argsort(-count, kind="stable")]
     _, first = np.unique((often >> 4) @ [1 << 8, 1 << 4, 1], return_index=True)
-    kept = often[np.sort(first)[:COLORS]]
-    nearest = ((colors[:, None] - kept) ** 2).sum(axis=2).argmin(axis=1)
+    palette = often[np.sort(first)[:COLORS]]
+    nearest = ((colors[:, None] - palette) ** 2).sum(axis=2).argmin(axis=1)
     image = Image.fromarray(nearest[place].astype(np.uint8).reshape(pixels.shape[:2]), "P")
-    image.putpalette(kept.astype(np.uint8).tobytes())
+    image.putpalette(palette.astype(np.uint8).tobytes())
     stored = io.BytesIO()
     image.save(stored, "PNG", optimize=True)
     return stored.getvalue()

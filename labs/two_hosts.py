@@ -1,18 +1,18 @@
-"""Lab 02's all-reduces on two hosts: a Trace of the ring's and one of the hierarchical one's.
+"""Lab 02's all-reduces on two hosts: a Trace of the ring and one of the hierarchical all-reduce.
 
-On two hosts of yours, in this folder, the first of which is HOST:
+On your two hosts, in this folder; HOST is the first one:
 
     torchrun --nnodes=2 --nproc-per-node=2 --node-rank=0 --master-addr=HOST two_hosts.py  # on HOST
     torchrun --nnodes=2 --nproc-per-node=2 --node-rank=1 --master-addr=HOST two_hosts.py
 
 The first host then has `two_hosts/ring.json.gz` and `two_hosts/hierarchical.json.gz`, which lab 02
-takes in place of those that come with it. Those are made by
+uses instead of the committed ones. Those are made by
 
     make hosts        (as root, with iproute2; or `python labs/two_hosts.py`)
 
-which has two network namespaces of one machine for hosts, and a cable of RATE between them. Both
-measure the links first: `meta["network"]` has the latency (s) and the bandwidth (bytes/s) of the
-one inside a host and of the one between hosts, `meta["recorded"]` says when and where.
+on two network namespaces of one machine with a cable of RATE between them. Both measure the links
+first: `meta["network"]` has the latency (s) and the bandwidth (bytes/s) inside a host and between
+hosts, `meta["recorded"]` says when and where.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from dlviz.collectives import trials
 LABS = Path(__file__).resolve().parent
 ALGORITHMS = ("ring", "hierarchical")
 NBYTES, REPEATS = 16_000_000, 5
-SLOWEST = 600.0  # s for all of one algorithm, on a slow network of yours
-RATE = "100mbit"  # both ways
+SLOWEST = 600.0  # s for one algorithm, on a slow network
+RATE = "100mbit"  # in each direction
 WHERE = f"two network namespaces of one machine, {RATE} between them"
 
 
 def record(folder: Path, where: str) -> None:
-    """Run both as one of torchrun's ranks; rank 0 keeps the Traces in `folder`."""
+    """Run both as one of torchrun's ranks; rank 0 saves the Traces in `folder`."""
     ranks = int(os.environ["WORLD_SIZE"])
     network = dlviz.launch(measure_network, ranks).results[0]
     links = [[link.latency, link.bandwidth] for link in network.levels]
@@ -47,18 +47,18 @@ def record(folder: Path, where: str) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             trace.save(folder / f"{algorithm}.json.gz")
             step = 1000 * min(dlviz.metrics.step_seconds(trace, "wall"))
-            print(f"{algorithm}: {step:.0f} ms, kept in {folder / algorithm}.json.gz")
+            print(f"{algorithm}: {step:.0f} ms, saved in {folder / algorithm}.json.gz")
 
 
 def record_here() -> None:
-    """Make two hosts of this machine and have torchrun run this file on each."""
-    sys.path.insert(0, str(LABS.parent))  # before a package of that name that others install
+    """Make two hosts on this machine and run this file on each by torchrun."""
+    sys.path.insert(0, str(LABS.parent))  # before an installed package of that name
     from benchmarks.namespaces import several_hosts
 
     how = ("--nnodes=2", "--nproc-per-node=2", "--master-addr=host-a")
     torchrun = Path(sys.executable).with_name("torchrun")
     with several_hosts(rate=RATE) as hosts:
-        for host in hosts:  # the usual TCP, where this machine's is another: bbr shares slowly
+        for host in hosts:  # the usual TCP in any case: bbr shares slowly
             route = f"10.77.0.0/24 dev eth0 scope link src {host.address} congctl cubic"
             host.link("ip", "route", "replace", *route.split())
         runs = [

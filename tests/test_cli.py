@@ -1,4 +1,4 @@
-"""The command: what a run prints and keeps, the page that `show` writes, what a bad line gets."""
+"""The command: what a run prints and saves, the page that `show` writes, errors of a bad line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def trace(tmp_path) -> Path:
 
 
 # -- run -----------------------------------------------------------------------------------------
-def test_a_run_prints_what_it_came_to_and_keeps_its_trace(tmp_path, capsys):
+def test_a_run_prints_its_results_and_saves_its_trace(tmp_path, capsys):
     out = tmp_path / "trace.json.gz"
     assert main([*RUN, "--out", str(out)]) == 0
     printed, _ = capsys.readouterr()
@@ -84,17 +84,17 @@ def test_a_run_prints_what_it_came_to_and_keeps_its_trace(tmp_path, capsys):
 
 
 def test_ddp_has_several_buckets_in_flight_and_naive_has_none(tmp_path, capsys):
-    kept = {}
+    traces = {}
     for strategy in ("ddp", "naive"):
         out = tmp_path / f"{strategy}.json"
         line = ["run", strategy, "--ranks", "2", "--steps", "1", "--paced", "--out", str(out)]
         assert main(line) == 0
         assert capsys.readouterr().out.startswith(f"{strategy} on 2 ranks, digits, 1 step of ")
-        kept[strategy] = Trace.load(out)
-    assert {trace.meta["clock"] for trace in kept.values()} == {"paced"}
-    assert set(kept["ddp"].spans.bucket) == {-1, 0, 1, 2}
-    assert "comm" in kept["ddp"].spans.lane and "comm" not in kept["naive"].spans.lane
-    sent = [metrics.bytes_sent(trace) for trace in kept.values()]
+        traces[strategy] = Trace.load(out)
+    assert {trace.meta["clock"] for trace in traces.values()} == {"paced"}
+    assert set(traces["ddp"].spans.bucket) == {-1, 0, 1, 2}
+    assert "comm" in traces["ddp"].spans.lane and "comm" not in traces["naive"].spans.lane
+    sent = [metrics.bytes_sent(trace) for trace in traces.values()]
     np.testing.assert_allclose(*sent, rtol=0.01)  # the same gradients, flags and counts apart
 
 
@@ -112,7 +112,7 @@ def test_a_slow_rank_and_a_rule_leave_a_trace_that_show_draws(tmp_path, capsys):
     assert tmp_path.joinpath("t.html").exists()
 
 
-def test_parts_of_a_model_are_told_of_as_one_and_what_they_have_sent(tmp_path, capsys):
+def test_parts_of_a_model_are_summarised_as_one_with_the_bytes_that_they_sent(tmp_path, capsys):
     out = tmp_path / "t.json.gz"
     line = ["run", "model", "--ranks", "2", "--steps", "3", "--lr", "0.5", "--out", str(out)]
     assert main(line) == 0
@@ -124,7 +124,7 @@ def test_parts_of_a_model_are_told_of_as_one_and_what_they_have_sent(tmp_path, c
     assert main(["show", str(out), "--no-open"]) == 0
 
 
-def test_a_language_model_is_told_its_floor(capsys):
+def test_the_summary_of_a_language_model_has_the_entropy_of_its_text(capsys):
     line = ["run", "late_all_reduce", "--ranks", "2", "--steps", "3", "--model", "lstm"]
     assert main([*line, "--rule", "adagrad"]) == 0
     printed = capsys.readouterr().out
@@ -180,8 +180,8 @@ def test_one_command_trains_on_a_mesh_of_eight_ranks_and_says_what_each_axis_sen
     assert (found["pp"].forward == steps * microbatches * x * first).all()
     assert (found["pp"].backward == steps * microbatches * x * last).all()
     tied, loss = 4 * 48 // 2 * h, 8  # gradient of the embedding's shard; the mean, in float64
-    told = steps * (microbatches * x + tied + loss * last)
-    assert (found["pp"].sent == told).all()
+    sent = steps * (microbatches * x + tied + loss * last)
+    assert (found["pp"].sent == sent).all()
 
     # Of 2 ranks each sends as much as it all-reduces: for a block 4 times x, for the embedding's
     # output and the gradient of the logits' input once; three numbers a token for the loss.
@@ -207,7 +207,7 @@ def test_on_a_mesh_the_model_has_no_values_until_each_rank_draws_its_part(monkey
     assert given == {"3d": {True}, "tensor": {False}}
 
 
-def test_a_strategy_brings_its_arguments_and_what_it_tells(capsys, monkeypatch):
+def test_a_strategy_brings_its_arguments_and_its_results(capsys, monkeypatch):
     def another(comm, model, batches, rule, *, loss, every: int, share: float | None = None):
         """Counts."""
         return {"losses": [1.0], "state": MLP().state_dict(), "dropped_shards": every * share}
@@ -234,7 +234,7 @@ def test_one_rank_and_no_file_are_fine(tmp_path, capsys, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_fails_says_why_and_keeps_the_trace_until_then(tmp_path, capsys, monkeypatch):
+def test_a_run_that_fails_says_why_and_saves_the_trace_until_then(tmp_path, capsys, monkeypatch):
     def breaks(comm, *args, **kwargs):
         with comm.span("forward"):
             pass
@@ -251,7 +251,9 @@ def test_a_run_that_fails_says_why_and_keeps_the_trace_until_then(tmp_path, caps
     assert main([*RUN]) == 1, "and without a file"
 
 
-def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(capsys, monkeypatch):
+def test_a_machine_that_is_too_fast_for_this_computer_is_a_line_not_a_python_warning(
+    capsys, monkeypatch
+):
     def slow(comm, *args, **kwargs):
         with comm.compute("forward", seconds=0.002):
             torch.randn(900, 900) @ torch.randn(900, 900)
@@ -270,24 +272,24 @@ def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(ca
         ("fly", "invalid choice: 'fly' (choose from"),
         ("run", "the following arguments are required: STRATEGY"),
         ("run gpipe", "argument STRATEGY: invalid choice: 'gpipe'"),
-        ("run ddp --ranks 0", "argument --ranks: '0' is no whole number from 1 up"),
-        ("run ddp --ranks 2.5", "argument --ranks: '2.5' is no whole number from 1 up"),
+        ("run ddp --ranks 0", "argument --ranks: '0' is not a whole number from 1 up"),
+        ("run ddp --ranks 2.5", "argument --ranks: '2.5' is not a whole number from 1 up"),
         ("run ddp --ranks 99999", "--ranks 99999 are more than this machine can hold"),
-        ("run ddp --steps none", "argument --steps: 'none' is no whole number from 1 up"),
+        ("run ddp --steps none", "argument --steps: 'none' is not a whole number from 1 up"),
         ("run ddp --rule faster", "argument --rule: invalid choice: 'faster' (choose from"),
         ("run ddp --model lstm --data digits", "--model lstm is trained on sentences."),
         ("run tensor --model lstm --ranks 1 --steps 1", "layer 0, a _Tokens, cannot be cut over"),
         ("run 3d", "the following arguments are required: --mesh"),
-        ("run 3d --mesh dp=2,ep=2", "argument --mesh: 'dp=2,ep=2' is no mesh: give the length of"),
-        ("run 3d --mesh dp=2,dp=2", "argument --mesh: 'dp=2,dp=2' is no mesh: give the length of"),
+        ("run 3d --mesh dp=2,ep=2", "argument --mesh: 'dp=2,ep=2' is not a mesh: give the length"),
+        ("run 3d --mesh dp=2,dp=2", "argument --mesh: 'dp=2,dp=2' is not a mesh: give the length"),
         ("run 3d --mesh dp", "as in dp=2,pp=2,tp=2, the axis whose ranks are neighbours last"),
         ("run 3d --mesh tp=4 --model mlp", "3d trains a transformer: leave out --model."),
         ("run 3d --mesh tp=4 --dp 1", "--dp 1 (its own options are --mesh, --schedule, --microb"),
         ("run 3d --ranks 1 --mesh dp=3,tp=2", "--mesh pp=1,dp=3,tp=2 has 6 places for"),
         ("run 3d --ranks 1 --mesh tp=0", "tp=0 is no length of an axis"),
         ("run ddp --sequence-parallel", "unrecognized arguments: --sequence-parallel (its own opt"),
-        ("run ddp --slow 2", "argument --slow: '2' is no RANK:FACTOR: 2:3 makes rank 2 three"),
-        ("run ddp --slow 1:0", "argument --slow: '1:0' is no RANK:FACTOR"),
+        ("run ddp --slow 2", "argument --slow: '2' is not RANK:FACTOR: 2:3 makes rank 2 three"),
+        ("run ddp --slow 1:0", "argument --slow: '1:0' is not RANK:FACTOR"),
         ("run ddp --slow 4:2", "--slow 4:2: ranks are 0 to 3 here."),
         ("run central --bucket-bytes 9", "unrecognized arguments: --bucket-bytes 9 (its own opt"),
         ("run ddp --bucket-bytes many", "argument --bucket-bytes: invalid int value: 'many'"),
@@ -425,7 +427,7 @@ def test_show_without_a_display_names_the_page(trace, capsys, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(webbrowser, "open", lambda address: pytest.fail("there is no display"))
     assert main(["show", str(trace)]) == 0
-    assert "There is no display here to open it on" in capsys.readouterr().out
+    assert "There is no display here: open the page" in capsys.readouterr().out
 
 
 def damaged(kind: str, trace: Path) -> bytes:

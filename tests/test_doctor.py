@@ -1,4 +1,4 @@
-"""`dlviz doctor`: what is found, what it comes to, and why."""
+"""`dlviz doctor`: the facts, the verdicts, and why."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dlviz.doctor import Fact
 
 def states(text: str) -> dict[str, tuple[str, str]]:
     """What was printed: name -> (state, text)."""
-    lines = [line for line in text.splitlines() if line[:5].strip() in ("ok", "no", "note")]
+    lines = [line for line in text.splitlines() if line[:5].strip() in ("ok", "no", "info")]
     return {line[6:36].strip(): (line[:5].strip(), line[37:]) for line in lines}
 
 
@@ -44,7 +44,7 @@ def test_here_everything_works(capsys):
     assert found["dlviz show and figures"] == found["the labs (make lab)"] == ("ok", "")
     assert found["messages"] == ("ok", "out of the sender's memory")
     state, text = found["ranks on several hosts"]
-    assert state == "note" and "in network namespaces" in text and "machines not yet" in text
+    assert state == "info" and "in network namespaces" in text and "machines not yet" in text
     assert "pytest" not in found, "what an extra asks for is not needed"
 
 
@@ -99,19 +99,19 @@ def test_without_torch_it_says_so_and_what_still_works():
 
 
 @pytest.mark.parametrize(
-    ("way", "says"),
+    ("transport", "says"),
     [
         ("memory", "out of the sender's memory, as DLVIZ_TRANSPORT=memory asks"),
         ("files", "through files in /dev/shm, at half the speed, as DLVIZ_TRANSPORT=files asks"),
-        ("gloo", "by gloo, through sockets, the slowest way, as DLVIZ_TRANSPORT=gloo asks"),
+        ("gloo", "by gloo, through sockets, which is slowest, as DLVIZ_TRANSPORT=gloo asks"),
     ],
 )
-def test_the_way_of_messages_is_told_with_the_reason(monkeypatch, way, says):
-    monkeypatch.setenv("DLVIZ_TRANSPORT", way)
-    assert doctor.messages() == Fact("messages", "ok" if way == "memory" else "note", says)
+def test_the_transport_of_messages_is_named_with_the_reason(monkeypatch, transport, says):
+    monkeypatch.setenv("DLVIZ_TRANSPORT", transport)
+    assert doctor.messages() == Fact("messages", "ok" if transport == "memory" else "info", says)
 
 
-def test_ranks_that_do_not_start_or_add_up_are_told_with_the_reason(monkeypatch):
+def test_ranks_that_do_not_start_or_add_up_are_reported_with_the_reason(monkeypatch):
     def launch(*args, **kwargs):
         raise dlviz.cluster.RunTimeout("the run took longer than timeout=60 s\n  rank 0 is ...")
 
@@ -129,7 +129,7 @@ def test_little_shared_memory_stops_runs_and_none_does_not(monkeypatch, tmp_path
     fact = doctor.shared_memory(str(tmp_path))
     assert fact.state == "no"
     assert fact.text.startswith(f"2 MB free in {tmp_path}: 16 MB are needed")
-    assert doctor.shared_memory(str(tmp_path / "none")).state == "note"
+    assert doctor.shared_memory(str(tmp_path / "none")).state == "info"
 
 
 def test_a_missing_dataset_stops_runs(monkeypatch, tmp_path):
@@ -142,19 +142,19 @@ def test_a_missing_dataset_stops_runs(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("nccl", "way"),
+    ("nccl", "path"),
     [
         (True, "one for each of up to 2 ranks, and their tensors go by NCCL; else by the host"),
         (False, "tensors go by the host, as this torch has no NCCL"),
     ],
 )
-def test_gpus_are_called_untested_and_the_way_of_their_tensors_is_told(monkeypatch, nccl, way):
+def test_gpus_are_called_untested_with_the_path_of_their_tensors(monkeypatch, nccl, path):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "H200")
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: nccl)
     fact = doctor.gpus()
-    assert fact.state == "note" and fact.text.startswith("2 (H200), untested")
-    assert fact.text.endswith(way)
+    assert fact.state == "info" and fact.text.startswith("2 (H200), untested")
+    assert fact.text.endswith(path)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() > 0, reason="has a GPU")
@@ -166,10 +166,10 @@ def test_where_no_gpu_is_they_are_called_untested():
 def test_without_a_chromium_it_says_what_that_costs(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     fact = doctor.browser()
-    assert fact.state == "note" and fact.text.startswith("no Chromium: no PNG beside a figure")
+    assert fact.state == "info" and fact.text.startswith("no Chromium: no PNG beside a figure")
 
 
-@pytest.mark.parametrize(("display", "says"), [("", "note"), (":0", "ok")])
+@pytest.mark.parametrize(("display", "says"), [("", "info"), (":0", "ok")])
 def test_whether_a_page_opens_by_itself(monkeypatch, display, says):
     for name in ("BROWSER", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)

@@ -118,14 +118,14 @@ def test_the_options_reach_the_run(notebook):
     assert shown.startswith("RunTimeout: the run took longer than timeout=0.5 s")
 
 
-def test_spans_bear_the_cells_own_lines(notebook):
+def test_spans_have_the_cells_own_lines(notebook):
     notebook.run("%%ranks 1\n\nwith comm.span('step'):\n    pass")
     (where,) = notebook["run"].trace.only(kind="step").spans.where
     assert where.rpartition(":")[2] == "3"
 
 
 def test_a_traceback_shows_the_cells_own_lines_and_run_stays(notebook):
-    notebook.run("%%ranks 1\n'kept'")
+    notebook.run("%%ranks 1\n'stays'")
     shown = notebook.fail("""
         %%ranks 2
         def half(x):
@@ -139,7 +139,7 @@ def test_a_traceback_shows_the_cells_own_lines_and_run_stays(notebook):
         at = next(i for i, line in enumerate(lines) if f", line {number}, in " in line)
         assert lines[at + 1] == text
     assert "magic.py" not in shown
-    assert notebook["run"].results == ["kept"]
+    assert notebook["run"].results == ["stays"]
 
 
 def test_a_deadlock_names_the_cells_own_line_and_the_next_cell_works(notebook):
@@ -174,9 +174,9 @@ def test_a_syntax_error_points_at_the_cells_line(notebook, cell, line, says):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("", "%%ranks does not say how many ranks: write %%ranks 4, say."),
-        ("four", "'four' is no number of ranks; write a whole number"),
-        ("2.5", "'2.5' is no number of ranks; write a whole number"),
+        ("", "%%ranks needs a number of ranks: write %%ranks 4, say."),
+        ("four", "'four' is not a number of ranks; write a whole number"),
+        ("2.5", "'2.5' is not a number of ranks; write a whole number"),
         ("0", "ranks=0 is no number of ranks: use a whole number from 1 up."),
         ("-1", "ranks=-1 is no number of ranks"),
         ("0 --paced", "ranks=0"),

@@ -1,4 +1,4 @@
-"""What the README names is there, and what it tells the reader to run runs."""
+"""What the README names exists, and its commands run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command `dlviz`: run a strategy and keep its trace, show a trace, say how far
-somebody is in the labs, put a class's reports on a page, say what works here.
+"""The command `dlviz`: run a strategy and save its trace, show a trace, show progress in the labs,
+put a class's reports on a page, check this machine.
 
     dlviz run ddp --ranks 4 --data digits --out trace.json.gz
     dlviz run federated --ranks 5
@@ -8,9 +8,9 @@ somebody is in the labs, put a class's reports on a page, say what works here.
     dlviz report handed-in/ --out class.html
     dlviz doctor
 
-Exit code 0: done. 1: the run failed, or `doctor` found that something here cannot work. 2: an
-argument or a file that cannot be used, said in one sentence. Nothing heavy is imported before it is
-needed: `--help` loads the standard library alone, `show` never loads torch.
+Exit code 0: done. 1: the run failed, or `doctor` found something that cannot work here. 2: an
+unusable argument or file, explained in one sentence. Heavy imports wait until they are needed:
+`--help` loads only the standard library, `show` never loads torch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dlviz.cli.words import (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with `arguments` (by default those of the process); its exit code."""
+    """Run the command with `arguments` (default: the process's). Returns its exit code."""
     began = perf_counter()
     try:
         options = _parse(arguments)
@@ -73,7 +73,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _parser() -> Parser:
     parser = Parser(
         prog="dlviz",
-        description="See distributed training happen: run it, keep its trace, look at it.",
+        description="See distributed training happen: run it, save its trace, look at it.",
         epilog="A trace file is Chrome Trace Event JSON; https://ui.perfetto.dev opens it as well.",
     )
     parser.add_argument("--version", action="version", version=f"dlviz {__version__}")
@@ -84,12 +84,12 @@ def _parser() -> Parser:
     show = commands.add_parser(
         "show",
         help="draw the timeline of a trace as a page",
-        description="Draw the timeline of a trace as one HTML page, which needs no network, and "
-        "open it in a browser.",
+        description="Draw the timeline of a trace as one HTML page that needs no network, and open "
+        "it in a browser.",
     )
     show.add_argument("trace", type=Path, metavar="TRACE", help="a file that `dlviz run` wrote")
     show.add_argument("--out", type=Path, metavar="PAGE", help="the page (TRACE with .html)")
-    show.add_argument("--no-open", action="store_true", help="write the page and leave it at that")
+    show.add_argument("--no-open", action="store_true", help="write the page without opening it")
     show.set_defaults(command=show_command)
 
     report = commands.add_parser(
@@ -97,7 +97,7 @@ def _parser() -> Parser:
         help="put what a class handed in on one page",
         description="Read the reports that students handed in, dlviz-report-NAME.json, from FOLDER "
         "and its subfolders, and write one page: for each question the guesses beside what was "
-        "measured, and the misconceptions behind them. Open it in any browser.",
+        "measured, and the misconceptions behind them.",
     )
     report.add_argument("folder", type=Path, metavar="FOLDER", help="where the reports lie")
     report.add_argument("--out", type=Path, metavar="PAGE", help="the page (FOLDER/class.html)")
@@ -106,11 +106,11 @@ def _parser() -> Parser:
     progress = commands.add_parser(
         "progress",
         help="show how far you are: labs, predictions, points",
-        description="Read what the notebooks in FOLDER and below keep, and show for each lab and "
-        "assignment what was predicted, how far off it was, and the points of its checks.",
+        description="Show for each lab and assignment in FOLDER and its subfolders what was "
+        "predicted, how far off it was, and the points of its checks.",
     )
     progress.add_argument(
-        "folder", type=Path, metavar="FOLDER", nargs="?", default=Path(), help="of the labs (here)"
+        "folder", type=Path, metavar="FOLDER", nargs="?", default=Path(), help="the labs (here)"
     )
     progress.set_defaults(command=progress_command)
 
@@ -127,7 +127,7 @@ def _parser() -> Parser:
 
 # -- dlviz show ----------------------------------------------------------------------------------
 def show_command(options: argparse.Namespace) -> int:
-    """Write the timeline as a page, and open it where there is a browser to open it in."""
+    """Write the timeline as a page, and open it if there is a browser."""
     from dlviz.doctor import can_open
     from dlviz.trace import Trace
     from dlviz.widgets import Timeline
@@ -150,7 +150,7 @@ def show_command(options: argparse.Namespace) -> int:
     if options.no_open:
         return 0
     if not can_open() or not webbrowser.open(page.resolve().as_uri()):
-        print("There is no display here to open it on: open the page in a browser of your own.")
+        print("There is no display here: open the page in a browser of your own.")
     return 0
 
 
@@ -163,7 +163,7 @@ def _stem(path: Path) -> str:
 def report_command(options: argparse.Namespace) -> int:
     """Write a class's reports as a page."""
     if not options.folder.is_dir():
-        raise Unusable(f"{options.folder} is no folder.")
+        raise Unusable(f"{options.folder} is not a folder.")
     page = options.out or options.folder / "class.html"
     check_target(page, (".html",))
     from dlviz.grading import class_report
@@ -179,7 +179,7 @@ def report_command(options: argparse.Namespace) -> int:
 
 # -- dlviz progress ------------------------------------------------------------------------------
 def progress_command(options: argparse.Namespace) -> int:
-    """Print how far somebody is."""
+    """Print progress in the labs."""
     from dlviz.grading import progress
 
     try:
@@ -191,7 +191,7 @@ def progress_command(options: argparse.Namespace) -> int:
 
 # -- dlviz doctor --------------------------------------------------------------------------------
 def doctor_command(options: argparse.Namespace) -> int:
-    """Print what is here and what works."""
+    """Print what was found here and what works."""
     from dlviz.doctor import examine
 
     return examine()

@@ -1,9 +1,9 @@
 """`dlviz run federated`: a server and clients that keep their data, ten rounds of averaging.
 
-The options are those of `dlviz.federated.train` that a command line can give; three say who has
-which digits: --clients, --partition and --alpha; four what the server learns: --private NOISE clips
-updates to --clip (1) and adds noise to their sum, for --delta (1e-5), --secure THRESHOLD gives it
-sums alone, of values up to --clip (as many as a client has examples). Any client may be lost.
+Its options are the numbers, strings and flags that `dlviz.federated.train` takes. Three more deal
+the digits: --clients, --partition, --alpha. Four limit what the server learns: --private NOISE
+clips updates to --clip (1) and adds noise to their sum, for --delta (1e-5); --secure THRESHOLD
+reveals sums alone, of values up to --clip (the largest client's examples). Clients may be lost.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dlviz.cli.run import (
     as_typed,
     by_rank,
     clock_of,
-    keep,
     launched,
     read_own,
+    report,
     taken_by,
     with_table,
 )
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from dlviz.federated import Round
 
 WIDTHS = 64, 32, 10  # of the MLP
-HERE = {"rounds": 10, "epochs": 5, "batch": 10}  # where the line gives no other
+HERE = {"rounds": 10, "epochs": 5, "batch": 10}  # defaults
 PARTITIONS = ("identical", "by_label", "dirichlet", "unequal")
 BOUND, DELTA = 1.0, 1e-5  # of an update, and of --private
 DEALT = {
-    "clients": Own(int, "as many as ranks but the server's"),
+    "clients": Own(int, "one for each rank but the server's"),
     "partition": Own(str, "identical"),
     "alpha": Own(float, 1.0),
 }
@@ -47,11 +47,11 @@ HIDDEN = {
     "clip": Own(float, f"{BOUND:g}, or with --secure the examples of the largest client"),
     "delta": Own(float, DELTA),
 }
-NAMED = 12  # clients at most by their numbers
+NAMED = 12  # clients at most that are listed by number
 
 
 def own_options(rest: Sequence[str]) -> dict[str, Any]:
-    """What the rest of the line gives of the options of a federated run."""
+    """The options of a federated run in the rest of the line."""
     if not rest:
         return {}
     from dlviz.federated import train
@@ -62,7 +62,7 @@ def own_options(rest: Sequence[str]) -> dict[str, Any]:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Train, print the summary, keep the trace."""
+    """Train, print the summary, save the trace."""
     if options.out is not None:
         check_target(options.out, ENDINGS)
     if options.model not in (None, "mlp") or options.data not in (None, "digits"):
@@ -78,14 +78,14 @@ def run_command(options: argparse.Namespace) -> int:
     run = launched(options, train, (model, clients), chosen, may_lose=lost)
     if run is None:
         return 1
-    if run.trace is None:  # one rank of torchrun's: rank 0 tells
+    if run.trace is None:  # a rank of torchrun's other than 0, which reports
         return 0
-    keep(options, run, summary(options, run, model, digits("test"), len(clients)))
+    report(options, run, summary(options, run, model, digits("test"), len(clients)))
     return 0
 
 
 def dealt(own: dict[str, Any], ranks: int) -> list[tuple[Any, Any]]:
-    """The digits of each client: as many clients as `ranks` unless the options say otherwise."""
+    """The digits of each client; by default there are as many clients as `ranks`."""
     from dlviz.datasets import digits
     from dlviz.federated import partition
 
@@ -105,7 +105,7 @@ def dealt(own: dict[str, Any], ranks: int) -> list[tuple[Any, Any]]:
 
 
 def hidden(own: dict[str, Any], clients: list[tuple[Any, Any]]) -> dict[str, Any]:
-    """What `train` is given so that the server learns less."""
+    """The arguments of `train` that hide updates from the server."""
     from dlviz.federated import Private, Secure
 
     found: dict[str, Any] = {}
@@ -117,7 +117,7 @@ def hidden(own: dict[str, Any], clients: list[tuple[Any, Any]]) -> dict[str, Any
             private = Private(own.get("clip", BOUND), own["private"], own.get("delta", DELTA))
             found |= {"private": private, "selection": "poisson"}
         if "secure" in own:
-            most = max(len(labels) for _, labels in clients)  # it bounds what a client counts
+            most = max(len(labels) for _, labels in clients)  # the bound of what a client counts
             found["secure"] = Secure(own["secure"], own.get("clip", most))
             if own.get("clip", most) < most:
                 raise Unusable(
@@ -132,7 +132,7 @@ def hidden(own: dict[str, Any], clients: list[tuple[Any, Any]]) -> dict[str, Any
 def summary(
     options: argparse.Namespace, run: Run, model: Any, test: tuple[Any, Any], clients: int
 ) -> str:
-    """What the run came to, as text."""
+    """The results of the run, as text."""
     from dlviz import metrics, models
 
     rounds: list[Round] = run.results[0]["rounds"]
@@ -155,7 +155,7 @@ def summary(
         f"{sum(each.computed for each in rounds):,} examples that were trained on",
     }
     if "secure" in options.own:
-        summary["loss"] = summary["unused work"] = "the server is told nothing of it"
+        summary["loss"] = summary["unused work"] = "the server does not learn it"
         plain = weights * sum(len(each.selected) + len(each.answered) for each in rounds)
         summary["secure sums"] = (
             f"{nbytes - plain:,} bytes more than updates in the open: {plain:,}"
@@ -167,7 +167,7 @@ def summary(
     for each in rounds:
         faults = [f"client {k} {why}" for k, why in each.rejected.items()]
         if each.unchanged:
-            faults.append(f"the weights stayed as they were: {each.unchanged}")
+            faults.append(f"the weights are unchanged: {each.unchanged}")
         if faults:
             summary[f"round {each.number}"] = "; ".join(faults)
     head = (
@@ -179,8 +179,8 @@ def summary(
 
 
 def counted(lists: Iterable[list[int]]) -> str:
-    """How often each client is in the lists: those as often as each other are named together, or
-    counted where they are many."""
+    """How often each client is in the lists: clients with the same count are named together, or
+    counted if they are many."""
     times = Counter(k for each in lists for k in each)
     together: dict[int, list[str]] = {}
     for k, count in sorted(times.items()):

@@ -1,10 +1,9 @@
-"""`dlviz run`: train on real ranks by any strategy, say what it came to, keep the trace.
+"""`dlviz run`: train on real ranks by any strategy, summarise the run, save the trace.
 
-Nothing here knows a strategy. Their names and lines come from `dlviz.parallel.STRATEGIES`; what a
-strategy's `train` takes by keyword as an int, a float or a str is an option of its own
-(`--bucket-bytes 4000`), a bool one without a value (`--sequence-parallel`); one that works on the
-axes of a mesh has them as `--mesh dp=2,pp=2,tp=2`; what it returns besides losses and state is told
-last.
+No strategy is hard-coded. Their names and descriptions come from `dlviz.parallel.STRATEGIES`. A
+keyword argument of a strategy's `train` that is an int, a float or a str becomes an option
+(`--bucket-bytes 4000`), a bool one without a value (`--sequence-parallel`); the axes of a mesh
+become `--mesh dp=2,pp=2,tp=2`. What `train` returns besides losses and state ends the summary.
 """
 
 from __future__ import annotations
@@ -44,27 +43,23 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 BATCH = 64  # examples a step, shared by the ranks
-OWN = {"bucket_bytes": 2**16}  # the models are small: three buckets, not one
-PARTS = {"noise_multiplier": "--private", "threshold": "--secure"}  # of what options make
+OWN = {"bucket_bytes": 2**16}  # for small models: three buckets, not one
+PARTS = {"noise_multiplier": "--private", "threshold": "--secure"}  # argument -> its option
 KINDS = {"int": int, "float": float, "str": str, "bool": bool}
-DATA = {
-    "mlp": "digits",
-    "lstm": "sentences",
-    "transformer": "sentences",
-}  # model -> what it is trained on
-FEDERATED = "federated"  # no strategy: it has clients and rounds, not batches (federated.py)
+DATA = {"mlp": "digits", "lstm": "sentences", "transformer": "sentences"}  # by model
+FEDERATED = "federated"  # not a strategy: it has clients and rounds, not batches (federated.py)
 FEDERATED_LINE = "rank 0 serves clients that keep their data: --rounds of local training, averaged"
 RULES = ("sgd", "decay", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
 
 
 def add_run(commands: Any) -> None:
-    """Enter the command."""
+    """Add the command."""
     width = max(map(len, STRATEGIES))
     run = commands.add_parser(
         "run",
-        help="train on real ranks and keep the trace",
+        help="train on real ranks and save the trace",
         description="Train a small network on real ranks, print where the time went and how well "
-        "it learnt, and keep the trace.",
+        "it learnt, and save the trace.",
         add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(
@@ -78,8 +73,7 @@ def add_run(commands: Any) -> None:
                 "has, neighbours last;",
                 "--private 1 --clip 2 and --secure 3 of federated: differential privacy, or secure "
                 "aggregation.",
-                "`dlviz run STRATEGY --help` shows those of one strategy, with what they are where "
-                "none is given.",
+                "`dlviz run STRATEGY --help` shows those of one strategy, with their defaults.",
             ]
         ),
     )
@@ -87,14 +81,14 @@ def add_run(commands: Any) -> None:
         "strategy",
         choices=[*STRATEGIES, FEDERATED],
         metavar="STRATEGY",
-        help="one of those below",
+        help="one of those listed below",
     )
     run.add_argument("-h", "--help", action=_Help, help="this; after STRATEGY, its own options")
     run.add_argument(
         "--ranks",
         type=_whole,
         default=int(os.environ["WORLD_SIZE"]) if under_torchrun() else 4,
-        help="processes to train on (4; under torchrun as many as it has started)",
+        help="processes to train on (4; under torchrun as many as it started)",
     )
     run.add_argument(
         "--model", choices=DATA, help=f"{', '.join(DATA)} (mlp; on a mesh a transformer)"
@@ -105,7 +99,7 @@ def add_run(commands: Any) -> None:
         "--rule", choices=RULES, default="sgd", metavar="RULE", help=f"{', '.join(RULES)} (sgd)"
     )
     run.add_argument("--steps", type=_whole, default=50, help=f"of {BATCH} examples each (50)")
-    run.add_argument("--out", type=Path, metavar="FILE", help="keep the trace: .json.gz or .json")
+    run.add_argument("--out", type=Path, metavar="FILE", help="save the trace: .json.gz or .json")
     run.add_argument(
         "--paced", action="store_true", help="on a classroom machine: each forward takes 5 ms"
     )
@@ -125,7 +119,7 @@ def add_run(commands: Any) -> None:
 
 
 def flag(name: str) -> str:
-    """The option that an argument of Python's comes from."""
+    """The option of a Python argument."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -143,7 +137,7 @@ class _Help(argparse.Action):
 
 
 class Own(NamedTuple):
-    """An option of a strategy's own: what it takes, and what it is where it is not given."""
+    """An option of a strategy: its type and its default."""
 
     kind: type
     default: Any = None
@@ -154,7 +148,7 @@ class Own(NamedTuple):
 
 
 def own_options(strategy: str, rest: Sequence[str]) -> dict[str, Any]:
-    """What the rest of the line gives of the strategy's own options."""
+    """The strategy's own options in the rest of the line."""
     axes = _axes(strategy)
     if not rest and not axes:
         return {}
@@ -168,11 +162,11 @@ def own_options(strategy: str, rest: Sequence[str]) -> dict[str, Any]:
 def read_own(
     name: str, line: str, own: dict[str, Own], rest: Sequence[str], axes: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """What the rest of the line gives of `name`'s `own` options, and of its mesh."""
+    """The `own` options of `name` in the rest of the line, and its mesh."""
     parser = Parser(
         prog=f"dlviz run {name}",
-        description=f"{name}: {line}. Its own options, with what they are where they are not "
-        "given; `dlviz run --help` shows those of all.",
+        description=f"{name}: {line}. Its own options, with their defaults; `dlviz run --help` "
+        "shows those of all strategies.",
         usage=f"dlviz run {name} [OPTIONS]",
         allow_abbrev=False,
     )
@@ -193,7 +187,7 @@ def read_own(
 
 
 def taken_by(train: Callable[..., Any]) -> dict[str, Own]:
-    """What a `train` takes by keyword that a command line can give."""
+    """The keyword arguments of a `train` that a command line can give."""
     found = {}
     for each in inspect.signature(train).parameters.values():
         kind = KINDS.get(str(each.annotation).removesuffix(" | None"))
@@ -203,7 +197,7 @@ def taken_by(train: Callable[..., Any]) -> dict[str, Own]:
 
 
 def _axes(strategy: str) -> tuple[str, ...]:
-    """The axes of the mesh on which the strategy works; none where it works on all ranks alike."""
+    """The axes of the strategy's mesh; () if it treats all ranks alike."""
     if strategy == FEDERATED:
         return ()
     order = inspect.signature(STRATEGIES[strategy]).parameters.get("order")
@@ -211,12 +205,12 @@ def _axes(strategy: str) -> tuple[str, ...]:
 
 
 def _mesh(text: str, axes: tuple[str, ...]) -> dict[str, Any]:
-    """The length of each axis, 1 where the text does not name it, and the order of all."""
+    """The length of each axis (1 if the text does not name it) and the order of the axes."""
     found = re.findall(r"(\w+)=(\d+)", text)
     lengths = {name: int(length) for name, length in found if name in axes}
     if ",".join(f"{name}={length}" for name, length in lengths.items()) != text:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no mesh: give the length of each axis, as in "
+            f"{text!r} is not a mesh: give the length of each axis, as in "
             f"{','.join(f'{name}=2' for name in axes)}, the axis whose ranks are neighbours last"
         )
     others = dict.fromkeys((name for name in axes if name not in lengths), 1)
@@ -229,7 +223,7 @@ def _whole(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
     return number
 
 
@@ -237,13 +231,13 @@ def _slow(text: str) -> tuple[int, float]:
     found = re.fullmatch(r"(\d+):(\d+\.?\d*)", text)
     if found is None or not float(found[2]):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no RANK:FACTOR: 2:3 makes rank 2 three times as slow"
+            f"{text!r} is not RANK:FACTOR: 2:3 makes rank 2 three times as slow"
         )
     return int(found[1]), float(found[2])
 
 
 def _factors(options: argparse.Namespace) -> list[float] | None:
-    """How slow each rank is; None if none is said to be."""
+    """How slow each rank is; None without --slow."""
     factors = [1.0] * options.ranks
     for rank, factor in options.slow:
         if rank >= options.ranks:
@@ -253,7 +247,7 @@ def _factors(options: argparse.Namespace) -> list[float] | None:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Train, print the summary, keep the trace."""
+    """Train, print the summary, save the trace."""
     if options.out is not None:
         check_target(options.out, ENDINGS)
     on_mesh = bool(_axes(options.strategy))
@@ -274,14 +268,14 @@ def run_command(options: argparse.Namespace) -> int:
     run = launched(options, train, args, chosen)
     if run is None:
         return 1
-    if run.trace is None:  # one rank of torchrun's: rank 0 tells
+    if run.trace is None:  # a rank of torchrun's other than 0, which reports
         return 0
-    keep(options, run, _summary(options, task, run, chosen.get("lr")))
+    report(options, run, _summary(options, task, run, chosen.get("lr")))
     return 0
 
 
 def model_of(task: Task, without_values: bool) -> nn.Module:
-    """What is trained. On a mesh it has no values: each rank draws those of its own part, by the
+    """The model to train. On a mesh it has no values: each rank draws those of its part from the
     model's seed."""
     import torch
 
@@ -292,7 +286,7 @@ def model_of(task: Task, without_values: bool) -> nn.Module:
 def launched(
     options: argparse.Namespace, train: Callable[..., Any], args: Any, kwargs: Any, **how: Any
 ) -> Run | None:
-    """Launch `train` as the options say; None where the run has failed, which is printed."""
+    """Launch `train` as the options say. Prints why and returns None if the run fails."""
     factors = _factors(options)
     from dlviz import RunError, RunTimeout, launch
     from dlviz.machine import classroom
@@ -329,7 +323,7 @@ def _failed(options: argparse.Namespace, error: RunError, message: str) -> None:
 
 
 def _left(options: argparse.Namespace) -> float:
-    """The seconds that are left for the run, whose time began with the command."""
+    """The seconds left for the run: its limit counts from the start of the command."""
     from dlviz import RunTimeout
 
     left = options.timeout - (perf_counter() - options.began)
@@ -339,7 +333,7 @@ def _left(options: argparse.Namespace) -> float:
 
 
 def as_typed(message: str, names: Iterable[str]) -> str:
-    """A sentence about arguments of these names, with the options that they came from instead."""
+    """The message with the options of the command line in place of these arguments."""
     for name, option in ({name: flag(name) for name in names} | PARTS).items():
         message = re.sub(rf"\b{name}=('?)([^\s',;:]+)\1", rf"{option} \2", message)
     mesh = re.search(r"\bmesh {(.*?)}", message)
@@ -349,8 +343,8 @@ def as_typed(message: str, names: Iterable[str]) -> str:
     return message.replace(mesh[0], f"--mesh {lengths}")
 
 
-def keep(options: argparse.Namespace, run: Run, summary: str) -> None:
-    """Print the summary and keep the trace."""
+def report(options: argparse.Namespace, run: Run, summary: str) -> None:
+    """Print the summary and save the trace."""
     print(summary)
     if options.out is not None:
         write(options.out, run.trace.save)
@@ -358,7 +352,7 @@ def keep(options: argparse.Namespace, run: Run, summary: str) -> None:
 
 
 def _check_refused(error: RunError, names: Iterable[str]) -> None:
-    """A ValueError before the first step is about an argument that a strategy cannot use."""
+    """A ValueError before the first step means an argument that the strategy cannot use."""
     last = (error.traceback or "").strip().rpartition("\n")[2]
     begun = error.trace is not None and (error.trace.spans.step >= 0).any()
     if last.startswith("ValueError: ") and not begun:
@@ -366,7 +360,7 @@ def _check_refused(error: RunError, names: Iterable[str]) -> None:
 
 
 def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | None) -> str:
-    """What the run came to, as text: a line on it, a table by rank, how well it learnt."""
+    """The results as text: a headline, a table by rank, how well it learnt."""
     from dlviz import metrics
     from dlviz.analysis.axes import axes
 
@@ -376,7 +370,7 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
     if len(run.trace.memory):
         columns["held"] = [size_of(most) for most in metrics.peak_memory(run.trace)]
     state: dict[str, Any] = {}
-    for each in reversed(run.results):  # a rank may have a part of the model alone
+    for each in reversed(run.results):  # a rank may hold only a part of the model
         state |= each["state"]
     summary = {
         "rule": options.rule + ("" if rate is None else f" at a rate of {rate:g}"),
@@ -393,24 +387,24 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
 
 
 def with_table(head: str, columns: dict[str, list[str]], summary: dict[str, Any]) -> str:
-    """A line on the run, a table, and lines with a name each."""
+    """A headline, a table, and named lines."""
     width = max(map(len, summary))
     lines = (f"{name.replace('_', ' '):{width}}  {value}" for name, value in summary.items())
     return "\n".join([head, "", *_table(columns), "", *lines])
 
 
 def clock_of(trace: Trace) -> str:
-    """What the times of a trace are by."""
+    """The clock of a trace's times."""
     meta = trace.meta
     return "wall clock" if meta["clock"] == "wall" else f"device clock, {meta['machine']}"
 
 
 def by_rank(trace: Trace) -> dict[str, list[str]]:
-    """The columns of a table by rank: where the time of its steps went, and what it sent."""
+    """The columns of a table by rank: where the time of its steps went, and the bytes it sent."""
     from dlviz import metrics
 
     numbered = set(trace.spans.step.tolist()) - {-1}
-    shares = metrics.breakdown(trace.only(step=numbered))  # without what went before step 0
+    shares = metrics.breakdown(trace.only(step=numbered))  # not what came before step 0
     return {
         "rank": [str(rank) for rank in trace.ranks],
         "compute": _milliseconds(shares["compute"] + shares["update"]),
@@ -432,7 +426,7 @@ def _milliseconds(seconds: Any) -> list[str]:
 
 @contextmanager
 def _warnings_in_words() -> Iterator[None]:
-    """A warning of the run (a machine that could not be kept up with) as a line on stderr."""
+    """Print a warning of the run (this computer was too slow for the machine) as one line."""
 
     def show(message: Any, category: Any, *place: Any) -> None:
         print(f"dlviz: {message}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What `dlviz run` trains: a model, its data, its loss, and how well it has learnt."""
+"""What `dlviz run` trains: a model, its data, its loss, and a summary of how well it learnt."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dlviz.parallel.step.sharded_step import Batches, Loss, Weight, rows
 
 @dataclass(frozen=True)
 class Task:
-    """`rates` are those at which `model` learns by each update rule; `told(losses, state)` says by
-    name how well it did."""
+    """`rates`: a rate at which `model` learns, by update rule. `summary(losses, state)`: name ->
+    a remark on how well it learnt."""
 
-    examples: str  # what its data are called
+    examples: str  # the noun for its examples
     model: Callable[[], nn.Module]
     batches: Callable[[int, int], Batches]  # of so many examples, for so many steps
     loss: Loss
@@ -28,12 +28,12 @@ class Task:
 
 
 class Passes(Sequence[tuple[torch.Tensor, torch.Tensor]]):
-    """The batches that `datasets.batches` yields, each cut when it is asked for: a list of many
-    would take long to make, and to send to every rank."""
+    """The batches of `datasets.batches`, each cut on demand: a list of many would take long to make
+    and to send to every rank."""
 
     def __init__(self, inputs: torch.Tensor, targets: torch.Tensor, batch: int, steps: int):
         self._of, self._batch, self._steps = (inputs, targets), batch, steps
-        self._rows: list[torch.Tensor] = []  # of the batches of the passes that were asked for
+        self._rows: list[torch.Tensor] = []  # of the batches of the passes so far
         self._generator = torch.Generator().manual_seed(0)
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ def _digit_batches(batch: int, steps: int) -> Batches:
     return Passes(*datasets.digits("train"), batch, steps)
 
 
-def _digits_told(losses: list[float], state: dict[str, Any]) -> dict[str, str]:
+def _digits_summary(losses: list[float], state: dict[str, Any]) -> dict[str, str]:
     model = models.MLP()
     model.load_state_dict(state)
     right = models.accuracy(model, *datasets.digits("test"))
@@ -83,7 +83,7 @@ def _transformer() -> nn.Module:
 
 
 @torch.no_grad()
-def _sentences_told(model: nn.Module, losses: list[float], state: dict[str, Any]) -> dict[str, str]:
+def _text_summary(model: nn.Module, losses: list[float], state: dict[str, Any]) -> dict[str, str]:
     model.load_state_dict(state)
     inputs, targets = datasets.sentences("test")
     loss = models.token_loss(model(inputs), targets).item()
@@ -105,7 +105,7 @@ TASKS = {
         rows,
         {"sgd": 0.5, "decay": 0.5, "momentum": 0.1, "nesterov": 0.1}
         | {"adagrad": 0.02, "rmsprop": 0.002, "adam": 0.005},
-        _digits_told,
+        _digits_summary,
     ),
     "lstm": Task(
         "sentences",
@@ -115,7 +115,7 @@ TASKS = {
         models.target_tokens,
         {"sgd": 3.0, "decay": 3.0, "momentum": 0.5, "nesterov": 0.5}
         | {"adagrad": 0.1, "rmsprop": 0.005, "adam": 0.01},
-        lambda *found: _sentences_told(_lstm(), *found),
+        lambda *found: _text_summary(_lstm(), *found),
     ),
     "transformer": Task(
         "sentences",
@@ -125,6 +125,6 @@ TASKS = {
         models.target_tokens,
         {"sgd": 0.3, "decay": 0.3, "momentum": 0.1, "nesterov": 0.05}
         | {"adagrad": 0.01, "rmsprop": 0.001, "adam": 0.003},
-        lambda *found: _sentences_told(_transformer(), *found),
+        lambda *found: _text_summary(_transformer(), *found),
     ),
 }

@@ -1,4 +1,4 @@
-"""What the commands share: what they say, in words, and the files that they write."""
+"""What the commands share: their messages and the files that they write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENDINGS = (".json.gz", ".json")
 
 
 class Unusable(Exception):
-    """An argument or a file that cannot be used: a sentence for the reader."""
+    """An unusable argument or file; its message is one sentence for the user."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,7 +29,7 @@ def under_torchrun() -> bool:
 
 
 def complain(sentence: str) -> None:
-    """Say what is wrong; of the processes that torchrun has started on a host the first does."""
+    """Print what is wrong; under torchrun only the first process of a host does."""
     if not under_torchrun() or os.environ.get("LOCAL_RANK") == "0":
         print(f"dlviz: {sentence}", file=sys.stderr)
 
@@ -52,7 +52,7 @@ def counts(trace: Trace) -> str:
 
 
 def check_target(path: Path, endings: tuple[str, ...]) -> None:
-    """Refuse a file that cannot be written before the work is done that it is to hold."""
+    """Raise Unusable for a file that cannot be written, before the work that it is for."""
     if not path.name.endswith(endings):
         raise Unusable(f"--out {path} has the wrong ending: use {' or '.join(endings)}.")
     if not path.parent.is_dir():

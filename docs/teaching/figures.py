@@ -50,7 +50,7 @@ FIGURES: dict[str, Callable[[], Any]] = {}
 
 
 def figure(draw: Callable[[], Any]) -> Callable[[], Any]:
-    """Enter it under its name, without what keeps a name from beginning with a digit."""
+    """Register the figure by its name without "lab_"."""
     FIGURES[draw.__name__.removeprefix("lab_")] = draw
     return draw
 
@@ -76,7 +76,7 @@ def digits() -> tuple[Any, list[Any]]:
 
 
 @cache
-def trained(way: str, paced: bool) -> dlviz.cluster.Run:
+def trained(method: str, paced: bool) -> dlviz.cluster.Run:
     """Data parallel on four ranks, by the wall clock or on the classroom machine."""
     model, batches = digits()
     return dlviz.launch(
@@ -84,7 +84,7 @@ def trained(way: str, paced: bool) -> dlviz.cluster.Run:
         4,
         machine=classroom(4, step=0.01, link=Link(1e-3, 1e9)) if paced else None,
         args=(model, batches[: 6 if paced else 60]),
-        kwargs={"lr": 0.3, "bucket_bytes": 40_000, "method": way},
+        kwargs={"lr": 0.3, "bucket_bytes": 40_000, "method": method},
     )
 
 
@@ -112,7 +112,7 @@ def lab_00_losses() -> Any:
 
 @figure
 def lab_00_naive_step() -> Any:
-    """The naive way: after the last backward nothing is left but communication."""
+    """The naive method: after the last backward nothing is left but communication."""
     return paper.timeline(trained("naive", True).trace, step=3, messages=False, title="Naive")
 
 
@@ -124,7 +124,7 @@ def lab_00_ddp_step() -> Any:
 
 @figure
 def lab_00_deadlock() -> Any:
-    """Every rank receives first, so nobody ever sends: the run is ended and says who waits."""
+    """Every rank receives first, so nobody ever sends: the run ends and says who waits."""
     try:
         dlviz.launch(_receive_first, 4, timeout=600)
     except dlviz.DeadlockError as error:
@@ -222,7 +222,7 @@ def lab_02_tree_messages() -> Any:
 
 @figure
 def lab_02_halving_doubling_messages() -> Any:
-    """Half of the tensor, then a quarter, and the same way back."""
+    """Half of the tensor, then a quarter, and all the steps back."""
     return paper.messages(watched("halving_doubling", 8), title="Halving-doubling", columns=2)
 
 
@@ -276,13 +276,13 @@ def lab_02_parameter_server() -> Any:
 
 @figure
 def lab_02_racks_ring() -> Any:
-    """The ring sends 1.75 tensors over the slow link between the racks, each way."""
+    """The ring sends 1.75 tensors over the slow link between the racks, in each direction."""
     return dlviz.viz.traffic(measured("ring", 100_000, "racks"), title="Ring on two racks")
 
 
 @figure
 def lab_02_racks_hierarchical() -> Any:
-    """Added up inside the racks first, one tensor crosses, each way."""
+    """Added up inside the racks first, one tensor crosses in each direction."""
     trace = measured("hierarchical", 100_000, "racks")
     return dlviz.viz.traffic(trace, title="Hierarchical on two racks")
 
@@ -316,7 +316,7 @@ def lab_03_three_buckets() -> Any:
 
 @figure
 def lab_03_slow_rank() -> Any:
-    """No bucket is whole before the slow rank has put its gradients in."""
+    """No bucket is complete before the slow rank has added its gradients."""
     trace = step_of_ddp(40_000, (1, 1, 2, 1))
     return paper.timeline(trace, step=2, critical=True, title="Three buckets, rank 2 twice as slow")
 
@@ -452,7 +452,7 @@ def lab_06_naive_matrices() -> Any:
 
 
 @figure
-def lab_06_kept() -> Any:
+def lab_06_saved() -> Any:
     """Tensor parallelism leaves 10 of 34 whole on every rank; sequence parallelism cuts them."""
     ways = {"one rank": (1, False), "4 ranks": (4, False), "sequence parallel": (4, True)}
     kept = {n: kept_activations(64, 8, 64, 4, *way).values() for n, way in ways.items()}
@@ -615,7 +615,7 @@ def lab_10_step() -> Any:
 
 @figure
 def lab_10_data_pipeline() -> Any:
-    """Replicas from top to bottom, two stages each: they meet at the end of the step alone."""
+    """Replicas from top to bottom, two stages each: they communicate only at its end."""
     trace = lanes(on_mesh(4, 2, 1, SWITCH, "dp", "pp", "tp"))
     return paper.timeline(trace, step=1, messages=False, title="Data x pipeline: dp 4, pp 2")
 
@@ -732,19 +732,19 @@ def lab_12_what_privacy_costs() -> Any:
 
 def _received(comm: dlviz.Comm, model: torch.nn.Module, clients: list[Any]) -> Any:
     """The updates that the server gets in one round."""
-    kept: list[torch.Tensor] = []
+    updates: list[torch.Tensor] = []
 
     def keep(rows: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-        kept.extend(rows)
+        updates.extend(rows)
         return rows.mean(0)
 
     federated(comm, model, clients, rounds=1, combine=keep)
-    return kept
+    return updates
 
 
 @figure
 def lab_12_attackers() -> Any:
-    """One of ten lies: the mean is undone; Krum bears it, and throws honest clients out as well."""
+    """One of ten lies: the mean is undone; Krum withstands it, and rejects honest clients too."""
     images, labels = dlviz.datasets.digits("train")
     dealt = {
         "identical data": (10, partition.identical(labels, 10)),
@@ -771,7 +771,7 @@ def lab_12_attackers() -> Any:
 
 
 def _last_attacks(update: torch.Tensor, client: int, number: int) -> torch.Tensor:
-    """What ten clients send of which the last one attacks."""
+    """The update that a client sends; the last of ten attacks."""
     return attacks.scale(update, -10) if client == 9 else update
 
 
@@ -783,7 +783,7 @@ def _read(model: torch.nn.Module) -> float:
 
 
 def save(drawn: Any, stem: Path) -> None:
-    """Write the figure as `stem`.pdf and .svg; matplotlib's and plotly's way differ."""
+    """Write the figure as `stem`.pdf and .svg; matplotlib and plotly have different methods."""
     write = getattr(drawn, "savefig", None) or drawn.write_image
     for ending in (".pdf", ".svg"):
         write(stem.with_name(stem.name + ending))

@@ -14,7 +14,7 @@ from dlviz.grading.questions import Question, by_lab
 
 PAGES = Path(__file__).parent
 ROOT = PAGES.parents[1]
-QUOTED = re.compile(  # what students say, what to ask, and what that would tell, in brackets
+QUOTED = re.compile(  # what students say, what to ask, and what that would show, in brackets
     r"\*They say:\*\s.*?\s\*Ask:\*\s[^?]*\?(?:\s\([^()]*(?:\([^()]*\)[^()]*)*\))?", re.S
 )
 

@@ -404,7 +404,7 @@ def test_the_command_writes_the_page(folder, capsys):
 def test_the_command_says_in_a_sentence_what_it_cannot_use(folder, capsys):
     (folder / "predictions.json").write_text("{}")
     for arguments, said in [
-        (["gone"], "gone is no folder"),
+        (["gone"], "gone is not a folder"),
         (["."], "holds no report that a student handed in (predictions.json: it is no report"),
         ([".", "--out", "page.txt"], "has the wrong ending"),
     ]:

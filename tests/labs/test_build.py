@@ -79,7 +79,7 @@ def test_a_lab_that_fails_is_refused_and_left_alone(built):
     assert cell.outputs == []
 
 
-def test_a_picture_keeps_the_colour_of_even_the_smallest_patch(monkeypatch):
+def test_a_picture_has_the_colour_of_even_the_smallest_patch(monkeypatch):
     drawn = np.random.default_rng(0).integers([256, 64, 16], size=(200, 200, 3), dtype=np.uint8)
     drawn[:100] = 255
     drawn[190:195, 190:195] = 213, 94, 0

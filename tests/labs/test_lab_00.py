@@ -65,11 +65,11 @@ def test_the_lab_runs_in_jupyterlab_and_only_the_deadlock_fails(browser, served)
     failed = [cell for cell in cells if any(o["output_type"] == "error" for o in cell["outputs"])]
     assert [cell["source"].startswith("def everybody_receives_first") for cell in failed] == [True]
     (error,) = failed[0]["outputs"]
-    told = " ".join("\n".join(error["traceback"]).split())  # its lines may be broken
+    said = " ".join("\n".join(error["traceback"]).split())  # its lines may be broken
     assert error["ename"] == "DeadlockError"
-    assert told.startswith("DeadlockError: deadlock: no rank can go on")
-    assert told.count("cell line 4: comm.recv(token, src=left)") == 4 and "Traceback" not in told
-    assert told.endswith(
+    assert said.startswith("DeadlockError: deadlock: no rank can go on")
+    assert said.count("cell line 4: comm.recv(token, src=left)") == 4 and "Traceback" not in said
+    assert said.endswith(
         "cycle: rank 0 waits for rank 3 waits for rank 2 waits for rank 1 waits for rank 0"
     )
 

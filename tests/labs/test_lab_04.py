@@ -112,8 +112,8 @@ def test_by_chance_a_clock_takes_what_the_lab_says_in_the_long_run_and_by_its_dr
     own = np.array([[chance.draw(rank, n) for n in range(40)] for rank in range(1, 5)])
     assert "Chance(0.1, 3, seed=111, together=4)" in TEXT
     for bound, long_run in {0: 101.3, 1: 84.4, 3: 77.1, math.inf: 72}.items():
-        told = "math.inf" if bound == math.inf else str(bound)
-        assert f"{told}: {long_run:g}" in TEXT
+        name = "math.inf" if bound == math.inf else str(bound)
+        assert f"{name}: {long_run:g}" in TEXT
         times = clocks(np.where(drawn, 3.0, 1.0), bound)
         assert (times[..., -1] - times[..., 99]).mean() / 400 == pytest.approx(long_run, abs=0.3)
         times = clocks(own, bound)

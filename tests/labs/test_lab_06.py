@@ -62,7 +62,7 @@ def test_the_questions_at_the_end_of_the_lab():
     assert 100 / 2 + 20 == 70 and 100 / 4 + 60 == 85
 
 
-def test_a_layer_of_part_5_keeps_54_21_and_13_5():
+def test_a_layer_of_part_5_saves_54_21_and_13_5():
     found = [
         sum(kept_activations(64, 8, 64, 4, *way).values()) / (64 * 8 * 64)
         for way in ((1,), (4,), (4, True))
@@ -73,8 +73,8 @@ def test_a_layer_of_part_5_keeps_54_21_and_13_5():
 def test_the_slow_link_of_part_6_is_priced_as_the_text_has_it():
     assert 4 * 64 * 128 == 32_768 and "32,768 bytes" in TEXT
     for ranks in (2, 4, 8):
-        told = 2 * (ranks - 1) * (4e-3 + 5.24288e-3 / ranks)
-        assert collective_seconds("ring", ranks, 32_768, 4e-3, 1.6e-7) == pytest.approx(told)
+        seconds = 2 * (ranks - 1) * (4e-3 + 5.24288e-3 / ranks)
+        assert collective_seconds("ring", ranks, 32_768, 4e-3, 1.6e-7) == pytest.approx(seconds)
     assert "(4 ms + 5.2 ms/n)" in TEXT
 
 

@@ -133,7 +133,7 @@ def test_half_of_the_work_of_clients_that_always_train_is_unused():
 
 
 @pytest.mark.sweep
-def test_local_work_two_labels_and_fedsgd_take_the_rounds_that_are_told():
+def test_local_work_two_labels_and_fedsgd_take_as_many_rounds_as_the_text_says():
     five = {"fraction": 0.5, "epochs": 5, "batch": 10}
     whole = {"rounds": 42, "lr": 0.5}
     cases = [(TEN, {"rounds": 8, **five}), (TWO, {"rounds": 50, **five})]
@@ -193,16 +193,16 @@ CROWD = [part[:count] for count in COUNTS for part in partition.identical(LABELS
 
 def received(comm: dlviz.Comm, cases: list[tuple[list[torch.Tensor], dict[str, Any]]]) -> Any:
     """The updates that reach the server in one round of each case, (clients, parameters)."""
-    kept: list[torch.Tensor] = []
+    taken: list[torch.Tensor] = []
     for parts, how in cases:
         clients = [(IMAGES[part], LABELS[part]) for part in parts]
 
         def keep(rows: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-            kept.append(rows)
+            taken.append(rows)
             return rows.mean(0)
 
         train(comm, copy.deepcopy(NET), clients, rounds=1, combine=keep, **how)
-    return kept
+    return taken
 
 
 def first_layer(update: torch.Tensor) -> list[torch.Tensor]:
@@ -308,14 +308,17 @@ def test_secure_rounds_with_noise_cost_the_bytes_and_the_accuracy_that_the_text_
         source = torch.Generator().manual_seed(8 * number + client)
         return privacy.local(update, bound=1.0, noise_multiplier=8**-0.5, generator=source)
 
-    ways = {}, {"secure": Secure(5, 400.0)}, {"secure": Secure(5, 400.0), "outgoing": noised}
+    variants = {}, {"secure": Secure(5, 400.0)}, {"secure": Secure(5, 400.0), "outgoing": noised}
     clients = [(IMAGES[part], LABELS[part]) for part in alike]
 
-    def each_way(comm: dlviz.Comm) -> Any:
+    def each_variant(comm: dlviz.Comm) -> Any:
         how = {"rounds": 10, "batch": 10, "evaluate": accuracy}
-        return [train(comm, copy.deepcopy(NET), clients, **how, **way)["rounds"] for way in ways]
+        return [
+            train(comm, copy.deepcopy(NET), clients, **how, **variant)["rounds"]
+            for variant in variants
+        ]
 
-    plain, closed, noisy = dlviz.launch(each_way, 9).results[0]
+    plain, closed, noisy = dlviz.launch(each_variant, 9).results[0]
     assert not any(one.unchanged for one in (*plain, *closed, *noisy))
     assert 100 * (closed[0].nbytes / plain[0].nbytes - 1) == pytest.approx(18, abs=0.5)
     assert "**18 %** more bytes a round" in TEXT and noisy[0].nbytes == closed[0].nbytes
@@ -341,7 +344,7 @@ def test_a_search_reads_a_digit_out_of_a_convolutional_network():
 
 
 @pytest.mark.sweep
-def test_a_trained_network_tells_fewer_of_16_digits_and_a_single_one_as_before():
+def test_a_trained_network_reveals_fewer_of_16_digits_and_a_single_one_as_before():
     common, rare = (LABELS < 8).nonzero()[:, 0], (LABELS >= 8).nonzero()[:, 0]
     parts = [common[part][:144] for part in partition.identical(LABELS[common], 6)]
     parts += [rare[part] for part in partition.identical(LABELS[rare], 2)]
@@ -392,7 +395,7 @@ def rules(f: int) -> dict[str, Any]:
 
 
 @pytest.mark.sweep
-def test_one_attacker_undoes_the_mean_two_rules_bear_four_and_krum_reads_two_labels():
+def test_one_attacker_undoes_the_mean_two_rules_withstand_four_and_krum_reads_two_labels():
     cases = [attacked(TEN, 1, robust.mean, 10)]
     cases += [attacked(TEN, 4, rule, 5) for rule in rules(4).values()]  # in the lab ten rounds
     cases += [attacked(TWO, 0, robust.mean, 15), attacked(TWO, 0, rules(0)["Krum"], 5)]
@@ -411,16 +414,16 @@ def test_one_attacker_undoes_the_mean_two_rules_bear_four_and_krum_reads_two_lab
     assert krum[-1] == pytest.approx(19.7, abs=0.6) and "**19.7 %**" in PAGE
 
 
-def test_krum_bears_three_of_ten_and_its_two_clients_share_their_labels():
+def test_krum_withstands_three_of_ten_and_its_two_clients_share_their_labels():
     updates = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
     robust.krum(updates, torch.ones(10), attackers=3)
     with pytest.raises(ValueError, match=r"needs 2f \+ 3 clients, and 10 came, who bear 3"):
         robust.krum(updates, torch.ones(10), attackers=4)
-    assert "With **n ≥ 2f + 3**, the condition" in TEXT and "Ten clients bear three" in TEXT
+    assert "With **n ≥ 2f + 3**, the condition" in TEXT and "Ten clients withstand three" in TEXT
     has = [set(LABELS[part].tolist()) for part in TWO]
     twins = [(i, j) for i in range(10) for j in range(i) if has[i] == has[j]]
     assert twins == [(4, 0)] and has[0] == {0, 7}
-    assert "Clients 0 and 4 alone have the same two labels, 0 and 7" in TEXT
+    assert "Only clients 0 and 4 have the same two labels, 0 and 7" in TEXT
     honest = [set.union(*has[: 10 - f]) for f in range(5)]
     assert [set(range(10)) - own for own in honest] == [set(), set(), {9}, {9}, {9}]
     _, labels = digits("test")
@@ -466,7 +469,7 @@ def test_the_tables_of_the_rules_are_what_the_text_and_the_page_say():
         assert min(last["same", f, name] for name in ("median", "trimmed mean")) > 92
     assert all(last["same", f, "Krum"] > 92 for f in range(4))
     assert all(last["two", f, "Krum"] == pytest.approx(19.7, abs=1) for f in range(4))
-    assert all(last["two", 4, name] < 40 for name in rules(4)), "no rule bears four"
+    assert all(last["two", 4, name] < 40 for name in rules(4)), "no rule withstands four"
     for name, row in TOLD.items():
         assert f"| {name} | {' | '.join(map(str, row))} |" in PAGE
         if name != "mean":
@@ -475,7 +478,9 @@ def test_the_tables_of_the_rules_are_what_the_text_and_the_page_say():
 
 @pytest.mark.sweep
 def test_a_wrong_f_and_false_labels_do_what_the_page_says():
-    trimmed = [attacked(TEN, f, rules(told)["trimmed mean"], 10) for f, told in ((3, 1), (0, 3))]
+    trimmed = [
+        attacked(TEN, f, rules(expected)["trimmed mean"], 10) for f, expected in ((3, 1), (0, 3))
+    ]
     results = dlviz.launch(scores, 2, args=(trimmed,), timeout=600).results[0]
     assert results[0][-1] < 0.2 and "**9 % and 95 %.**" in PAGE
     assert results[1][-1] == pytest.approx(0.95, abs=0.01)

@@ -1,4 +1,4 @@
-"""What every lab has, read from the file alone: predictions left open, an ending, ways on."""
+"""What every lab has, read from its file: open predictions, an ending, further reading."""
 
 from __future__ import annotations
 

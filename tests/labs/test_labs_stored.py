@@ -36,8 +36,8 @@ def table(lab: str, words: str) -> dict[str, list[float]]:
 def test_the_committed_runs_measured_what_the_questions_answer(lab):
     cells = nbformat.read(LABS / f"{lab}.ipynb", as_version=4).cells
     outputs = [o.get("data", {}) for c in cells for o in c.get("outputs", [])]
-    told = [data.get("text/plain", "") for data in outputs]
-    lines = [re.match(r"(.*): measured ([\d.,]+)", " ".join(words.split())) for words in told]
+    said = [data.get("text/plain", "") for data in outputs]
+    lines = [re.match(r"(.*): measured ([\d.,]+)", " ".join(words.split())) for words in said]
     measured = {line[1]: float(line[2].replace(",", "")) for line in lines if line}
     for question in by_lab()[lab.partition("_")[0]]:
         value, answer = measured[question.asks], question.answer
@@ -87,8 +87,8 @@ def test_the_committed_halves_hold_half_the_bytes_in_both_cuts():
 
 
 def test_the_committed_words_are_those_of_the_formula():
-    told = shown("06_tensor_parallel", "pd.concat(tables)").splitlines()
-    rows = [line.split()[-4:] for line in told if re.search(r"\(\d, \d, \d\)", line)]
+    said = shown("06_tensor_parallel", "pd.concat(tables)").splitlines()
+    rows = [line.split()[-4:] for line in said if re.search(r"\(\d, \d, \d\)", line)]
     assert len(rows) == 15
     for words, over, received, bound in rows:
         assert words == received and float(over) == pytest.approx(int(words) / int(bound), abs=0.06)
@@ -102,8 +102,8 @@ def test_the_committed_steps_of_an_mlp_on_a_slow_link_lie_within_3_percent_of_th
     assert rows["8"][2] < rows["4"][2]
 
 
-def test_the_committed_counts_of_kept_activations_are_the_published_ones_and_their_gap():
-    for published, wider, beside, counted in table("06_tensor_parallel", "kept).T.round").values():
+def test_the_committed_counts_of_saved_activations_are_the_published_ones_and_their_gap():
+    for published, wider, beside, counted in table("06_tensor_parallel", "saved).T.round").values():
         assert published + wider + beside == pytest.approx(counted, abs=0.02) and 0 < beside < 0.5
 
 
@@ -116,7 +116,7 @@ def steps_by_batch(words: str) -> dict[int, list[float]]:
     return {int(batch): sorted(map(float, steps)) for batch, *steps in rows if len(steps) == 5}
 
 
-def test_the_committed_batches_save_steps_with_the_rate_scaled_and_then_meet_a_wall():
+def test_the_committed_batches_save_steps_with_the_rate_scaled_and_then_reach_a_wall():
     fixed = steps_by_batch('pd.DataFrame(runs["rate fixed"], [')
     scaled = steps_by_batch('pd.DataFrame(runs["rate scaled"], [')
     assert [*fixed] == [*scaled] == [8 * 2**i for i in range(8)]
@@ -149,7 +149,7 @@ def test_the_committed_noise_equals_the_gradient_at_64_images_and_later_at_512()
         assert noise[8] / noise[1024] == pytest.approx(128**0.5, rel=0.05)
 
 
-def test_the_committed_ways_to_take_a_step_lie_within_2_percent_of_what_was_calculated():
+def test_the_committed_methods_for_a_step_lie_within_2_percent_of_what_was_calculated():
     rows = table("03_data_parallel", 'table["gap (%)"]')
     assert [*rows] == ["naive", "first form", "one bucket", "three buckets"]
     assert all(abs(gap) < 2 for _, _, gap, *_ in rows.values())
@@ -186,10 +186,10 @@ def test_the_committed_bounds_save_time_by_chance_alone():
 
 
 def test_without_a_lock_the_committed_training_loses_fewer_updates_than_the_counter():
-    told = shown("04_consistency", "def increments")
-    (lost,) = re.findall(r"measured ([\d,]+)", " ".join(told.split()))
-    told = shown("04_consistency", "no_lock['updates']")
-    (share,) = re.findall(r"^(\d+) % of [\d,]+ updates", told)
+    said = shown("04_consistency", "def increments")
+    (lost,) = re.findall(r"measured ([\d,]+)", " ".join(said.split()))
+    said = shown("04_consistency", "no_lock['updates']")
+    (share,) = re.findall(r"^(\d+) % of [\d,]+ updates", said)
     assert int(share) / 100 < int(lost.replace(",", "")) / 40_000
     assert "lock: 0 of" in shown("04_consistency", "lock=True")
 

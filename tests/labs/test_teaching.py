@@ -152,13 +152,13 @@ def test_the_lengths_of_steps_in_lab_00():
 
 
 def test_what_rank_2_holds_after_round_3():
-    told = answer("00_start_here", "does rank 2 hold after round 3")
+    said = answer("00_start_here", "does rank 2 hold after round 3")
     held = [[{rank} for _ in range(4)] for rank in range(4)]
     for each in sorted(ring.all_reduce(4, 4), key=lambda each: each.step):
         if each.step < 3:
             held[each.dst][each.offset] |= held[each.src][each.offset]
     assert held[2] == [{0, 1, 2}, {1, 2}, {2}, {0, 1, 2, 3}]
-    assert "chunk 3 complete**, chunk 0 as the sum of ranks 0, 1 and 2, chunk 1 as the sum" in told
+    assert "chunk 3 complete**, chunk 0 as the sum of ranks 0, 1 and 2, chunk 1 as the sum" in said
     assert [[len(c) for c in own].index(4) for own in held] == [1, 2, 3, 0]  # (r+1) mod 4
 
 
@@ -203,32 +203,32 @@ def test_momentum_takes_93_steps_where_the_formula_says_69():
     }
     formulas = [round(math.log(1e-6) / math.log(shrinks)) for shrinks in (99 / 101, 9 / 11)]
     plain, momentum = took[1e-6]
-    told = answer("01_training_step", "How many times fewer steps does momentum take")
-    assert f"**{plain / momentum:.2f}.** {plain} steps against {momentum}." in told
-    assert "The formulas say {} and {}".format(*formulas) in told
-    assert f"costs {momentum - formulas[1]} steps" in told
+    said = answer("01_training_step", "How many times fewer steps does momentum take")
+    assert f"**{plain / momentum:.2f}.** {plain} steps against {momentum}." in said
+    assert "The formulas say {} and {}".format(*formulas) in said
+    assert f"costs {momentum - formulas[1]} steps" in said
     plain, momentum = took[1e-12]
-    told = answer("01_training_step", "millionth of a millionth")
-    assert f"{plain / momentum:.2f}.** {plain:,} steps against {momentum}." in told
-    assert f"costs {momentum - round(2 * math.log(1e-6) / math.log(9 / 11))} steps" in told
+    said = answer("01_training_step", "millionth of a millionth")
+    assert f"{plain / momentum:.2f}.** {plain:,} steps against {momentum}." in said
+    assert f"costs {momentum - round(2 * math.log(1e-6) / math.log(9 / 11))} steps" in said
 
 
 def test_the_race_is_what_the_page_says():
     along, turned = raced(25, False), raced(25, True)
-    told = answer("01_training_step", "does AdaGrad take in the turned")
+    said = answer("01_training_step", "does AdaGrad take in the turned")
     ratio = turned["adagrad"] / along["adagrad"]
-    assert f"**{ratio:.2f}.** {turned['adagrad']} steps against {along['adagrad']}." in told
+    assert f"**{ratio:.2f}.** {turned['adagrad']} steps against {along['adagrad']}." in said
     steep, across = raced(100, False), raced(100, True)
-    told = answer("01_training_step", "which numbers do not change?")
+    said = answer("01_training_step", "which numbers do not change?")
     names = {"adagrad": "AdaGrad", "rmsprop": "RMSProp", "adam": "Adam"}
     assert {name for name in RATES if steep[name] == along[name]} == {*names}
     for name, title in names.items():
-        assert f"{title} ({along[name]})" in told
-    assert f"AdaGrad takes {across['adagrad']}," in told
-    assert f"RMSProp takes about 330 and Adam {across['adam']}." in told
+        assert f"{title} ({along[name]})" in said
+    assert f"AdaGrad takes {across['adagrad']}," in said
+    assert f"RMSProp takes about 330 and Adam {across['adam']}." in said
     assert abs(across["rmsprop"] - 330) <= 5, "it swings, so the last bits of rounding count"
-    assert f"SGD takes {steep['sgd']} and momentum {steep['momentum']}" in told
-    assert f"Nesterov takes {steep['nesterov']}." in told
+    assert f"SGD takes {steep['sgd']} and momentum {steep['momentum']}" in said
+    assert f"Nesterov takes {steep['nesterov']}." in said
     assert all(across[name] == steep[name] for name in ("sgd", "momentum", "nesterov"))
 
 
@@ -241,13 +241,13 @@ def test_nesterov_as_printed_is_as_far_off_as_the_page_says():
 
 # -- lab 02 ----------------------------------------------------------------------------------------
 def test_who_hears_of_whom_when():
-    told = answer("02_collectives", "In which round does rank 2")
+    said = answer("02_collectives", "In which round does rank 2")
     rounds = {
         rank: (first_round(ring, rank, 3), first_round(butterfly, rank, 3)) for rank in (0, 1, 2)
     }
     assert rounds == {2: (3, 1), 1: (2, 2), 0: (1, 2)}
-    assert "**In the ring in round 3, in the butterfly in round 1.**" in told
-    assert "For rank 1 it is round 2 in both" in told
+    assert "**In the ring in round 3, in the butterfly in round 1.**" in said
+    assert "For rank 1 it is round 2 in both" in said
 
 
 def test_the_prices_of_lab_02():
@@ -262,38 +262,38 @@ def test_the_prices_of_lab_02():
     assert ms("ring", 8, crossing) == pytest.approx(ms("butterfly", 8, crossing))
     assert f"**{crossing / 1e3:.0f} KB.**" in answer("02_collectives", "From how many kilobytes")
 
-    told, wires = answer("02_collectives", "is wired to its two"), Topology.ring(8, SLOW)
+    said, wires = answer("02_collectives", "is wired to its two"), Topology.ring(8, SLOW)
     slow, quick = ms("halving_doubling", 8, 1e6, wires), ms("halving_doubling", 8, 1e6)
-    assert f"**{slow / quick:.2f}.** {slow:.0f} ms instead of {quick:.0f}" in told
-    assert f"takes {ms('ring', 8, 1e6, wires):.0f} ms in both cases" in told
+    assert f"**{slow / quick:.2f}.** {slow:.0f} ms instead of {quick:.0f}" in said
+    assert f"takes {ms('ring', 8, 1e6, wires):.0f} ms in both cases" in said
 
-    told = answer("02_collectives", "on two racks")
+    said = answer("02_collectives", "on two racks")
     racks = Topology.racks(2, 4, SLOW, Link(ALPHA, 0.1 / BETA))
     slow, quick = ms("ring", 8, 1e5, racks), ms("ring", 8, 1e5)
-    assert f"**{slow / quick:.2f}.** {slow:.0f} ms instead of {quick:.1f}" in told
-    assert f"takes {ms('hierarchical', 8, 1e5, racks):.1f} ms" in told
-    assert f"halving-doubling {ms('halving_doubling', 8, 1e5, racks):.1f}." in told
+    assert f"**{slow / quick:.2f}.** {slow:.0f} ms instead of {quick:.1f}" in said
+    assert f"takes {ms('hierarchical', 8, 1e5, racks):.1f} ms" in said
+    assert f"halving-doubling {ms('halving_doubling', 8, 1e5, racks):.1f}." in said
 
-    told, equal = answer("02_collectives", "still shared"), Topology.racks(2, 4, SLOW, SLOW)
+    said, equal = answer("02_collectives", "still shared"), Topology.racks(2, 4, SLOW, SLOW)
     names = ("halving_doubling", "hierarchical", "ring")
     times = [f"{ms(name, 8, 1e5, equal):.1f}" for name in names]
-    assert f"**Halving-doubling, {times[0]} ms; hierarchical {times[1]}, ring {times[2]}.**" in told
+    assert f"**Halving-doubling, {times[0]} ms; hierarchical {times[1]}, ring {times[2]}.**" in said
 
-    told = answer("02_collectives", "Does it on seven?")
+    said = answer("02_collectives", "Does it on seven?")
     for algorithm in ("halving_doubling", "ring"):
         for ranks in (7, 8):
-            assert f"{1e3 * collective_seconds(algorithm, ranks, 1e6, 1e-5, 1e-9):.2f} ms" in told
-        assert f"{ms(algorithm, 7, 1e6):.0f}" in told
+            assert f"{1e3 * collective_seconds(algorithm, ranks, 1e6, 1e-5, 1e-9):.2f} ms" in said
+        assert f"{ms(algorithm, 7, 1e6):.0f}" in said
 
 
 def test_the_winners_on_eight_ranks():
-    told = answer("02_collectives", "From how many kilobytes")
+    said = answer("02_collectives", "From how many kilobytes")
     sizes = np.geomspace(1e2, 1e7, 2001)
     names = ["ring", "parameter_server", "tree", "butterfly", "halving_doubling", "direct"]
     curves = {n: [collective_seconds(n, 8, size, ALPHA, BETA) for size in sizes] for n in names}
     ((size, before, after),) = dlviz.viz.crossovers(sizes, curves)
     assert (before, after) == ("butterfly", "halving_doubling")
-    assert f"up to {size / 1e3:.0f} KB," in told
+    assert f"up to {size / 1e3:.0f} KB," in said
 
 
 # -- lab 04 ----------------------------------------------------------------------------------------
@@ -305,25 +305,25 @@ def test_the_paces_and_the_staleness_of_lab_04():
     assert f"**{4 * slow:.1f}** = 4/0.18" in answer(
         PAGE_04, "synchronous server take in per second"
     )
-    told = answer(PAGE_04, "does the asynchronous server take in")
-    assert f"**{3 * fast + slow:.1f}** = 3/0.06 + 1/0.18" in told and f"be {4 * fast:.1f}" in told
-    told = answer(PAGE_04, "With one backup worker")
-    assert f"180/3.78 = **{180 / 3.78:.1f}**" in told
+    said = answer(PAGE_04, "does the asynchronous server take in")
+    assert f"**{3 * fast + slow:.1f}** = 3/0.06 + 1/0.18" in said and f"be {4 * fast:.1f}" in said
+    said = answer(PAGE_04, "With one backup worker")
+    assert f"180/3.78 = **{180 / 3.78:.1f}**" in said
     for times, question in ((3, "rank 4 three times as slow"), (5, "Rank 4 five times as slow")):
         updates, old = 3 * times + 1, 3 * times
         others = (3 * updates - old) / (updates - 1)
-        told = answer(PAGE_04, question)
-        assert (f"{others:.1f} for the others" if times == 5 else f"{others * 3:.0f}/3 old") in told
-        assert (old + (updates - 1) * others) / updates == pytest.approx(3) and str(old) in told
+        said = answer(PAGE_04, question)
+        assert (f"{others:.1f} for the others" if times == 5 else f"{others * 3:.0f}/3 old") in said
+        assert (old + (updates - 1) * others) / updates == pytest.approx(3) and str(old) in said
 
 
 def test_the_chances_of_lab_04():
-    told = answer(PAGE_04, "slowness by chance")
-    assert f"**{60 + 120 * (1 - 0.9**4):.1f} ms**" in told and f"{60 + 120 * 0.1:.0f} (the" in told
-    told = answer(PAGE_04, "The spectrum by chance")
+    said = answer(PAGE_04, "slowness by chance")
+    assert f"**{60 + 120 * (1 - 0.9**4):.1f} ms**" in said and f"{60 + 120 * 0.1:.0f} (the" in said
+    said = answer(PAGE_04, "The spectrum by chance")
     step = (60 + 120 * (1 - 0.9**4)) / 4
-    assert f"takes {step:.0f} ms" in told and round(16e3 / step, -1) == 630 and "630" in told
-    assert round(16 * 4 / 0.072, -1) == 890 and "890" in told
+    assert f"takes {step:.0f} ms" in said and round(16e3 / step, -1) == 630 and "630" in said
+    assert round(16 * 4 / 0.072, -1) == 890 and "890" in said
 
 
 def test_the_bounds_and_the_rounds_of_lab_04():
@@ -350,30 +350,30 @@ def test_the_bytes_of_lab_06():
     for form, question in (("partition_output", "partition output?"), ("reduce_output", "reduce")):
         sent = layer_bytes(form, 64, 512, 2048, 4)
         assert answer(PAGE_06, f"does a rank send with {question}").startswith(f"\n**{sent:,.0f}**")
-    told = answer(PAGE_06, "does data parallelism beat partition output?")
-    assert "**2,048** = C_out" in told and "C_in = 512" in told
+    said = answer(PAGE_06, "does data parallelism beat partition output?")
+    assert "**2,048** = C_out" in said and "C_in = 512" in said
     for rows, form in ((2048, "partition_output"), (512, "reduce_output")):
         data = layer_bytes("data", rows, 512, 2048, 4)
         assert data == layer_bytes(form, rows, 512, 2048, 4)
     square = {form: layer_bytes(form, 256, 1024, 1024, 4) for form in FORMS}
-    told = answer(PAGE_06, "B = 256 and 1,024 → 1,024")
+    said = answer(PAGE_06, "B = 256 and 1,024 → 1,024")
     assert square["partition_output"] == square["reduce_output"]
-    assert f"{square['reduce_output']:,.0f} bytes**" in told and f"{square['data']:,.0f}" in told
+    assert f"{square['reduce_output']:,.0f} bytes**" in said and f"{square['data']:,.0f}" in said
 
 
 def test_the_bytes_of_the_two_mlps_of_lab_06():
     narrow, wide = (3 / 4 * 4 * 64 * width for width in (512, 2048))  # a gather; a sum is two
     naive = wide + narrow + 2 * wide + 2 * narrow
-    told = answer(PAGE_06, "How many all-reduces does the column-row MLP")
-    assert f"{2 * narrow:,.0f} bytes each" in told and f"sends {naive:,.0f} bytes" in told
-    assert naive / (4 * narrow) == 3.75 and "3.75 times" in told
+    said = answer(PAGE_06, "How many all-reduces does the column-row MLP")
+    assert f"{2 * narrow:,.0f} bytes each" in said and f"sends {naive:,.0f} bytes" in said
+    assert naive / (4 * narrow) == 3.75 and "3.75 times" in said
     assert f"{2 * wide:,.0f}" in answer(PAGE_06, "How many collectives does the naive MLP")
-    told = answer(PAGE_06, "Four heads, two of keys and values")
-    assert f"{4 * (24 * 96 + 24):,} bytes" in told  # half of k, with its bias; two ranks send it
-    told = answer(PAGE_06, "The last layer is the first one")
+    said = answer(PAGE_06, "Four heads, two of keys and values")
+    assert f"{4 * (24 * 96 + 24):,} bytes" in said  # half of k, with its bias; two ranks send it
+    said = answer(PAGE_06, "The last layer is the first one")
     shared = 4 * 128 * 128
     assert (
-        f"{3 * shared:,} bytes" in told and f"{4 * shared:,} of" in told and f"{shared:,}" in told
+        f"{3 * shared:,} bytes" in said and f"{4 * shared:,} of" in said and f"{shared:,}" in said
     )
 
 
@@ -394,27 +394,27 @@ def test_the_slow_link_of_lab_06():
         sums = 2 * collective_seconds("ring", ranks, 4 * 64 * 128, latency, 1.6e-7)
         return 1000 * (0.4 / ranks + sums)
 
-    told = answer(PAGE_06, "as fast as one rank are eight?")
-    assert f"**{step(1) / step(8):.1f}** =" in told and f"are {step(1) / step(4):.1f} times" in told
+    said = answer(PAGE_06, "as fast as one rank are eight?")
+    assert f"**{step(1) / step(8):.1f}** =" in said and f"are {step(1) / step(4):.1f} times" in said
     one = step(1) / (50 + (step(8) - 50) / 2)
-    assert f"{one:.1f} (one all-reduce)" in told
-    told = answer(PAGE_06, "The fastest number of ranks")
+    assert f"{one:.1f} (one all-reduce)" in said
+    said = answer(PAGE_06, "The fastest number of ranks")
     for latency in (4e-3, 1e-3):
         best = min(range(1, 65), key=lambda ranks: step(ranks, latency))
-        assert f"**{best}**" in told and f"{step(best, latency):.1f} ms" in told
+        assert f"**{best}**" in said and f"{step(best, latency):.1f} ms" in said
 
 
 def test_the_grids_of_lab_06():
     words = matmul_words(512, 512, 512, (2, 2, 2))
-    told = answer(PAGE_06, "How many words on the grid (2, 2, 2)?")
-    assert told.startswith(f"\n**{words:,.0f}** =") and words == matmul_lower_bound(
+    said = answer(PAGE_06, "How many words on the grid (2, 2, 2)?")
+    assert said.startswith(f"\n**{words:,.0f}** =") and words == matmul_lower_bound(
         512, 512, 512, 8
     )
-    told = answer(PAGE_06, "X (8,192 × 512)")
+    said = answer(PAGE_06, "X (8,192 × 512)")
     grid, words = best_grid(8192, 512, 2048, 8)
-    assert f"**{grid}, {words:,.0f} words**" in told
-    assert words == matmul_words(8192, 512, 2048, (8, 1, 1)) and "(8, 1, 1)" in told
-    assert f"the bound is {matmul_lower_bound(8192, 512, 2048, 8):,.0f}" in told
+    assert f"**{grid}, {words:,.0f} words**" in said
+    assert words == matmul_words(8192, 512, 2048, (8, 1, 1)) and "(8, 1, 1)" in said
+    assert f"the bound is {matmul_lower_bound(8192, 512, 2048, 8):,.0f}" in said
 
 
 # -- labs 09 and 09b -------------------------------------------------------------------------------
@@ -430,7 +430,7 @@ def test_the_numbers_of_lab_09():
     messages = len(plan("interleaved", 4, 8, chunks=2).messages)
     assert f"**{messages}**" in answer(page, "How many messages")
 
-    told = answer(page, "with messages that take 4 ms")
+    said = answer(page, "with messages that take 4 ms")
     for latency in (0, 1, 2, 4, 8):
         row = [f"{latency}"]
         for chunks in (1, 2, 4):
@@ -439,13 +439,13 @@ def test_the_numbers_of_lab_09():
             costs = Costs(forward=part, backward_input=part, backward_weight=part)
             costs = replace(costs, latency=latency / 1000)
             row.append(f"{1000 * makespan(dlviz.simulate(make(name, 4, 8, **options), costs)):.1f}")
-        assert f"| {' | '.join(row)} |" in told
+        assert f"| {' | '.join(row)} |" in said
 
-    told, twice = answer("09b_zero_bubble", "One stage twice as slow"), [1.0, 2.0, 1.0, 1.0]
+    said, twice = answer("09b_zero_bubble", "One stage twice as slow"), [1.0, 2.0, 1.0, 1.0]
     costs = Costs(forward=twice, backward_input=twice, backward_weight=twice)
     for m in (8, 32, 128):
         ratio = bubble_ratio(dlviz.simulate(make("1f1b", 4, m), costs))
-        assert f"{100 * ratio / (1 + ratio):.1f} % for {m}" in told
+        assert f"{100 * ratio / (1 + ratio):.1f} % for {m}" in said
 
 
 @pytest.mark.sweep
@@ -468,15 +468,15 @@ def test_nothing_comes_on_top_of_a_step_with_slow_messages():
     spans = run.trace.only(step=1).spans.frame()
     actions = spans[spans.kind.isin(["forward", "backward"])]
     ends = 1000 * (actions.groupby("rank").end.max() - actions.start.min())
-    told = answer("09_pipelines", "with messages that take 4 ms")
-    assert ends[3] == pytest.approx(299, abs=0.01) and "done, after 299 ms" in told
-    assert ends[0] == pytest.approx(341, abs=0.01) and "**341 ms" in told
+    said = answer("09_pipelines", "with messages that take 4 ms")
+    assert ends[3] == pytest.approx(299, abs=0.01) and "done, after 299 ms" in said
+    assert ends[0] == pytest.approx(341, abs=0.01) and "**341 ms" in said
     steps = 1000 * (spans[spans.kind == "step"].groupby("rank").end.max() - actions.start.min())
     assert max(steps) == pytest.approx(ends[0], abs=0.01)  # the loss arrives meanwhile
 
 
 def test_the_table_of_schedules():
-    told = PAGES["09b_zero_bubble"]
+    said = PAGES["09b_zero_bubble"]
     for name in ("gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zbv"):
         trace = plan(name)
         chunks = make(name, 4, 8).chunks
@@ -486,11 +486,11 @@ def test_the_table_of_schedules():
         held = f"{peak_in_flight(trace).max() / chunks:g}"
         inside = "yes" if gap > 1e-9 else "no"
         row = f"| {title} | {bubble_ratio(trace):g} | {inside} | {held} | {len(trace.messages)} |"
-        assert row in told, row
+        assert row in said, row
 
 
 def test_staleness_is_what_the_page_says():
-    told, row = (
+    said, row = (
         answer("09b_zero_bubble", "how many updates"),
         [str(a) for a in make("pipedream", 4, 16).actions[0]],
     )
@@ -502,10 +502,10 @@ def test_staleness_is_what_the_page_says():
             stale.append(updates - seen[action.partition("B")[2]])
             updates += 1
     assert stale[:4] == [0, 1, 2, 3] and set(stale[3:]) == {3}
-    assert told.startswith("\n**3** = p-1-r") and "0, 1, 2, then 3 for ever" in told
+    assert said.startswith("\n**3** = p-1-r") and "0, 1, 2, then 3 for ever" in said
 
 
-def test_each_level_is_told_as_it_is():
+def test_each_level_is_as_the_page_says():
     rows = re.findall(
         r"^\| (\d) ([A-Z].+?) \| (.+?) \| (.+?) \| (.*?) ?\| (.+?) \|",
         PAGES["09b_zero_bubble"],
