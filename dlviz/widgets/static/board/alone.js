@@ -20,11 +20,8 @@ import { SENTENCES } from "./sentences.js";
 
 const DRAWN = "drawn";
 
-/**
- * The kernel's part, for what can be done without one. What a widget shows is its traits, as with a kernel.
- * @param {Model} model
- * @returns {Alone}
- */
+/** The kernel's part, for what can be done without one. What a widget shows is its traits, as with a kernel.
+ * @type {(model: Model) => Alone} */
 export function alone(model) {
   /** @type {Record<string, Blank>} */
   const blanks = JSON.parse(model.get("blanks") ?? "{}");
@@ -95,43 +92,26 @@ export function alone(model) {
   };
 }
 
-/**
- * @param {Model} model
- * @param {string} name
- * @returns {any}
- */
+/** @type {(model: Model, name: string) => any} */
 function read(model, name) {
   return JSON.parse(model.get(name));
 }
 
 /** @typedef {{ number: number, title: string, solved: boolean }} LevelChip */
 
-/**
- * Whether the level that is shown was solved.
- * @param {{ level: number, levels: LevelChip[] }} state
- * @returns {boolean}
- */
+/** Whether the level that is shown was solved. @type {(state: { level: number, levels: LevelChip[] }) => boolean} */
 function solved({ level, levels }) {
   return levels.some((one) => one.number === level && one.solved);
 }
 
-/**
- * The levels, that which is shown with its star once it is solved.
- * @param {LevelChip[]} levels
- * @param {number} level
- * @param {BoardState} board
- * @returns {LevelChip[]}
- */
+/** The levels, that which is shown with its star once it is solved.
+ * @type {(levels: LevelChip[], level: number, board: BoardState) => LevelChip[]} */
 function solvedBy(levels, level, board) {
   const now = board.level?.answer != null;
   return levels.map((one) => (one.number === level ? { ...one, solved: one.solved || now } : one));
 }
 
-/**
- * What is drawn as a side, or why it cannot be shown as one.
- * @param {Model} model
- * @returns {object}
- */
+/** What is drawn as a side, or why it cannot be shown as one. @type {(model: Model) => object} */
 function sideOf(model) {
   const title = read(model, "state").titles[DRAWN];
   const { present, shades } = tableIn(model);

@@ -13,22 +13,13 @@ export class AskKernel extends Refused {}
 
 const AWAY = "This text is a schedule of another size: without a kernel only one of this size can be drawn.";
 
-/**
- * The order of a drawing.
- * @param {Drawing} drawn
- * @returns {string}
- */
+/** The order of a drawing. @type {(drawn: Drawing) => string} */
 export function toCsv(drawn) {
   return rowsOf(drawn).map((row) => `${row.map(({ text }) => text).join(",")}\n`).join("");
 }
 
-/**
- * The drawing of a CSV at the earliest times; what is no schedule or cannot go on is refused.
- * @param {string} text
- * @param {Pipeline} pipeline
- * @param {boolean} fixed whether it has to be one of this very pipeline
- * @returns {Drawing}
- */
+/** The drawing of a CSV at the earliest times; what is no schedule or cannot go on is refused. `fixed`: whether it has
+ * to be one of this very pipeline. @type {(text: string, pipeline: Pipeline, fixed: boolean) => Drawing} */
 export function fromCsv(text, pipeline, fixed) {
   const given = cellsOf(text);
   const rows = fitting([...given, ...Array.from({ length: pipeline.ranks - given.length }, () => [])], pipeline);
@@ -46,11 +37,8 @@ export function fromCsv(text, pipeline, fixed) {
   return drawn;
 }
 
-/**
- * The cells of each row of a CSV, or of its rows on one line with "/" between them.
- * @param {string} text
- * @returns {string[][]}
- */
+/** The cells of each row of a CSV, or of its rows on one line with "/" between them.
+ * @type {(text: string) => string[][]} */
 export function cellsOf(text) {
   const own = text.replace(/^\uFEFF/, "").trimEnd(); // Excel's "CSV UTF-8" begins with a mark
   if (!own) return [];
@@ -58,12 +46,8 @@ export function cellsOf(text) {
   return lines.map((line) => line.replaceAll(",", " ").trim().split(/\s+/).filter(Boolean));
 }
 
-/**
- * The rows, where each action is one of the pipeline and on the rank of its stage.
- * @param {string[][]} cells
- * @param {Pipeline} pipeline
- * @returns {Action[][] | null}
- */
+/** The rows, where each action is one of the pipeline and on the rank of its stage.
+ * @type {(cells: string[][], pipeline: Pipeline) => Action[][] | null} */
 function fitting(cells, pipeline) {
   if (cells.length !== pipeline.ranks) return null;
   try {
@@ -78,11 +62,8 @@ function fitting(cells, pipeline) {
   }
 }
 
-/**
- * The rows of a schedule of any size, and the rank of each of its stages: that whose row runs it.
- * @param {string[][]} cells
- * @returns {[rows: Action[][], stages: number[]]}
- */
+/** The rows of a schedule of any size, and the rank of each of its stages: that whose row runs it.
+ * @type {(cells: string[][]) => [rows: Action[][], stages: number[]]} */
 function rowsAlone(cells) {
   const rows = cells.map((row, rank) => {
     try {

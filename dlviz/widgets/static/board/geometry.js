@@ -39,13 +39,8 @@ const STRIP = 11; // pixels of a ghost, of several on top of each other in one r
 const LIFT = 0.2; // of its row, by which what breaks a rule stands out of it
 const LETTER = 7.4; // pixels of a letter
 
-/**
- * Where slots and rows lie in a grid that is `width` pixels wide and whose rows are `room` high, if they can be.
- * @param {BoardState} state
- * @param {number} width
- * @param {number} room
- * @returns {Layout}
- */
+/** Where slots and rows lie in a grid that is `width` pixels wide and whose rows are `room` high, if they can be.
+ * @type {(state: BoardState, width: number, room: number) => Layout} */
 export function layoutOf(state, width, room) {
   const shortest = Math.min(...[...state.kinds].flatMap((kind) => state.lasts[kind]));
   const slot = clamp(width / state.columns, NARROWEST / shortest, WIDEST / shortest);
@@ -55,13 +50,7 @@ export function layoutOf(state, width, room) {
   return { slot, columns, pitch, row, ranks: state.ranks, width: columns * slot, height };
 }
 
-/**
- * The rank and slot at a point; null off the grid.
- * @param {Layout} layout
- * @param {number} x
- * @param {number} y
- * @returns {Spot | null}
- */
+/** The rank and slot at a point; null off the grid. @type {(layout: Layout, x: number, y: number) => Spot | null} */
 export function slotAt(layout, x, y) {
   const rank = Math.floor((y - TOP) / layout.pitch);
   const slot = Math.floor(x / layout.slot);
@@ -69,13 +58,8 @@ export function slotAt(layout, x, y) {
   return inside ? { rank, slot } : null;
 }
 
-/**
- * All that is drawn, what may come next only with `ghosts`.
- * @param {BoardState} state
- * @param {Layout} layout
- * @param {boolean} ghosts
- * @returns {List}
- */
+/** All that is drawn, what may come next only with `ghosts`.
+ * @type {(state: BoardState, layout: Layout, ghosts: boolean) => List} */
 export function drawList(state, layout, ghosts) {
   const full = state.cells.every((cell) => cell.parts.every((part) => fits(longName(part), cell.slots * layout.slot)));
   const name = full ? longName : shortName;
@@ -95,37 +79,21 @@ export function drawList(state, layout, ghosts) {
   };
 }
 
-/**
- * The box of a slot, or of an action that starts at it.
- * @param {Layout} layout
- * @param {Spot} spot
- * @param {number} [slots]
- * @returns {Box}
- */
+/** The box of a slot, or of an action that starts at it. @type {(layout: Layout, spot: Spot, slots?: number) => Box} */
 export function boxAt(layout, { rank, slot }, slots = 1) {
   const [x, y] = [slot * layout.slot, TOP + rank * layout.pitch];
   return { x, y, width: slots * layout.slot, height: layout.row };
 }
 
-/**
- * The box of the cursor: all of the action that it is on.
- * @param {BoardState} state
- * @param {Layout} layout
- * @param {Spot} cursor
- * @returns {Box}
- */
+/** The box of the cursor: all of the action that it is on.
+ * @type {(state: BoardState, layout: Layout, cursor: Spot) => Box} */
 export function cursorAt(state, layout, cursor) {
   const { cell } = thingAt(state, cursor);
   return cell ? boxAt(layout, cell, cell.slots) : boxAt(layout, cursor);
 }
 
-/**
- * What lies at a point: {cell}, {ghost}, {idle} or {}; what is drawn last comes first.
- * @param {List} list
- * @param {number} x
- * @param {number} y
- * @returns {{ cell?: Cell, ghost?: Ghost, idle?: Idle }}
- */
+/** What lies at a point: {cell}, {ghost}, {idle} or {}; what is drawn last comes first.
+ * @type {(list: List, x: number, y: number) => { cell?: Cell, ghost?: Ghost, idle?: Idle }} */
 export function hit(list, x, y) {
   /** @param {Box} box */
   const within = (box) => x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height;
@@ -137,12 +105,7 @@ export function hit(list, x, y) {
   return idle ? { idle: idle.area } : {};
 }
 
-/**
- * @param {Layout} layout
- * @param {Cell} cell
- * @param {(part: Part) => string} name
- * @returns {CellBox}
- */
+/** @type {(layout: Layout, cell: Cell, name: (part: Part) => string) => CellBox} */
 function cellBox(layout, cell, name) {
   const whole = boxAt(layout, cell, cell.slots);
   const lift = cell.faults.length ? Math.round(LIFT * layout.row) : 0;
@@ -155,22 +118,13 @@ function cellBox(layout, cell, name) {
   return { ...place, cell, faulty: lift > 0, parts };
 }
 
-/**
- * @param {string} text
- * @param {number} width
- * @returns {boolean}
- */
+/** @type {(text: string, width: number) => boolean} */
 function fits(text, width) {
   return text.length * LETTER + 3 <= width;
 }
 
-/**
- * The leading ghosts of each row, side by side where they overlap; `more` is how many did not fit.
- * @param {BoardState} state
- * @param {Layout} layout
- * @param {(part: Part) => string} name
- * @returns {List["ghosts"]}
- */
+/** The leading ghosts of each row, side by side where they overlap; `more` is how many did not fit.
+ * @type {(state: BoardState, layout: Layout, name: (part: Part) => string) => List["ghosts"]} */
 function ghostsOf(state, layout, name) {
   /** @type {List["ghosts"]} */
   const found = { shown: [], more: [] };
@@ -184,11 +138,7 @@ function ghostsOf(state, layout, name) {
   return found;
 }
 
-/**
- * Ghosts of one row, in the order of their slots, in groups that overlap.
- * @param {Ghost[]} ghosts
- * @returns {Ghost[][]}
- */
+/** Ghosts of one row, in the order of their slots, in groups that overlap. @type {(ghosts: Ghost[]) => Ghost[][]} */
 function clustersOf(ghosts) {
   /** @type {Ghost[][]} */
   const clusters = [];
@@ -201,13 +151,8 @@ function clustersOf(ghosts) {
   return clusters;
 }
 
-/**
- * A group of ghosts that overlap, on top of each other.
- * @param {Ghost[]} cluster
- * @param {Layout} layout
- * @param {(part: Part) => string} name
- * @returns {List["ghosts"]}
- */
+/** A group of ghosts that overlap, on top of each other.
+ * @type {(cluster: Ghost[], layout: Layout, name: (part: Part) => string) => List["ghosts"]} */
 function stacked(cluster, layout, name) {
   /** @type {number[]} */
   const lanes = []; // where each ends
@@ -229,11 +174,8 @@ function stacked(cluster, layout, name) {
   return { shown, more };
 }
 
-/**
- * The slots that bear a number: each, or so many that they stand apart.
- * @param {Layout} layout
- * @returns {{ slot: number, x: number }[]}
- */
+/** The slots that bear a number: each, or so many that they stand apart.
+ * @type {(layout: Layout) => { slot: number, x: number }[]} */
 function marksOf({ slot, columns }) {
   const every = [1, 2, 5, 10, 20, 50, 100].find((step) => step * slot >= 36) ?? 200;
   return Array.from({ length: Math.ceil(columns / every) }, (_, i) => ({ slot: i * every, x: i * every * slot }));

@@ -61,35 +61,19 @@ import { scoreWords, wordsOf } from "./words.js";
  * @property {HTMLElement} scroller around the grid
  */
 
-/**
- * Shows a sentence until the next gesture.
- * @param {Board} board
- * @param {string} note
- * @param {boolean} [grave]
- * @returns {void}
- */
+/** Shows a sentence until the next gesture. @type {(board: Board, note: string, grave?: boolean) => void} */
 export function remark(board, note, grave = false) {
   board.set({ note, grave, hovered: false });
 }
 
-/**
- * Does a gesture.
- * @param {Board} board
- * @param {Gesture} gesture
- * @returns {void}
- */
+/** Does a gesture. @type {(board: Board, gesture: Gesture) => void} */
 export function act(board, gesture) {
   remark(board, "");
   board.set({ looked: false });
   board.send(gesture);
 }
 
-/**
- * Says what came of a gesture.
- * @param {Board} board
- * @param {Gesture} asked
- * @returns {void}
- */
+/** Says what came of a gesture. @type {(board: Board, asked: Gesture) => void} */
 export function tell(board, asked) {
   const state = board.now.board;
   const { advice, cells, said } = state;
@@ -113,12 +97,7 @@ export function tell(board, asked) {
   board.say(board.now.note || `${words[asked.do] ?? asked.do}. ${state.verdict} ${scoreWords(state)}`);
 }
 
-/**
- * Brings what is shown in line with another board.
- * @param {Board} board
- * @param {BoardState} state
- * @returns {void}
- */
+/** Brings what is shown in line with another board. @type {(board: Board, state: BoardState) => void} */
 export function take(board, state) {
   const { brush, chosen, carried, cursor } = board.now;
   board.set({ board: state, cursor: { rank: Math.min(cursor.rank, state.ranks - 1), slot: cursor.slot } });
@@ -127,35 +106,21 @@ export function take(board, state) {
   if (carried && !state.cells.some(sameAs(carried))) board.set({ carried: null });
 }
 
-/**
- * Chooses an action to place, null: none.
- * @param {Board} board
- * @param {string | null} brush
- * @param {boolean} [byName]
- * @returns {void}
- */
+/** Chooses an action to place, null: none. @type {(board: Board, brush: string | null, byName?: boolean) => void} */
 export function choose(board, brush, byName = false) {
   board.set({ brush, byName });
 }
 
-/**
- * The action that Enter places: the one chosen, else what may come next on the cursor's rank.
- * @param {Readonly<Now>} now
- * @returns {string | null}
- */
+/** The action that Enter places: the one chosen, else what may come next on the cursor's rank.
+ * @type {(now: Readonly<Now>) => string | null} */
 export function toPlace({ board, brush, cursor }) {
   if (brush) return brush;
   const next = nextOn(board, cursor.rank);
   return (next.find((ghost) => ghost.slot === cursor.slot) ?? next[0])?.action ?? null;
 }
 
-/**
- * Places an action, or several that were typed; puts down what is carried.
- * @param {Board} board
- * @param {string | null} [action]
- * @param {Spot} [spot]
- * @returns {void}
- */
+/** Places an action, or several that were typed; puts down what is carried.
+ * @type {(board: Board, action?: string | null, spot?: Spot) => void} */
 export function place(board, action = toPlace(board.now), { rank, slot } = board.now.cursor) {
   const { byName, board: state, carried } = board.now;
   if (carried) return putDown(board);
@@ -177,11 +142,7 @@ export function place(board, action = toPlace(board.now), { rank, slot } = board
   select(board, null);
 }
 
-/**
- * Picks up the action at the cursor; puts down what is carried.
- * @param {Board} board
- * @returns {void}
- */
+/** Picks up the action at the cursor; puts down what is carried. @type {(board: Board) => void} */
 export function pickUp(board) {
   const cell = here(board.now);
   if (board.now.carried) return putDown(board);
@@ -199,41 +160,22 @@ function putDown(board) {
   if (carried) move(board, carried, cursor);
 }
 
-/**
- * Moves an action, unless it is there.
- * @param {Board} board
- * @param {Cell} cell
- * @param {Spot} to
- * @returns {void}
- */
+/** Moves an action, unless it is there. @type {(board: Board, cell: Cell, to: Spot) => void} */
 export function move(board, cell, to) {
   if (cell.rank !== to.rank || cell.slot !== to.slot) act(board, { do: "move", from: placeOf(cell), ...to });
 }
 
-/**
- * Removes a cell, by default that at the cursor.
- * @param {Board} board
- * @param {Cell | null} [cell]
- * @returns {void}
- */
+/** Removes a cell, by default that at the cursor. @type {(board: Board, cell?: Cell | null) => void} */
 export function remove(board, cell = here(board.now)) {
   if (cell) act(board, { do: "remove", from: placeOf(cell) });
 }
 
-/**
- * The cell that is selected or, without one, that at the cursor.
- * @param {Readonly<Now>} now
- * @returns {Cell | null}
- */
+/** The cell that is selected or, without one, that at the cursor. @type {(now: Readonly<Now>) => Cell | null} */
 export function here({ board, chosen, cursor }) {
   return (chosen && board.cells.find(sameAs(chosen))) ?? thingAt(board, cursor).cell ?? null;
 }
 
-/**
- * Says what a look at the whole drawing finds, and goes to the first fault.
- * @param {Board} board
- * @returns {void}
- */
+/** Says what a look at the whole drawing finds, and goes to the first fault. @type {(board: Board) => void} */
 export function check(board) {
   const state = board.now.board;
   remark(board, state.verdict, state.broken > 0);
@@ -246,12 +188,7 @@ export function check(board) {
   reveal(board);
 }
 
-/**
- * Selects a cell, null: none.
- * @param {Board} board
- * @param {Cell | null} cell
- * @returns {void}
- */
+/** Selects a cell, null: none. @type {(board: Board, cell: Cell | null) => void} */
 export function select(board, cell) {
   const before = board.now.chosen;
   if (before && cell ? sameAs(before)(cell) : !before && !cell) return;
@@ -261,13 +198,7 @@ export function select(board, cell) {
   board.selected({ ...placeOf(cell), stage, kind, microbatch });
 }
 
-/**
- * Moves the cursor by ranks and slots.
- * @param {Board} board
- * @param {number} ranks
- * @param {number} slots
- * @returns {void}
- */
+/** Moves the cursor by ranks and slots. @type {(board: Board, ranks: number, slots: number) => void} */
 export function step(board, ranks, slots) {
   const { board: state, carried, cursor } = board.now;
   const slot = slots && !carried ? besides(state, cursor, slots) : cursor.slot + slots;
@@ -277,12 +208,7 @@ export function step(board, ranks, slots) {
   });
 }
 
-/**
- * Moves the cursor to a slot, and selects what is there.
- * @param {Board} board
- * @param {Spot} cursor
- * @returns {void}
- */
+/** Moves the cursor to a slot, and selects what is there. @type {(board: Board, cursor: Spot) => void} */
 export function goTo(board, cursor) {
   const { board: state, carried } = board.now;
   const thing = thingAt(state, cursor);
@@ -294,12 +220,8 @@ export function goTo(board, cursor) {
   reveal(board);
 }
 
-/**
- * Goes to the next action that may come, or back, and chooses it.
- * @param {Board} board
- * @param {number} by 1 or -1
- * @returns {void}
- */
+/** Goes to the next action that may come, or back, and chooses it. `by`: 1 or -1.
+ * @type {(board: Board, by: number) => void} */
 export function next(board, by) {
   const { board: state, brush, cursor } = board.now;
   const all = nextOnAll(state);
@@ -311,12 +233,7 @@ export function next(board, by) {
   goTo(board, { rank: ghost.rank, slot: ghost.slot });
 }
 
-/**
- * Chooses an action of a kind.
- * @param {Board} board
- * @param {string} kind
- * @returns {void}
- */
+/** Chooses an action of a kind. @type {(board: Board, kind: string) => void} */
 export function chooseKind(board, kind) {
   const { board: state, brush, cursor } = board.now;
   const found = pick(state, cursor.rank, kind, brush);
@@ -325,12 +242,7 @@ export function chooseKind(board, kind) {
   if (found) choose(board, found);
 }
 
-/**
- * Chooses the next microbatch, or the one before.
- * @param {Board} board
- * @param {number} by 1 or -1
- * @returns {void}
- */
+/** Chooses the next microbatch, or the one before. `by`: 1 or -1. @type {(board: Board, by: number) => void} */
 export function turn(board, by) {
   const action = toPlace(board.now);
   if (!action) return;
@@ -338,11 +250,7 @@ export function turn(board, by) {
   board.say(board.now.brush ?? "");
 }
 
-/**
- * Lets go of all that is chosen, carried or selected; false where nothing was.
- * @param {Board} board
- * @returns {boolean}
- */
+/** Lets go of all that is chosen, carried or selected; false where nothing was. @type {(board: Board) => boolean} */
 export function clear(board) {
   const { carried, drag, brush, chosen } = board.now;
   if (!carried && !drag && !brush && !chosen) return false;
@@ -352,10 +260,7 @@ export function clear(board) {
   return true;
 }
 
-/**
- * Scrolls so that the cursor is seen.
- * @param {Board} board
- */
+/** Scrolls so that the cursor is seen. @type {(board: Board) => void} */
 function reveal({ now, view, scroller, flush }) {
   flush();
   const { x, width } = boxAt(view.layout, now.cursor);

@@ -108,11 +108,7 @@ export function drawingBoard({
   };
 }
 
-/**
- * What is shown first.
- * @param {Now["board"]} board
- * @returns {Now}
- */
+/** What is shown first. @type {(board: Now["board"]) => Now} */
 function firstOf(board) {
   return {
     board, cursor: { rank: 0, slot: 0 }, brush: null, byName: false, chosen: null, carried: null, drag: null,
@@ -120,11 +116,8 @@ function firstOf(board) {
   };
 }
 
-/**
- * A name for the patterns of one board, beside those of other widgets of the page, each of which has loaded this
- * module for itself.
- * @returns {string}
- */
+/** A name for the patterns of one board, beside those of other widgets of the page, each of which has loaded this
+ * module for itself. @type {() => string} */
 function named() {
   return `dlv-board-${Math.random().toString(36).slice(2)}`;
 }
@@ -139,12 +132,8 @@ function named() {
  * @property {() => number} room
  */
 
-/**
- * The parts of a board, each painted again when what it shows has changed.
- * @param {Board} board
- * @param {Frame} frame
- * @returns {{ root: HTMLElement, openers: HTMLElement[] }}
- */
+/** The parts of a board, each painted again when what it shows has changed.
+ * @type {(board: Board, frame: Frame) => { root: HTMLElement, openers: HTMLElement[] }} */
 function parts(board, { names, look, own, opened, paints, room }) {
   const drawing = drawingBar(board);
   const placing = placingBar(board, own);
@@ -175,12 +164,7 @@ function parts(board, { names, look, own, opened, paints, room }) {
   return { root, openers: [known.opener, share.opener] };
 }
 
-/**
- * @param {Board} board
- * @param {SVGSVGElement} names
- * @param {Omit<Look, "colors" | "shades">} own
- * @param {number} room
- */
+/** @type {(board: Board, names: SVGSVGElement, own: Omit<Look, "colors" | "shades">, room: number) => void} */
 function drawGrid({ now, view, grid, scroller }, names, own, room) {
   const { board, colors, cursor, brush, byName, chosen, carried, drag, pointer } = now;
   if (!colors) return;
@@ -206,10 +190,7 @@ function drawGrid({ now, view, grid, scroller }, names, own, room) {
   });
 }
 
-/**
- * @param {Board} board
- * @param {HTMLElement} element
- */
+/** @type {(board: Board, element: HTMLElement) => void} */
 function drawWords({ now, view }, element) {
   const { board, cursor, hovered, note, grave, looked } = now;
   const at = looked ? thingAt(board, cursor) : {};

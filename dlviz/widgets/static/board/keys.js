@@ -54,11 +54,8 @@ const ACTIONS = {
   Escape: clear,
 };
 
-/**
- * What a key does, null: nothing of the board's.
- * @param {KeyboardEvent} event
- * @returns {((board: Board) => unknown) | null}
- */
+/** What a key does, null: nothing of the board's.
+ * @type {(event: KeyboardEvent) => ((board: Board) => unknown) | null} */
 function actionOf({ key, target, altKey, shiftKey, ctrlKey, metaKey }) {
   const element = /** @type {Element} */ (target);
   if (key === "Tab" || altKey || element.matches("input, textarea, select")) return null;
@@ -68,22 +65,13 @@ function actionOf({ key, target, altKey, shiftKey, ctrlKey, metaKey }) {
   return (board) => act(board, { do: shiftKey ? "redo" : "undo" });
 }
 
-/**
- * Has the keys pressed within `root` act on the board.
- * @param {Board} board
- * @param {HTMLElement} root
- * @returns {void}
- */
+/** Has the keys pressed within `root` act on the board. @type {(board: Board, root: HTMLElement) => void} */
 export function listenToKeys(board, root) {
   root.addEventListener("keydown", (event) => void press(board, event));
 }
 
-/**
- * Has a key act on the board.
- * @param {Board} board
- * @param {KeyboardEvent} event
- * @returns {boolean} whether it is one of the board's
- */
+/** Has a key act on the board. `the result`: whether it is one of the board's.
+ * @type {(board: Board, event: KeyboardEvent) => boolean} */
 export function press(board, event) {
   const action = actionOf(event);
   if (!action) return false;

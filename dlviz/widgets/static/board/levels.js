@@ -70,23 +70,14 @@ export function levelBar({ open, compare, back }) {
   return { chips, box: h("div", {}, question, goals), solved, actions, draw };
 }
 
-/**
- * A link to a paper, which opens beside the page.
- * @param {Paper} paper
- * @returns {HTMLAnchorElement}
- */
+/** A link to a paper, which opens beside the page. @type {(paper: Paper) => HTMLAnchorElement} */
 export function paperLink({ cited, address }) {
   const name = { title: cited, "aria-label": `paper: ${cited}` };
   return h("a", { href: address, target: "_blank", rel: "noopener", ...name }, "paper ↗");
 }
 
-/**
- * @param {{ number: number, title: string, solved: boolean }} level
- * @param {boolean} shown
- * @param {boolean} able
- * @param {(number: number) => void} open
- * @returns {HTMLButtonElement}
- */
+/** @type {(level: { number: number, title: string, solved: boolean }, shown: boolean, able: boolean, open: (number:
+ *   number) => void) => HTMLButtonElement} */
 function chipOf({ number, title, solved }, shown, able, open) {
   return h("button", {
     type: "button", "aria-pressed": String(shown), disabled: !able, title, onclick: () => open(number),

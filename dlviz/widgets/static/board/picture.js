@@ -20,12 +20,8 @@ import { arrivals, chunkOf, lasting } from "./pipeline.js";
  * @property {number} source the span whose result it receives from another stage, or -1
  */
 
-/**
- * The columns of a drawing without faults that has an action.
- * @param {Drawing} drawn
- * @param {Record<string, Style[]>} shades
- * @returns {object}
- */
+/** The columns of a drawing without faults that has an action.
+ * @type {(drawn: Drawing, shades: Record<string, Style[]>) => object} */
 export function pictureOf(drawn, shades) {
   const { pipeline } = drawn;
   const { slot, latency } = pipeline;
@@ -70,11 +66,7 @@ export function pictureOf(drawn, shades) {
   };
 }
 
-/**
- * Rank by rank, in the order of their starts.
- * @param {Drawing} tight
- * @returns {Span[]}
- */
+/** Rank by rank, in the order of their starts. @type {(tight: Drawing) => Span[]} */
 function spansOf({ pipeline, placed, grid }) {
   const ordered = placed.toSorted((one, other) => one.rank - other.rank || one.slot - other.slot);
   const spans = ordered.flatMap(({ action, rank, slot }) => {
@@ -94,12 +86,8 @@ function spansOf({ pipeline, placed, grid }) {
   return spans;
 }
 
-/**
- * Of each rank the times at which it holds another number of microbatches, and how many from then on.
- * @param {Span[]} spans
- * @param {number} ranks
- * @returns {[time: number, many: number][][]}
- */
+/** Of each rank the times at which it holds another number of microbatches, and how many from then on.
+ * @type {(spans: Span[], ranks: number) => [time: number, many: number][][]} */
 function heldBy(spans, ranks) {
   const releases = spans.some(({ kind }) => kind !== "F") ? "BW" : "F";
   return Array.from({ length: ranks }, (_, rank) => {
@@ -116,23 +104,15 @@ function heldBy(spans, ranks) {
   });
 }
 
-/**
- * The idle slots of a rank between its first action and its last.
- * @param {Span[]} spans
- * @returns {number}
- */
+/** The idle slots of a rank between its first action and its last. @type {(spans: Span[]) => number} */
 function idleInside(spans) {
   if (!spans.length) return 0;
   const work = spans.reduce((sum, { start, end, half }) => sum + (half === 2 ? 0 : end - start), 0);
   return Math.max(...spans.map(({ end }) => end)) - spans[0].start - work;
 }
 
-/**
- * What decides the makespan: from the span that ends last back, each time to what it waited for.
- * @param {Span[]} spans
- * @param {Pipeline} pipeline
- * @returns {number[]}
- */
+/** What decides the makespan: from the span that ends last back, each time to what it waited for.
+ * @type {(spans: Span[], pipeline: Pipeline) => number[]} */
 function criticalPath(spans, { latency }) {
   const last = Math.max(...spans.map(({ end }) => end));
   const path = [];

@@ -17,12 +17,8 @@ import { apply, givenOf, stateOf, stepOf, tableIn } from "./rules.js";
  * @property {() => void} stop
  */
 
-/**
- * The gestures of a board.
- * @param {Model} model
- * @param {(done: Gesture | null) => void} changed the board is another one, by a gesture or without one
- * @returns {Session}
- */
+/** The gestures of a board. `changed`: the board is another one, by a gesture or without one.
+ * @type {(model: Model, changed: (done: Gesture | null) => void) => Session} */
 export function session(model, changed) {
   let live = !model.page;
   let table = tableIn(model, live); // as the kernel has it
@@ -107,37 +103,24 @@ export function session(model, changed) {
 /** @type {WeakMap<Table, BoardState>} */
 const states = new WeakMap();
 
-/**
- * @param {Table} table
- * @returns {BoardState}
- */
+/** @type {(table: Table) => BoardState} */
 function stateAt(table) {
   const state = states.get(table) ?? stateOf(table);
   states.set(table, state);
   return state;
 }
 
-/**
- * A table without the steps that only a kernel knows.
- * @param {Table} table
- * @returns {Table}
- */
+/** A table without the steps that only a kernel knows. @type {(table: Table) => Table} */
 function alone(table) {
   return { ...table, older: 0, newer: 0 };
 }
 
-/**
- * @param {Model} model
- * @returns {string} of what the kernel has
- */
+/** `the result`: of what the kernel has. @type {(model: Model) => string} */
 function nameIn(model) {
   return JSON.parse(model.get("board")).name;
 }
 
-/**
- * A name for what is drawn, which no other drawing of the widget has.
- * @returns {string}
- */
+/** A name for what is drawn, which no other drawing of the widget has. @type {() => string} */
 function named() {
   return Math.random().toString(36).slice(2);
 }

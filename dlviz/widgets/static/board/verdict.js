@@ -23,13 +23,8 @@ import { heldIn } from "./pipeline.js";
 
 const HOW = "Estimated by completing the schedule greedily; not proven optimal.";
 
-/**
- * What a look at the whole drawing says: faults, what is missing or what it comes to.
- * @param {Seen} seen
- * @param {string[]} names the known schedules whose order it has
- * @param {Schedule | null} best
- * @returns {string}
- */
+/** What a look at the whole drawing says: faults, what is missing or what it comes to. `names`: the known schedules
+ * whose order it has. @type {(seen: Seen, names: string[], best: Schedule | null) => string} */
 export function verdict({ drawn, faults, nexts, score }, names, best) {
   const { placed, left } = drawn;
   if (faults.length) {
@@ -47,12 +42,7 @@ export function verdict({ drawn, faults, nexts, score }, names, best) {
   return `Complete and legal. ${compared(score.slots, names, best)}`.trimEnd();
 }
 
-/**
- * @param {number} ours
- * @param {string[]} names
- * @param {Schedule | null} best
- * @returns {string}
- */
+/** @type {(ours: number, names: string[], best: Schedule | null) => string} */
 function compared(ours, names, best) {
   const words = names.length ? `This is ${names.join(" or ")}. ` : "";
   if (!best) return words;
@@ -70,13 +60,9 @@ function nextWords(nexts) {
   return `${action.text} can come next, on rank ${rank} at slot ${slot}.`;
 }
 
-/**
- * The best of the next moves in words, and where it is.
- * @param {Move[]} found
- * @param {boolean} broken whether a rule is
- * @param {Map<string, string>} titles of the known schedules that may be named
- * @returns {{ words: string, move: Place | null }}
- */
+/** The best of the next moves in words, and where it is. `broken`: whether a rule is; `titles`: of the known schedules
+ * that may be named.
+ * @type {(found: Move[], broken: boolean, titles: Map<string, string>) => { words: string, move: Place | null }} */
 export function advice(found, broken, titles) {
   if (!found.length) {
     return { words: broken ? "First mend the broken rule." : "Every action is drawn.", move: null };
@@ -99,12 +85,7 @@ function cost(slots) {
   return slots ? `costs ${slots} slot${slots > 1 ? "s" : ""}` : "costs nothing";
 }
 
-/**
- * What a level asks for, and what of that a drawing has.
- * @param {Level} level
- * @param {Seen} seen
- * @returns {Goal[]}
- */
+/** What a level asks for, and what of that a drawing has. @type {(level: Level, seen: Seen) => Goal[]} */
 export function goalsOf({ slots, inside }, { drawn, faults, score }) {
   const { pipeline, left } = drawn;
   const whole = !left.length && !faults.length;
@@ -121,13 +102,8 @@ export function goalsOf({ slots, inside }, { drawn, faults, score }) {
   return goals;
 }
 
-/**
- * What the board says of its level; once that is solved, which schedule it is known by.
- * @param {Level} level
- * @param {Goal[]} goals
- * @param {string[]} names the known schedules whose order the drawing has, once that is solved
- * @returns {Asked}
- */
+/** What the board says of its level; once that is solved, which schedule it is known by. `names`: the known schedules
+ * whose order the drawing has, once that is solved. @type {(level: Level, goals: Goal[], names: string[]) => Asked} */
 export function askedBy({ question, answer: name, title, paper, source, lesson }, goals, names) {
   if (!goals.every(({ met }) => met)) return { question, goals, answer: null };
   const same = names.includes(title);
