@@ -188,14 +188,14 @@ def _state(
 
 def _rows(trace: Trace, plan: Plan) -> list[dict[str, Any]]:
     """Each row, with what is said in it where it has no span."""
-    notes = silent(trace)
+    remarks = silent(trace)
     group = group_numbers(plan.groups)
     return [
         {
             "rank": rank,
             "group": group.get(rank, -1),
             "label": text.row(rank, lane),
-            "note": notes.get(rank, ""),
+            "remark": remarks.get(rank, ""),
             "top": top,
             "height": bottom - top,
         }

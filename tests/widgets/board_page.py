@@ -99,7 +99,7 @@ class BoardPage:
         return [one["action"] for one in found]
 
     def told(self):
-        return self.page.evaluate(TEXT, ".dlv-board .dlv-boardtold")
+        return self.page.evaluate(TEXT, ".dlv-board .dlv-boardwords")
 
     def spoken(self):
         return self.page.evaluate(TEXT, ".dlv > .dlv-spoken")

@@ -46,7 +46,7 @@ def test_a_saved_page_of_levels_is_played_from_level_to_level(saved):
     for rank, slot in ((0, 0), (1, 1), (1, 2), (0, 4)):
         shown.click_at(rank, slot)
     assert shown.cells() == {"0F0": (0, 0), "1F0": (1, 1), "1B0": (1, 2), "0B0": (0, 4)}
-    assert shown.page.locator(".dlv-goals [data-met=true]").count() == 2
+    assert shown.page.locator(".dlv-goals [data-reached=true]").count() == 2
     solved = shown.text(".dlv-solved")
     assert "★ Solved. This schedule is known as naive: Huang et al." in solved
     assert shown.page.get_by_role("button", name="★ 1").is_visible()

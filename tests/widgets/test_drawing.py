@@ -287,7 +287,7 @@ def test_on_the_board_of_a_level_no_schedule_is_named_until_it_is_solved():
 
 
 def unmet(hand):
-    return [goal["words"] for goal in hand.state["level"]["goals"] if not goal["met"]]
+    return [goal["words"] for goal in hand.state["level"]["goals"] if not goal["reached"]]
 
 
 @pytest.mark.parametrize(

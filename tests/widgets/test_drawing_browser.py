@@ -466,7 +466,7 @@ def test_without_a_kernel_the_page_itself_answers_every_gesture(opened):
     assert len(shown.cells()) == 16 and "This is GPipe" in shown.told()
     shown.control("most that a rank may hold in flight").fill("2")
     shown.keys.press("Tab")
-    assert "the limit is 2" in shown.root.locator(".dlv-boardtold").inner_text()
+    assert "the limit is 2" in shown.root.locator(".dlv-boardwords").inner_text()
     shown.click("share the drawing as text")
     shown.control("the drawing as text").fill("0F0\n1F0\n2F0")
     shown.click("draw what the text says")
@@ -497,11 +497,11 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(opened, width, 
         "all => all.map(it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent)"
     )
     assert len(names) > 5 and all(names), names
-    told = shown.root.locator(".dlv-boardtold").bounding_box()
+    told = shown.root.locator(".dlv-boardwords").bounding_box()
     frame = shown.root.locator(".dlv-boardframe").bounding_box()
     assert frame["y"] <= told["y"] and told["y"] + told["height"] < frame["y"] + frame["height"]
     shown.click("check what I did")
-    assert shown.root.locator(".dlv-boardtold").bounding_box() == told, "messages move nothing"
+    assert shown.root.locator(".dlv-boardwords").bounding_box() == told, "messages move nothing"
 
 
 def test_moving_by_key_scrolls_to_the_cursor(opened):

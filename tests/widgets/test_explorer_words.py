@@ -118,7 +118,7 @@ def test_lateness_is_laid_to_other_programs_only_where_each_rank_has_a_core(monk
 def test_a_plan_that_the_limit_judges_otherwise_by_what_was_measured_is_told_so(memory, judged):
     data = state(PlanExplorer())
     plan = [8, 1, 1, 1, "1f1b", "none"]  # of 3.44 MB
-    run = {"seconds": 2.3, "memory": 2.28e6, "bubble": 0.03, "late": "", "notes": ["So."]}
+    run = {"seconds": 2.3, "memory": 2.28e6, "bubble": 0.03, "late": "", "summary": ["So."]}
     now = {
         "data": {**data, "runs": [{"plan": plan, "run": run}]},
         "controls": {**data["controls"], "memory": memory, "plan": plan},

@@ -444,7 +444,7 @@ def test_a_laptop_shows_all_of_the_player_at_once(play, trace):
 def test_numbers_of_another_chunk_and_lost_sums_are_the_first_that_is_read(play):
     player = play(ring(4, 12, sabotage=spoilt)).press("ArrowRight", "ArrowRight")
     assert (
-        "rank 1 holds numbers of cells 9–11 in cells 0–2" in player.at(".dlv-note").text_content()
+        "rank 1 holds numbers of cells 9–11 in cells 0–2" in player.at(".dlv-remark").text_content()
     )
     label = next(each for each in player.cells if each.startswith("rank 1, chunk 0"))
     assert label == "rank 1, chunk 0: holds numbers of cells 9–11; contents 381, 512, 643"

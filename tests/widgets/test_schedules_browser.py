@@ -479,7 +479,7 @@ def test_in_jupyterlab_no_two_boards_have_a_pattern_of_one_name(lab):
 def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(lab):
     shown = Page(lab.page, 1)
     shown.root.scroll_into_view_if_needed()
-    grid, told = shown.root.locator(".dlv-boardgrid"), shown.root.locator(".dlv-boardtold")
+    grid, told = shown.root.locator(".dlv-boardgrid"), shown.root.locator(".dlv-boardwords")
 
     def drawn_as(count):
         answered = shown.root.locator(".dlv-boardcell:not([opacity])")

@@ -37,7 +37,7 @@ const NARROWEST = 26; // pixels of the shortest action
 const WIDEST = 44;
 const STRIP = 11; // pixels of a ghost, of several on top of each other in one row
 const LIFT = 0.2; // of its row, by which what breaks a rule stands out of it
-const LETTER = 7.4; // pixels of a letter
+const CHARACTER = 7.4; // pixels of a letter
 
 /** Where slots and rows lie in a grid that is `width` pixels wide and whose rows are `room` high, if they can be.
  * @type {(state: BoardState, width: number, room: number) => Layout} */
@@ -120,7 +120,7 @@ function cellBox(layout, cell, name) {
 
 /** @type {(text: string, width: number) => boolean} */
 function fits(text, width) {
-  return text.length * LETTER + 3 <= width;
+  return text.length * CHARACTER + 3 <= width;
 }
 
 /** The leading ghosts of each row, side by side where they overlap; `more` is how many did not fit.

@@ -33,8 +33,8 @@ import { scoreWords, wordsOf } from "./words.js";
  * @property {Cell | null} carried the cell that the keys move
  * @property {Drag | null} drag
  * @property {[x: number, y: number] | null} pointer where it is over the grid
- * @property {boolean} hovered whether it went to another thing since `note` came up
- * @property {string} note what was last asked for, until the next gesture
+ * @property {boolean} hovered whether it went to another thing since `remark` appeared
+ * @property {string} remark what was last asked for, until the next gesture
  * @property {boolean} grave whether that is a fault
  * @property {boolean} looked whether the reader moved the cursor since
  * @property {boolean} ghosts whether what may come next is shown
@@ -61,9 +61,9 @@ import { scoreWords, wordsOf } from "./words.js";
  * @property {HTMLElement} scroller around the grid
  */
 
-/** Shows a sentence until the next gesture. @type {(board: Board, note: string, grave?: boolean) => void} */
-export function remark(board, note, grave = false) {
-  board.set({ note, grave, hovered: false });
+/** Shows a sentence until the next gesture. @type {(board: Board, words: string, grave?: boolean) => void} */
+export function remark(board, words, grave = false) {
+  board.set({ remark: words, grave, hovered: false });
 }
 
 /** Does a gesture. @type {(board: Board, gesture: Gesture) => void} */
@@ -74,7 +74,7 @@ export function act(board, gesture) {
 }
 
 /** Says what came of a gesture. @type {(board: Board, asked: Gesture) => void} */
-export function tell(board, asked) {
+export function report(board, asked) {
   const state = board.now.board;
   const { advice, cells, said } = state;
   const at = asked.do === "place" ? cells.at(-1)
@@ -94,7 +94,7 @@ export function tell(board, asked) {
     move: cell && `${cell.action} moved`,
     remove: asked.from && `${asked.from.action} removed`,
   };
-  board.say(board.now.note || `${words[asked.do] ?? asked.do}. ${state.verdict} ${scoreWords(state)}`);
+  board.say(board.now.remark || `${words[asked.do] ?? asked.do}. ${state.verdict} ${scoreWords(state)}`);
 }
 
 /** Brings what is shown in line with another board. @type {(board: Board, state: BoardState) => void} */
@@ -131,7 +131,7 @@ export function place(board, action = toPlace(board.now), { rank, slot } = board
     remark(board, wrong
       ? `${wrong} is no action of this pipeline: write stage, kind (${kinds}) and microbatch, as in 0F0.`
       : "No action is chosen: press f or b, or write an action.");
-    return board.say(board.now.note);
+    return board.say(board.now.remark);
   }
   if (byName) for (const one of all) act(board, { do: "place", action: one });
   else {
@@ -150,7 +150,7 @@ export function pickUp(board) {
   board.set({ carried: cell });
   remark(board, `${cell.action} is picked up: choose a slot with the arrows, press Enter to put it down, `
     + "Escape to leave it.");
-  board.say(board.now.note);
+  board.say(board.now.remark);
 }
 
 /** @param {Board} board */
@@ -184,7 +184,7 @@ export function check(board) {
     board.set({ cursor: { rank: wrong.rank, slot: wrong.slot } });
     select(board, wrong);
   }
-  board.say(board.now.note);
+  board.say(board.now.remark);
   reveal(board);
 }
 
@@ -238,7 +238,7 @@ export function chooseKind(board, kind) {
   const { board: state, brush, cursor } = board.now;
   const found = pick(state, cursor.rank, kind, brush);
   remark(board, found ? "" : `Rank ${cursor.rank} has no ${kind} left to place.`);
-  board.say(found ?? board.now.note);
+  board.say(found ?? board.now.remark);
   if (found) choose(board, found);
 }
 

@@ -5,7 +5,7 @@ import { h, s, write } from "../shared/dom.js";
 import { state } from "../shared/state.js";
 import { drawingBar, group, placingBar } from "./controls.js";
 import { boxAt, cursorAt, drawList, hit, layoutOf } from "./geometry.js";
-import { take, tell, toPlace } from "./hand.js";
+import { report, take, toPlace } from "./hand.js";
 import { listenToKeys, press } from "./keys.js";
 import { paintBoard } from "./paint.js";
 import { knownPanel, legendOf, savingButton, sharePanel } from "./panels.js";
@@ -53,7 +53,7 @@ export function drawingBoard({
 }) {
   const gestures = session(model, (done) => {
     take(board, gestures.shown());
-    if (done) tell(board, done);
+    if (done) report(board, done);
     if (done?.do === "reset") shown.set({ cursor: { rank: 0, slot: 0 }, brush: null });
     shown.flush();
   });
@@ -112,7 +112,7 @@ export function drawingBoard({
 function firstOf(board) {
   return {
     board, cursor: { rank: 0, slot: 0 }, brush: null, byName: false, chosen: null, carried: null, drag: null,
-    pointer: null, hovered: false, note: "", grave: false, looked: false, ghosts: true, colors: null,
+    pointer: null, hovered: false, remark: "", grave: false, looked: false, ghosts: true, colors: null,
   };
 }
 
@@ -137,7 +137,7 @@ function named() {
 function parts(board, { names, look, own, opened, paints, room }) {
   const drawing = drawingBar(board);
   const placing = placingBar(board, own);
-  const words = h("p", { class: "dlv-boardtold" });
+  const words = h("p", { class: "dlv-boardwords" });
   const score = h("p", { class: "dlv-boardscore" });
   const known = knownPanel(board, opened);
   const share = sharePanel(board, opened);
@@ -147,7 +147,7 @@ function parts(board, { names, look, own, opened, paints, room }) {
     () => drawGrid(board, names, own, room()));
   paints(["board"], drawing.draw);
   paints(["board", "brush", "carried", "chosen", "cursor", "drag", "ghosts"], placing.draw);
-  paints(["board", "pointer", "hovered", "note", "grave", "looked", "cursor", "drag"],
+  paints(["board", "pointer", "hovered", "remark", "grave", "looked", "cursor", "drag"],
     () => drawWords(board, words));
   paints(["board"], () => {
     write(score, scoreWords(board.now.board));
@@ -192,11 +192,11 @@ function drawGrid({ now, view, grid, scroller }, names, own, room) {
 
 /** @type {(board: Board, element: HTMLElement) => void} */
 function drawWords({ now, view }, element) {
-  const { board, cursor, hovered, note, grave, looked } = now;
+  const { board, cursor, hovered, remark, grave, looked } = now;
   const at = looked ? thingAt(board, cursor) : {};
-  const words = (!hovered && note) || wordsOf(view.pointed) || note || wordsOf(at) || board.verdict;
+  const words = (!hovered && remark) || wordsOf(view.pointed) || remark || wordsOf(at) || board.verdict;
   write(element, words);
-  const cell = words === note ? null : view.pointed.cell ?? at.cell;
-  const wrong = words === note ? grave : cell?.faults.length || (words === board.verdict && board.broken > 0);
+  const cell = words === remark ? null : view.pointed.cell ?? at.cell;
+  const wrong = words === remark ? grave : cell?.faults.length || (words === board.verdict && board.broken > 0);
   element.classList.toggle("dlv-boardwrong", Boolean(wrong));
 }

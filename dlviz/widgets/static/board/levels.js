@@ -51,7 +51,7 @@ export function levelBar({ open, compare, back }) {
     const title = levels.find(({ number }) => number === level)?.title;
     question.replaceChildren(h("strong", {}, `Level ${level}: ${title}. `), asked.question);
     goals.replaceChildren(...asked.goals.map((goal) =>
-      h("span", { "data-met": String(goal.met) }, `${goal.met ? "☑" : "☐"} ${goal.words}`)));
+      h("span", { "data-reached": String(goal.reached) }, `${goal.reached ? "☑" : "☐"} ${goal.words}`)));
     solved.hidden = !asked.answer;
     if (!asked.answer) return;
     const { name, title: known, paper, words: solvedWords } = asked.answer;

@@ -46,7 +46,7 @@ export function paintBoard(grid, names, look, { list, layout, cursor, brush, cho
   const before = last?.look === key ? last.parts : new Map();
   const parts = new Map();
   /** @type {<T extends any[]>(make: (...what: T) => SVGElement, ...what: T) => SVGElement} */
-  const keep = (make, ...what) => {
+  const reuse = (make, ...what) => {
     const own = JSON.stringify([make.name, what]);
     const part = before.get(own) ?? make(...what);
     parts.set(own, part);
@@ -67,10 +67,10 @@ export function paintBoard(grid, names, look, { list, layout, cursor, brush, cho
   if (!last) grid.replaceChildren(...layers);
   const { shown, more: hidden } = list.ghosts;
   const nodes = [
-    [keep(back)],
-    list.idle.map((one) => keep(area, one)),
-    [...shown.map((one) => keep(ghost, one, is(advised, one.ghost))), ...hidden.map((one) => keep(more, one))],
-    list.cells.map((one) => keep(cell, one, { chosen: is(chosen, one.cell), faded: is(faded, one.cell) })),
+    [reuse(back)],
+    list.idle.map((one) => reuse(area, one)),
+    [...shown.map((one) => reuse(ghost, one, is(advised, one.ghost))), ...hidden.map((one) => reuse(more, one))],
+    list.cells.map((one) => reuse(cell, one, { chosen: is(chosen, one.cell), faded: is(faded, one.cell) })),
     [cursorOf(cursor, colors), ...(brush ? [brushOf(brush, colors)] : [])],
   ];
   layers.forEach((layer, i) => fill(layer, nodes[i]));

@@ -62,7 +62,7 @@ export function pictureOf(drawn, shades) {
     inside: seconds(Math.max(...held.map((_, rank) => idleInside(spans.filter((span) => span.rank === rank))))),
     peak: held.map((many) => Math.max(0, ...many.map(([, each]) => each))),
     formula: null,
-    note: "",
+    remark: "",
   };
 }
 

@@ -183,7 +183,7 @@ export function stateOf(table) {
   const [faults, nexts, score, zoo] = [faultsOf(drawn), nextOf(drawn), scoreOf(drawn), zooOf(pipeline, known)];
   const seen = { drawn, faults, nexts, score };
   const goals = level && goalsOf(level, seen);
-  const secret = goals != null && !goals.every(({ met }) => met); // a level names no schedule beforehand
+  const secret = goals != null && !goals.every(({ reached }) => reached); // a level names no schedule beforehand
   const is = faults.length || !drawn.placed.length ? [] : begunAs(drawn, zoo);
   const names = secret ? [] : is.map(({ title }) => title);
   const best = level ? null : bestOf(pipeline, zoo);

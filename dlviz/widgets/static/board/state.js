@@ -12,7 +12,7 @@
 /** @typedef {Score & { name: string, title: string, paper: Paper | null }} Known */
 /** @typedef {{ stage: number, kind: string, microbatches: number[] }} Left */
 /** @typedef {{ color: string, pattern: string, ink: string, edge: string, line: string }} Style */
-/** @typedef {{ words: string, met: boolean }} Goal */
+/** @typedef {{ words: string, reached: boolean }} Goal */
 /** @typedef {{ name: string, title: string, paper: Paper | null, words: string }} Answer */
 /** @typedef {{ question: string, goals: Goal[], answer: Answer | null }} Asked */
 

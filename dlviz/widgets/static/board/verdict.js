@@ -89,15 +89,15 @@ function cost(slots) {
 export function goalsOf({ slots, inside }, { drawn, faults, score }) {
   const { pipeline, left } = drawn;
   const whole = !left.length && !faults.length;
-  const goals = [{ words: "every action is drawn and no rule is broken", met: whole }];
+  const goals = [{ words: "every action is drawn and no rule is broken", reached: whole }];
   if (pipeline.limit != null) {
     const words = `at most ${pipeline.limit} ${heldIn(pipeline)} in flight on a rank`;
-    goals.push({ words, met: faults.every(({ law }) => law !== "memory") });
+    goals.push({ words, reached: faults.every(({ law }) => law !== "memory") });
   }
-  goals.push({ words: `${slots} slots`, met: whole && score.slots <= slots });
+  goals.push({ words: `${slots} slots`, reached: whole && score.slots <= slots });
   if (inside != null) {
     const words = "no rank is idle between its first action and its last";
-    goals.push({ words, met: whole && score.inside <= inside });
+    goals.push({ words, reached: whole && score.inside <= inside });
   }
   return goals;
 }
@@ -105,7 +105,7 @@ export function goalsOf({ slots, inside }, { drawn, faults, score }) {
 /** What the board says of its level; once that is solved, which schedule it is known by. `names`: the known schedules
  * whose order the drawing has, once that is solved. @type {(level: Level, goals: Goal[], names: string[]) => Asked} */
 export function askedBy({ question, answer: name, title, paper, source, lesson }, goals, names) {
-  if (!goals.every(({ met }) => met)) return { question, goals, answer: null };
+  if (!goals.every(({ reached }) => reached)) return { question, goals, answer: null };
   const same = names.includes(title);
   const known = same ? `This schedule is known as ${title}` : `The known schedule for this is ${title}`;
   const other = same ? "" : " Your order is another one and just as short.";

@@ -1,17 +1,17 @@
 // What the explorer of collectives draws, as plain objects: prices and a size in, positions out.
-import { nearest, stretches } from "../shared/arrays.js";
+import { nearest, segments } from "../shared/arrays.js";
 import { scaleLog } from "../shared/scale.js";
 
 /** @import { Box, Mark } from "../shared/chart.js" */
 /** @import { Prices } from "./state.js" */
 /** @import { Scale } from "../shared/scale.js" */
 
-/** @typedef {{ row: number, winner: number, x: number, y: number, width: number, height: number }} Stretch of a row */
+/** @typedef {{ row: number, winner: number, x: number, y: number, width: number, height: number }} Segment of a row */
 
 /**
  * The map of one network.
  * @typedef {object} WinnerMap
- * @property {Stretch[]} parts what one algorithm wins of a row
+ * @property {Segment[]} parts what one algorithm wins of a row
  * @property {{ winner: number, x: number, y: number, fits: boolean }[]} names
  * @property {Box} box
  * @property {Mark[]} ranks
@@ -21,7 +21,7 @@ import { scaleLog } from "../shared/scale.js";
  */
 
 const TENS = [10, 100, 1000]; // steps between the marks of an axis
-const [LETTER, NAME] = [6.6, 12]; // pixels of a name: a letter's width, and its height
+const [CHARACTER, NAME] = [6.6, 12]; // pixels of a name: a letter's width, and its height
 const [GUTTER, GAP, TITLE, SIZES] = [22, 14, 16, 18]; // pixels around the maps, and above and below each
 const APART = 14; // pixels at least between two marks of ranks
 
@@ -57,21 +57,21 @@ export function boxesOf(count, width, height) {
   });
 }
 
-/** The map of winners: stretches of a row that one algorithm wins, and a name in each region.
+/** The map of winners: segments of a row that one algorithm wins, and a name in each region.
  * @type {(data: Prices, map: number[][], box: Box) => WinnerMap} */
 export function mapOf({ sizes, limits, algorithms }, map, box) {
   const x = sizeScale(sizes, box);
   const tall = (box.bottom - box.top) / map.length;
   /** @type {(row: number) => number} */
   const top = (row) => box.bottom - (row + 1) * tall;
-  const parts = map.flatMap((winners, row) => stretches(winners).map(({ value: winner, first, last }) => {
+  const parts = map.flatMap((winners, row) => segments(winners).map(({ value: winner, first, last }) => {
     const [left, right] = edges(x, sizes, first, last);
     return { row, winner, x: left, y: top(row), width: right - left, height: tall };
   }));
   return {
     parts, box,
     names: [...new Set(parts.map(({ winner }) => winner))].map((winner) =>
-      nameOf(parts.filter((own) => own.winner === winner), LETTER * algorithms[winner].length)),
+      nameOf(parts.filter((own) => own.winner === winner), CHARACTER * algorithms[winner].length)),
     cell: (ranks, size) => ({ x: x(size), y: top(ranks - limits.ranks[0]), height: tall }),
     ranks: map.map((_, row) => ({ value: limits.ranks[0] + row, at: top(row) + tall / 2 }))
       .filter(({ value }) => value % 2 ** Math.ceil(Math.log2(Math.max(2, APART / tall))) === 0),
@@ -92,16 +92,16 @@ function edges(x, sizes, first, last) {
 }
 
 /** The place of a name in the largest region of its parts: the middle row or, where that is too narrow, the widest.
- * @type {(parts: Stretch[], needed: number) => WinnerMap["names"][number]} */
+ * @type {(parts: Segment[], needed: number) => WinnerMap["names"][number]} */
 function nameOf(parts, needed) {
-  /** @type {Stretch[][]} */
+  /** @type {Segment[][]} */
   const regions = []; // its parts in rows on top of each other
   for (const part of parts) {
     const last = regions.at(-1);
-    if (last && /** @type {Stretch} */ (last.at(-1)).row + 1 === part.row) last.push(part);
+    if (last && /** @type {Segment} */ (last.at(-1)).row + 1 === part.row) last.push(part);
     else regions.push([part]);
   }
-  /** @type {(region: Stretch[]) => number} */
+  /** @type {(region: Segment[]) => number} */
   const area = (region) => region.reduce((sum, own) => sum + own.width, 0);
   const largest = regions.reduce((most, region) => (area(region) > area(most) ? region : most));
   const widest = largest.reduce((most, part) => (part.width > most.width ? part : most));

@@ -28,7 +28,7 @@ import { placeOf } from "../shared/arrays.js";
  * @property {number} measured seconds
  * @property {number} predicted
  * @property {string} late why it was late, or ""
- * @property {string[]} [notes]
+ * @property {string[]} [summary]
  */
 
 /**

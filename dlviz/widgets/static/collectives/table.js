@@ -22,7 +22,7 @@ export function pricesTable(own) {
     [...MARKS, `◆ ${CHEAPEST(now.data)}`].map((line) => h("p", {}, line)), aboutRun);
   paints(["data"], () => {
     write(cheapest, cheapestWords(now.data));
-    write(aboutRun, (now.data.run?.notes ?? []).join(" "));
+    write(aboutRun, (now.data.run?.summary ?? []).join(" "));
   });
   return [cheapest, h("div", { class: "dlv-pictures" },
     table(own, ["data"], () => tableOf(now.data, (algorithm) => choose({ algorithm }))), marks)];

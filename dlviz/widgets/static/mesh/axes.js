@@ -44,7 +44,7 @@ export function axesBar(own) {
   return h("div", { class: "dlv-meshaxes", role: "group", "aria-label": "the placement: drag an axis, or ← →" },
     h("span", {}, "ranks lie furthest apart"), h("span", { class: "dlv-meshchips" }, chips),
     h("span", {}, "ranks are neighbours"),
-    h("span", { class: "dlv-letters" }, "Drag an axis: here, into a node, or between the nodes."));
+    h("span", { class: "dlv-elements" }, "Drag an axis: here, into a node, or between the nodes."));
 }
 
 /** @type {(own: Mesh, axis: Axis, title: string) => HTMLElement} */

@@ -16,7 +16,7 @@
  * @typedef {{ groups: Record<Axis, number[][]>, sent: Bytes, between: Bytes, seconds: Record<Axis, number[]>,
  *   total: number[] }} Placement */
 
-/** @typedef {{ sent: Bytes, between: Bytes, total: number, late: string, notes: string[] }} Run */
+/** @typedef {{ sent: Bytes, between: Bytes, total: number, late: string, summary: string[] }} Run */
 
 /** @typedef {Answer & { controls: Controls, axes: [Axis, string][], slower: number[], owners: Style[],
  *   hues: Record<Axis, string>, placements: Record<string, Placement>,

@@ -52,5 +52,5 @@ export function placeWords({ order }, axis) {
 export function ranWords({ data }) {
   if (data.run) return outcome(data.run, () => []);
   const { run } = chosen(data);
-  return run ? outcome(run, () => run.notes) : "";
+  return run ? outcome(run, () => run.summary) : "";
 }

@@ -38,7 +38,7 @@
 
 /** What a run came to, as the plans say it.
  * @typedef {{ seconds: number, memory: number, bubble: number, exposed: Record<string, number>, late: string,
- *   notes: string[] }} Run */
+ *   summary: string[] }} Run */
 
 /**
  * @typedef {object} Machine

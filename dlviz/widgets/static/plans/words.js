@@ -103,6 +103,6 @@ export function ranWords({ data, controls, live }) {
   return outcome(run, () => [
     `Measured ${besideWords(run.seconds, took[chosen], seconds)}; ${besideWords(run.memory, memory[chosen], bytes)}; `
       + `bubble ratio ${besideWords(run.bubble, bubble[chosen], digits)}.`,
-    judged, ...run.notes,
+    judged, ...run.summary,
   ]);
 }

@@ -36,7 +36,7 @@ const GAP = 14; // between two ranks, if there is room
 const PAD = 3; // around what a rank holds
 const BESIDE = 70; // the place of messages whose cells are in no watched buffer
 const NARROWEST = 10; // of a column; a wider picture than its panel is scrolled
-const LETTER = 6.6; // pixels of a digit
+const CHARACTER = 6.6; // pixels of a digit
 const CHIP = 13; // a contribution's side, if there is room
 const THINNEST = 4; // of a row of contributions
 const NUMBER = 15; // the height of a number
@@ -55,7 +55,7 @@ export function layoutOf(scene, width, tall = Infinity) {
   const gap = clamp(each / 5, 4, GAP);
   const room = each - gap - 2 * PAD;
   const longest = scene.values.reduce((most, text) => Math.max(most, text.length), 0);
-  const fits = longest && longest * LETTER + 3 <= wide && room - NUMBER >= lines * THINNEST;
+  const fits = longest && longest * CHARACTER + 3 <= wide && room - NUMBER >= lines * THINNEST;
   const valueHeight = fits ? NUMBER : 0;
   const stripHeight = lines * clamp((room - valueHeight) / lines, THINNEST, CHIP) || 0;
   const rowHeight = Math.max(12, 2 * PAD + valueHeight + stripHeight);
@@ -180,7 +180,7 @@ export function chipLabel({ source, count, width, height }) {
   if (height < 8.5) return "";
   const texts =
     source < 0 ? ["?"] : count > 1 ? [`${source} ×${count}`, `${source}×${count}`, `×${count}`] : [`${source}`];
-  return texts.find((text) => text.length * LETTER + 1.5 <= width) ?? "";
+  return texts.find((text) => text.length * CHARACTER + 1.5 <= width) ?? "";
 }
 
 /** The outlines of the cells that a frame's messages took and reached, and an arrow for each.

@@ -14,7 +14,7 @@ import { chipLabel, chipsOf, movesOf, stripOf } from "./geometry.js";
  * @typedef {(tag: keyof SVGElementTagNameMap, attributes?: Record<string, any>, ...children: any[]) => Part} Make
  */
 
-const LETTER = 5.6; // pixels of a letter of a host's name on the circle
+const CHARACTER = 5.6; // pixels of a letter of a host's name on the circle
 
 /** @type {Record<string, string>} */
 const LINES = {
@@ -118,7 +118,7 @@ export function ranksPicture(make, scene, size) {
 /** A host's name at its hub; of a long one what there is room for beside the next hub's, its beginning and its end.
  * @type {<Part>(make: Make<Part>, host: Scene["rankGroups"][number], place: Place, next: Place) => Part} */
 function hostName(make, { label, summary }, { x, y }, next) {
-  const room = Math.max(Math.floor(Math.hypot(next.x - x, next.y - y) / LETTER), 5);
+  const room = Math.max(Math.floor(Math.hypot(next.x - x, next.y - y) / CHARACTER), 5);
   const half = Math.floor((room - 1) / 2);
   const short = label.length > room ? `${label.slice(0, half)}…${label.slice(-half)}` : label;
   return make("g", { class: "dlv-groupname" },
@@ -231,14 +231,14 @@ export function movesPicture(make, scene, layout, number) {
     class: `dlv-move dlv-${what}`, "data-message": message,
     x: x - out, y: y - out, width: width + 2 * out, height: height + 2 * out, rx: 3,
   }));
-  const ways = arrows.map(({ message, never, points }) => {
+  const lines = arrows.map(({ message, never, points }) => {
     const [, , turn, end] = points;
     return make("g", { class: never ? "dlv-arrow dlv-never" : "dlv-arrow", "data-message": message },
       make("path", { d: lineThrough(points), class: "dlv-reach" }),
       make("path", { d: lineThrough(points), "stroke-width": 1.6 }),
       never ? tip(make, true, end, turn, 8) : tip(make, false, [end[0] - 1, end[1]], turn, 7));
   });
-  return [...outlines, ...ways];
+  return [...outlines, ...lines];
 }
 
 /** The small pictures of all rounds: the stronger a cell, the more ranks' numbers are in it.

@@ -5,7 +5,7 @@ import {
   cellPicture, fills, groupNames, headPicture, marks, movesPicture, rankName, ranksPicture, sendsPicture, stripPicture,
 } from "./paint.js";
 import { messagesIn } from "./state.js";
-import { afterwards, cellWords, holdWords, numbersIn, outlineOf, stretches, timesOf } from "./words.js";
+import { afterwards, cellWords, holdWords, numbersIn, outlineOf, segments, timesOf } from "./words.js";
 
 /** @import { Cell, Layout } from "./geometry.js" */
 /** @import { Scene } from "./state.js" */
@@ -181,12 +181,12 @@ export function arithmeticPanel(scene, choose) {
   return {
     root: h("div", { class: "dlv-arithmetic" }, title, list),
     draw(number) {
-      const { messages, losses, notes, name } = scene.frames[number];
+      const { messages, losses, remarks, name } = scene.frames[number];
       const more = messages.length - WORDED;
       write(title, messages.length ? `The arithmetic of ${name}` : "What is sent in all");
       list.replaceChildren(
-        ...(losses.length ? [noteOf("dlv-note dlv-loss", "Lost", losses)] : []),
-        ...(notes.length ? [noteOf("dlv-note", "To note", notes)] : []),
+        ...(losses.length ? [remarkOf("dlv-remark dlv-loss", "Lost", losses)] : []),
+        ...(remarks.length ? [remarkOf("dlv-remark", "Remarks", remarks)] : []),
         ...messages.slice(0, WORDED).map(item),
         ...(more > 0 ? [h("li", {}, `and ${more} more messages`)] : []),
         ...(messages.length ? [] : outlineOf(scene).map((line) => h("li", {}, line))),
@@ -196,7 +196,7 @@ export function arithmeticPanel(scene, choose) {
 }
 
 /** @type {(kind: string, title: string, lines: string[]) => HTMLLIElement} */
-function noteOf(kind, title, lines) {
+function remarkOf(kind, title, lines) {
   return h("li", { class: kind }, h("strong", {}, title), lines.map((line) => h("span", {}, line)));
 }
 
@@ -207,7 +207,7 @@ export function tablesPanel(scene) {
 
   /** @type {(cell: Cell) => string[][]} */
   function cellRows(cell) {
-    return stretches(scene, cell).map((run) => [
+    return segments(scene, cell).map((run) => [
       `rank ${cell.rank}`,
       scene.chunks[cell.chunk].name,
       numbersIn(cell, run).join(", "),

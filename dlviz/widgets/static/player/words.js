@@ -63,7 +63,7 @@ export function timesOf({ nbytes, sent, received, known }) {
 
 /** The runs of a cell, those that stand beside each other and hold the same made one.
  * @type {(scene: Scene, cell: Cell) => Run[]} */
-export function stretches(scene, { runs }) {
+export function segments(scene, { runs }) {
   /** @type {Run[]} */
   const whole = [];
   for (const run of runs) {
@@ -97,7 +97,7 @@ export function cellWords(scene, cell) {
   const chunk = scene.chunks[cell.chunk];
   const start = `rank ${cell.rank}${chunk.low < 0 ? "" : `, ${chunk.name}`}`;
   if (!cell.runs.length) return `${start}: no contents were watched`;
-  const parts = stretches(scene, cell).map((run) => {
+  const parts = segments(scene, cell).map((run) => {
     const own = numbersIn(cell, run);
     return `${holdWords(scene, run)}; contents ${own.slice(0, 8).join(", ")}${own.length > 8 ? ", …" : ""}`;
   });

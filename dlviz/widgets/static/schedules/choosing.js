@@ -72,7 +72,7 @@ export function choosing(own) {
       const span = name && side >= 0 ? spanOf(now.sides[side], name) : -1;
       select(span >= 0 ? { side, span } : {}, true);
     },
-    ...ways(own, select),
+    ...moves(own, select),
     clear() {
       if (now.chosen.side < 0 && isWhole(now)) return false;
       shown.set({ from: 0, to: lastOf(now) });
@@ -85,7 +85,7 @@ export function choosing(own) {
 
 /** The ways from one action to another.
  * @type {(explorer: Explorer, select: Choosing["select"]) => Pick<Choosing, "moved" | "follow" | "other">} */
-function ways({ shown: { now }, frame }, select) {
+function moves({ shown: { now }, frame }, select) {
   return {
     moved(event, along, by) {
       const slide = /** @type {HTMLInputElement} */ (event.target);

@@ -26,7 +26,7 @@ export function controls(own) {
   const selects = [selectOf(own, "schedule", "schedule", []),
     selectOf(own, "beside", "schedule beside it", [h("option", { value: "" }, "none")])];
   const sliders = SLIDERS.map(([name, label]) => sliderOf(own, name, label));
-  const fields = FIELDS.map(([name, letter, data]) => fieldOf(own, name, letter, data));
+  const fields = FIELDS.map(([name, symbol, data]) => fieldOf(own, name, symbol, data));
   const toggles = togglesOf(own);
   const costs = { class: "dlv-toolbar", role: "group", "aria-label": "seconds of one microbatch on a rank" };
   shown.paints(["live"], () => {
@@ -81,10 +81,10 @@ function sliderOf({ shown, choose, called }, name, label) {
   return { label: h("label", {}, `${label} `, slide), inputs: [slide, box] };
 }
 
-/** @type {(explorer: Explorer, name: string, letter: string, data: string) => { input: HTMLInputElement,
+/** @type {(explorer: Explorer, name: string, symbol: string, data: string) => { input: HTMLInputElement,
  *   label: HTMLLabelElement }} */
-function fieldOf({ shown, choose, called }, name, letter, data) {
-  called[name] = { label: letter };
+function fieldOf({ shown, choose, called }, name, symbol, data) {
+  called[name] = { label: symbol };
   const input = h("input", {
     type: "text", inputmode: "decimal", class: `dlv-short${name in EMPTY ? " dlv-worded" : ""}`,
     name, "aria-label": `${name}: ${data}`, title: data, placeholder: EMPTY[name] ?? null,
@@ -94,7 +94,7 @@ function fieldOf({ shown, choose, called }, name, letter, data) {
     const value = shown.now.controls[name];
     if (focusedNear(input) !== input) input.value = value == null ? "" : String(value);
   });
-  return { input, label: h("label", {}, `${letter} `, input) };
+  return { input, label: h("label", {}, `${symbol} `, input) };
 }
 
 /** What was typed into a field: nothing where that is allowed, else a number or a text.

@@ -236,8 +236,8 @@ function ranWords({ live, data, sides }) {
 /** @type {(explorer: Explorer, boardShown: boolean) => string} */
 function aboutWords({ shown: { now } }, boardShown) {
   const chunked = drawable(now).some(({ chunks }) => chunks > 1);
-  const notes = drawable(now).map(({ note }) => note ?? "");
-  return [chunked && !boardShown ? SHARED : "", ...new Set(notes)].filter(Boolean).join(" ");
+  const remarks = drawable(now).map(({ remark }) => remark ?? "");
+  return [chunked && !boardShown ? SHARED : "", ...new Set(remarks)].filter(Boolean).join(" ");
 }
 
 export default { render };

@@ -77,7 +77,7 @@ function plotOf(own, place) {
         view: { from: now.from, to: now.to, arrows: false, critical: now.path, span, message: -1, hover },
         look: { colors, font: look.font, styles: stylesOf(Object.values(NAMES), shades, look.kinds, colors) },
         chosen: {
-          row: now.sides[place].rank[mine(now.chosen, "span")] ?? -1, message: -1, stretch: mine(now.chosen, "hole"),
+          row: now.sides[place].rank[mine(now.chosen, "span")] ?? -1, message: -1, idle: mine(now.chosen, "hole"),
         },
       };
     },
@@ -99,8 +99,8 @@ function plotOf(own, place) {
       drawn = drawnOf(side, now.sides.length, place === 0 ? ranOf(now) : null);
       under = below;
       picture.draw();
-      const ways = `Arrow keys walk through its ${side.count} actions; the table lists them.`;
-      picture.canvas.setAttribute("aria-label", `Timeline. ${sideWords(side)} ${ways}`);
+      const how = `Arrow keys walk through its ${side.count} actions; the table lists them.`;
+      picture.canvas.setAttribute("aria-label", `Timeline. ${sideWords(side)} ${how}`);
     },
   };
 }

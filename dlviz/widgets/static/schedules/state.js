@@ -28,7 +28,7 @@ import { clamp, column } from "../shared/arrays.js";
  * @property {number} inside seconds of idle time between a rank's first and last action
  * @property {number[]} peak of each rank
  * @property {Formula | null} [formula]
- * @property {string} [note]
+ * @property {string} [remark]
  * @property {number[]} counts of each rank's spans
  * @property {number[]} first
  * @property {ArrayLike<number>} rank

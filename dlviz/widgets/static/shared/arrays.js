@@ -22,10 +22,10 @@ export function texts(indexed, count) {
   return column(indexed.at, count).map((place) => indexed.of[place]);
 }
 
-/** Equal values next to each other, as stretches of places.
+/** Equal values next to each other, as segments of places.
  * @template T
  * @param {T[]} values */
-export function stretches(values) {
+export function segments(values) {
   /** @type {{ value: T, first: number, last: number }[]} */
   const found = [];
   values.forEach((value, i) => {

@@ -56,6 +56,6 @@ export async function copied(text) {
  * @type {(value: unknown) => string} */
 function plain(value) {
   return String(value)
-    .replace(/[&<>"]/g, (letter) => NAMED[letter])
+    .replace(/[&<>"]/g, (character) => NAMED[character])
     .replace(/[^\t\n\r\x20-\uFFFD]|\uFFFE|\uFFFF/g, "");
 }

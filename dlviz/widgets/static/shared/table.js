@@ -20,7 +20,7 @@ export function table({ shown }, names, describe, kind = "dlv-scroll") {
 }
 
 /** @type {(table: Table) => HTMLElement} */
-export function tableOf({ heads, rows, foot, caption, words = [0], kind = "dlv-prices dlv-ways" }) {
+export function tableOf({ heads, rows, foot, caption, words = [0], kind = "dlv-prices dlv-amounts" }) {
   const head = (/** @type {string} */ text, /** @type {number} */ i) =>
     h("th", { scope: "col", class: !words.includes(i) && "dlv-amount" }, text);
   const row = (/** @type {Row} */ one) => rowOf(one, heads.length, words);

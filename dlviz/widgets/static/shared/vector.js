@@ -18,7 +18,7 @@ import { tile } from "./paint.js";
 /** @type {Record<string, string>} */
 const ANCHORS = { left: "start", center: "middle", right: "end" };
 const FOREIGN = /[^\t\n\r\x20-\uFFFD]/g; // signs that XML does not have
-const LETTER = 0.55; // of a font's size: how wide a letter is, where nothing can measure it
+const CHARACTER = 0.55; // of a font's size: how wide a letter is, where nothing can measure it
 
 /** The context; `done()` gives what was drawn. It knows as much of a context as is drawn with. The ids of its patterns
  * and clips begin with `prefix`, which a file has once.
@@ -126,7 +126,7 @@ function fontOf(font) {
 /** @type {(words: string, font: string) => number} */
 function measured(words, font) {
   const ruler = globalThis.document?.createElement("canvas").getContext("2d");
-  if (!ruler) return String(words).length * LETTER * Number(fontOf(font)["font-size"]);
+  if (!ruler) return String(words).length * CHARACTER * Number(fontOf(font)["font-size"]);
   ruler.font = font;
   return ruler.measureText(words).width;
 }

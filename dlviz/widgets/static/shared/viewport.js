@@ -18,7 +18,7 @@ import { clamp } from "./arrays.js";
  */
 
 const SAME = 500; // ms: changes that follow each other sooner are one
-const KEPT = 50; // parts to go back to
+const STORED = 50; // parts to go back to
 
 /** The part of a picture that a state's `from` and `to` say; `limits()` is the whole, and the least to be in view.
  * @type {(shown: State<any>, limits: () => Part & { least: number }) => Viewport} */
@@ -34,7 +34,7 @@ export function viewport(shown, limits) {
   function show(from, to) {
     const time = performance.now();
     if (time - changed > SAME) {
-      past = [...past.slice(-KEPT), { from: now.from, to: now.to }];
+      past = [...past.slice(-STORED), { from: now.from, to: now.to }];
       future = [];
     }
     changed = time;

@@ -1,5 +1,5 @@
 // What the explorer of tensor parallelism draws, as plain objects: matrices and a map in, positions out.
-import { clamp, stretches } from "../shared/arrays.js";
+import { clamp, segments } from "../shared/arrays.js";
 import { apart } from "../shared/chart.js";
 import { scaleLog } from "../shared/scale.js";
 
@@ -22,7 +22,7 @@ import { scaleLog } from "../shared/scale.js";
 const [SMALL, LARGE] = [14, 62]; // pixels of a side
 const [STACK, SHEET] = [14, 4]; // pixels of all sheets of a stack, of one at most
 const [EDGE, SIGN, MOVE] = [9, 22, 46]; // pixels beside all, of a sign between two columns, of a collective
-const [NAME, MADE, LETTER] = [30, 13, 5.6]; // pixels above a matrix, below it, and of a letter there
+const [NAME, MADE, CHARACTER] = [30, 13, 5.6]; // pixels above a matrix, below it, and of a letter there
 
 /** The matrices in columns, those of the backward below those of the forward.
  * @type {(data: Pick<Layer, "matrices" | "sizes">, width: number, height: number) => Picture} */
@@ -45,7 +45,7 @@ export function pictureOf({ matrices, sizes }, width, height) {
       const next = row.findIndex((own, i) => i > column && own);
       picture.matrices.push({
         ...placed(matrix, x, y, side), middle: x, name: pass * tall + 10, made: (pass + 1) * tall - MADE + 4,
-        fits: matrix.made.length * LETTER < wide + SIGN,
+        fits: matrix.made.length * CHARACTER < wide + SIGN,
       });
       if (matrix.sign) picture.signs.push({ x: (x + left(next) + wide / 2) / 2, y, text: matrix.sign });
       if (matrix.goes) {
@@ -123,7 +123,7 @@ export function mapOf({ sizes, map }, width, height) {
     x, y,
     regions: [
       regionOf(map.data, [...edge, [right, y(all[1])], [right, y(all[0])]]),
-      ...stretches(best).map(({ value: form, first, last }) => {
+      ...segments(best).map(({ value: form, first, last }) => {
         const own = edge.slice(first, Math.min(last + 2, edge.length)); // up to where the next begins
         return regionOf(form, [...own, [x(all[0]), own[own.length - 1][1]], [x(all[0]), own[0][1]]]);
       }),

@@ -17,7 +17,7 @@ export function matricesPicture(own, height) {
   const { now } = shown;
   const svg = s("svg", { class: "dlv-matrices", role: "group" });
   const plot = h("div", { class: "dlv-plot" }, svg);
-  const { element: box, show: tell, hide } = tooltip(plot);
+  const { element: box, show: showTip, hide } = tooltip(plot);
   const about = h("p", { class: "dlv-about" });
   const element = h("div", { class: "dlv-owners" },
     h("div", { class: "dlv-rankbar" }, h("h4", {}, "Who has which block"), ranksBar(own)), plot, about);
@@ -32,7 +32,7 @@ export function matricesPicture(own, height) {
     standOut(own, { pointed: rank });
     const found = picture.matrices[place];
     const sheet = found?.sheets.find((one) => one.rank === rank);
-    if (sheet) tell(event, blockLines(found.matrix, rank, sheet.block));
+    if (sheet) showTip(event, blockLines(found.matrix, rank, sheet.block));
     else hide();
   });
   plot.addEventListener("pointerleave", () => {

@@ -25,7 +25,7 @@ import { clamp } from "../shared/arrays.js";
  * @typedef {{ name: string, made: string, dims: [Size, Size], shape: [number, number], cut: string, blocks: Block[],
  *   sign: string, goes?: number, collective?: string, bytes?: number }} Matrix */
 
-/** @typedef {{ form: string, letters: string[], ways: number[], bytes: number, seconds: number }} Price */
+/** @typedef {{ form: string, elements: string[], directions: number[], bytes: number, seconds: number }} Price */
 
 /** For each C_out of `columns` the `best` way to cut the layer, and the B from which `data` sends less; the ends
  * of lines are [B, C_out].
@@ -33,15 +33,15 @@ import { clamp } from "../shared/arrays.js";
  *   lines: { says: string, ends: [number, number][] }[] }} CostMap */
 
 /** What a run came to; `first` is the row of the first message of each way, -1 where there is none.
- * @typedef {{ error?: string, stopped?: string, ways: number[], bytes: number, first: number[], seconds: number,
- *   late: string, notes: string[] }} Run */
+ * @typedef {{ error?: string, stopped?: string, directions: number[], bytes: number, first: number[], seconds: number,
+ *   late: string, summary: string[] }} Run */
 
 /**
  * @typedef {object} Layer
  * @property {Controls} controls
  * @property {[form: string, title: string, cuts: Size[]][]} forms
  * @property {Record<Size, string>} names
- * @property {string[]} ways
+ * @property {string[]} directions
  * @property {number[]} sizes
  * @property {Record<string, string>} hues of the forms
  * @property {Style[]} owners

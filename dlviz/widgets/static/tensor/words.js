@@ -61,6 +61,6 @@ export function ranWords({ data: { run, long, prices, controls }, live }) {
   if (!run) return live ? long : "";
   return outcome(run, () => {
     const took = prices.find(({ form }) => form === controls.form)?.seconds ?? NaN;
-    return [`A step took ${besideWords(run.seconds, took, seconds)}.`, ...run.notes];
+    return [`A step took ${besideWords(run.seconds, took, seconds)}.`, ...run.summary];
   });
 }

@@ -47,7 +47,7 @@ export function beside(own, room) {
     picture: () => ({
       rows: scene, times: clock(), view: { ...now, ...chosen, hidden: hidden(), message: -1, matches: null },
       look: { ...own.look, styles: styles() },
-      chosen: { row: -1, message: -1, stretch: chosen.idle }, under: true,
+      chosen: { row: -1, message: -1, idle: chosen.idle }, under: true,
     }),
     pointed(target) {
       if ((target?.span ?? -1) === chosen.hover) return;

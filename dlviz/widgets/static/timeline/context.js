@@ -62,7 +62,7 @@
  *   }} search
  * @property {{ element: HTMLElement, button: HTMLElement, add: () => void, show: () => void, place: () => void,
  *   start: () => void, stop: () => void }} marks
- * @property {{ tell: () => void }} controls
+ * @property {{ describe: () => void }} controls
  * @property {{ start: () => void, choose: (value: Selection) => void, stop: () => void }} selection
  * @property {(number: number) => void} setClock
  * @property {(rows: Arrangement) => void} arrange
@@ -81,7 +81,7 @@
  * @property {() => void} centre
  * @property {() => void} back
  * @property {() => void} forward
- * @property {(words: string) => void} tell says why a key did nothing
+ * @property {(words: string) => void} say says why a key did nothing
  */
 
 /**

@@ -16,7 +16,7 @@ import { kindName } from "./words.js";
 export function controls(own, more, steps) {
   const { shown, scene, part, picture } = own;
   const { now } = shown;
-  const arrowsNote = h("span", { class: "dlv-found" });
+  const leftOut = h("span", { class: "dlv-found" });
   const arrows = toggled(own, "arrows", "messages", "show all messages as arrows; the selection's show anyway (M)");
   const critical = toggled(own, "critical", "critical path", "show the critical path (P)");
   const { panels } = own.answers;
@@ -39,17 +39,17 @@ export function controls(own, more, steps) {
     ],
     steps ? [stepSelect(own), steps] : [],
     own.search.group,
-    scene.messageCount ? [arrows, arrowsNote] : [],
+    scene.messageCount ? [arrows, leftOut] : [],
     hasPath ? [critical] : [],
     scene.clocks.length > 1 ? [clocks(own)] : [],
     [table, ...(own.answers.sourced ? [source] : [])],
     [own.marks.button, ...more, button("SVG", "save what is in view as an SVG file", own.saveSvg)],
   );
   own.controls = {
-    tell() {
+    describe() {
       const list = picture.drawn();
       const left = now.arrows ? list?.messagesLeftOut ?? 0 : 0;
-      write(arrowsNote, left ? `${left.toLocaleString("en")} in view: zoom in to see them (${ARROWS} at most)` : "");
+      write(leftOut, left ? `${left.toLocaleString("en")} in view: zoom in to see them (${ARROWS} at most)` : "");
       const count = `${scene.count} spans on ${scene.rows.length} rows, ${seconds(now.to - now.from)} in view`;
       picture.canvas.setAttribute("aria-label", `Timeline of ${count}. The table lists them.`);
     },
@@ -114,7 +114,7 @@ export function legend(own) {
   const waiting = h("span", { class: "dlv-gaps" }, wait, " waiting");
   const element = h("div", { class: "dlv-legend", role: "group", "aria-label": "kinds shown" },
     entries.map((entry) => entry.element), others, waiting,
-    scene.short.map((letters) => h("span", { class: "dlv-gaps" }, letters)),
+    scene.short.map((symbols) => h("span", { class: "dlv-gaps" }, symbols)),
     scene.total > scene.count ? h("span", { class: "dlv-gaps" }, gaps, " not drawn") : null,
     [scene, scene.beside].some((/** @type {Scene | undefined} */ one) => one?.clocks.some(({ lost: at }) => at.length))
       ? h("span", { class: "dlv-gaps" }, lost, " rank lost") : null);

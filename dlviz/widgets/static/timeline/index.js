@@ -202,11 +202,11 @@ function keysOf(own) {
 }
 
 /** @type {(timeline: Timeline) => { rows: Scene, times: Clock, view: Readonly<Now>, look: Painted,
- *   chosen: { row: number, range: Range | null, matches: Uint8Array | null, message: number, stretch: number } }} */
+ *   chosen: { row: number, range: Range | null, matches: Uint8Array | null, message: number, idle: number } }} */
 function pictureOf({ shown: { now }, clock, look }) {
   const { scene, span, range, matches, message, idle } = now;
   const row = span >= 0 ? scene.slots[scene.slotOf[span]].row : -1;
-  return { rows: scene, times: clock(), view: now, look, chosen: { row, range, matches, message, stretch: idle } };
+  return { rows: scene, times: clock(), view: now, look, chosen: { row, range, matches, message, idle } };
 }
 
 /** Draws it and says in the page what is shown, for those who do not see it. @type {(own: Timeline) => void} */
@@ -215,7 +215,7 @@ function paintPicture(own) {
   if (!picture.draw()) return;
   own.ranges.place();
   own.marks.place();
-  own.controls.tell();
+  own.controls.describe();
   const { scene, span, message } = now;
   Object.assign(root.dataset, {
     from: now.from, to: now.to, clock: clock().name, critical: now.critical,

@@ -31,7 +31,7 @@ function amount(value) {
 
 /** All that is known of span i. `go(span)` selects another, `show(where)` a line of source; `shown` is the number of
  * the clock.
- * @type {(scene: Scene, shown: number, i: number, ways: { go: (span: number) => void, show: (where: string) => void,
+ * @type {(scene: Scene, shown: number, i: number, own: { go: (span: number) => void, show: (where: string) => void,
  *   sourced: (where: string) => boolean }) => HTMLElement[]} */
 export function spanPanel(scene, shown, i, { go, show, sourced }) {
   const clock = scene.clocks[shown];
@@ -49,7 +49,7 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
   const turn = clock.turn.get(i);
   if (turn != null) facts.push(["critical path", `on it, ${turn + 1} of ${clock.critical.length}`]);
   if (span.nbytes[i] >= 0) facts.push(["size", bytes(span.nbytes[i])]);
-  if (span.fields[i]) facts.push(["noted", span.fields[i]]);
+  if (span.fields[i]) facts.push(["recorded", span.fields[i]]);
   if (span.where[i]) {
     const place = placeOf(scene, span.where[i]);
     facts.push(["line", sourced(span.where[i]) ? link(place, () => show(span.where[i])) : place]);
@@ -94,7 +94,7 @@ function carried({ message, span, ...rest }, clock, i, go) {
 
 /** The statistics of a range: by rank, and by kind. `order` {by, down} is how ranks are sorted, null as they are
  * numbered; `sort(by)` asks for another order.
- * @type {(scene: Scene, clock: Clock, range: Range, found: Statistics, ways: { go: (span: number) => void,
+ * @type {(scene: Scene, clock: Clock, range: Range, found: Statistics, own: { go: (span: number) => void,
  *   sort: (by: string) => void, order: Now["order"] }) => HTMLElement[]} */
 export function statisticsPanel(scene, clock, range, found, { go, sort, order }) {
   /** @type {(ofRank: OfRank) => number} */

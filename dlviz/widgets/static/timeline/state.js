@@ -46,7 +46,7 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
 /** @typedef {{ whom: string, doing: string, at: number }} Wait `at` is the span that was waited for, or -1 */
 
 /**
- * @typedef {object} Told
+ * @typedef {object} Facts
  * @property {string} name
  * @property {string} axis
  * @property {string} summary the critical path in words
@@ -62,7 +62,7 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
  * @typedef {{ steps: number[], ranks: number[], seconds: Record<string, number[][]>, kinds: Record<"part" | "count"
  *   | "total" | "min" | "max", number[]> & { kind: string[] } }} Numbers */
 
-/** @typedef {Times & Told} Clock */
+/** @typedef {Times & Facts} Clock */
 
 /** @typedef {{ at: Column<number>, of: string[] }} Indexed */
 /** @typedef {{ start: Column<number>, length: Column<number> }} Lasting whole numbers of a quantum */

@@ -5,7 +5,7 @@ import { columns } from "./columns.js";
 import { GROUP_LINE, headTimes, named, within } from "./rows.js";
 
 /** @import { Scale } from "../scale.js" */
-/** @import { Memory, Row, Rows, Slot, Stretches, Times } from "./rows.js" */
+/** @import { Memory, Row, Rows, Slot, Intervals, Times } from "./rows.js" */
 
 export const IDLE = -1; // stands for idle time among the kinds that are hidden
 export const ARROWS = 150; // messages in view: with more of them only the selection's are drawn
@@ -56,7 +56,7 @@ const APART = 3; // pixels: names of neighbours do not read as one word
  * @property {{ row: Row, corners: [number, number][], base: number, top: number }[]} memory
  * @property {(Line & { summary: string })[]} cycle
  * @property {{ x: number, top: number, bottom: number, place: number }[]} lost lines with a cross over a rank's rows
- * @property {{ text: string, x: number, y: number }[]} notes in rows without bars
+ * @property {{ text: string, x: number, y: number }[]} remarks in rows without bars
  * @property {{ y: number, height: number, group: number }[]} groups lines over rows with the name of their group
  * @property {(Box & { line?: Line })[]} path
  * @property {{ x: number, label: string }[]} ticks
@@ -89,13 +89,13 @@ export function drawList(rows, times, view) {
     chosen: boxOf(rows, times, view, x, heads, view.span),
     hovered: boxOf(rows, times, view, x, heads, view.hover ?? -1),
     open: openIn(rows, times, view, x),
-    idle: view.hidden?.has(IDLE) ? [] : stretchesIn(rows, times.idle, view, x),
-    gaps: stretchesIn(rows, times.gaps, view, x),
+    idle: view.hidden?.has(IDLE) ? [] : intervalsIn(rows, times.idle, view, x),
+    gaps: intervalsIn(rows, times.gaps, view, x),
     memory: rows.rows.flatMap((row, number) => (times.memory && row.memory && inView(rows, view, number)
       ? strip(rows, row, row.memory, view, x) : [])),
     cycle: cycleIn(rows, view),
     lost: lostIn(rows, times, view, x),
-    notes: notesIn(rows, view),
+    remarks: remarksIn(rows, view),
     groups: groupsIn(rows, view),
     path: view.critical ? pathIn(rows, times, view, x) : [],
     ticks: timeTicks(x),
@@ -235,9 +235,9 @@ function openIn(rows, times, view, x) {
   return found;
 }
 
-/** Stretches of a row in which nothing is drawn, as boxes; each with its place.
- * @type {(rows: Rows, stretches: Stretches, view: View, x: Scale) => DrawList["idle"]} */
-function stretchesIn(rows, { row, start, end, count }, view, x) {
+/** Intervals of a row in which nothing is drawn, as boxes; each with its place.
+ * @type {(rows: Rows, intervals: Intervals, view: View, x: Scale) => DrawList["idle"]} */
+function intervalsIn(rows, { row, start, end, count }, view, x) {
   const found = [];
   for (let i = 0; i < count; i++) {
     if (end[i] <= view.from || start[i] >= view.to || !inView(rows, view, row[i])) continue;
@@ -280,12 +280,12 @@ function lostIn(rows, times, view, x) {
   });
 }
 
-/** What is said in rows without bars. @type {(rows: Rows, view: View) => DrawList["notes"]} */
-function notesIn(rows, view) {
-  return rows.shown.filter((number) => rows.rows[number].note && inView(rows, view, number))
+/** What is said in rows without bars. @type {(rows: Rows, view: View) => DrawList["remarks"]} */
+function remarksIn(rows, view) {
+  return rows.shown.filter((number) => rows.rows[number].remark && inView(rows, view, number))
     .map((number) => {
-      const { note = "", middle } = rows.rows[number];
-      return { text: note, x: 8, y: placed(rows, view, number, middle) };
+      const { remark = "", middle } = rows.rows[number];
+      return { text: remark, x: 8, y: placed(rows, view, number, middle) };
     });
 }
 

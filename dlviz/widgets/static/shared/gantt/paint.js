@@ -26,7 +26,7 @@ const DIM = 0.22; // of what a search did not find
  * @property {number} message
  * @property {{ from: number, to: number } | null} [range]
  * @property {Uint8Array | null} [matches]
- * @property {number} [stretch] of idle time that is selected
+ * @property {number} [idle] time that is selected
  */
 
 /** How spans of kinds look on a page in these colours. Steps and phases only hold others: they are as pale as the
@@ -142,7 +142,7 @@ function bars(context, rows, list, look, chosen) {
   words(context, rows, list, look, chosen);
   outline(context, list.hovered, colors, 1.5);
   outline(context, list.chosen, colors, 3);
-  outline(context, list.idle.find(({ place }) => place === chosen.stretch), colors, 2);
+  outline(context, list.idle.find(({ place }) => place === chosen.idle), colors, 2);
   for (const one of list.cycle) arrow(context, one, colors.wrong, colors.paper, 2.6);
   for (const one of list.lost) crossedLine(context, one, colors.wrong, colors.paper);
 }
@@ -195,7 +195,7 @@ function tear(context, { x, y, height }, colors) {
 function words(context, rows, list, { colors, styles, font }, chosen) {
   context.textAlign = "left";
   context.fillStyle = colors.faint;
-  for (const { text, x, y } of list.notes) context.fillText(text, x, y + 0.5);
+  for (const { text, x, y } of list.remarks) context.fillText(text, x, y + 0.5);
   context.textAlign = "center";
   context.lineWidth = 3;
   for (const { text, span, x, y, size, waiting } of list.labels) {

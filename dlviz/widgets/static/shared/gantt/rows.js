@@ -11,7 +11,7 @@ import { upTo } from "../arrays.js";
  * @property {number} middle
  * @property {Memory | null} [memory] what its rank held, drawn above it
  * @property {{ label: string, middle: number }[]} [also] smaller names beside the row
- * @property {string} [note] what is said in a row that has no bars
+ * @property {string} [remark] what is said in a row that has no bars
  * @property {number} [group] which of the groups its rank is in, -1 for none
  * @property {boolean} [hidden]
  * @property {boolean} [pinned] stays where it is while the others are scrolled
@@ -53,7 +53,7 @@ import { upTo } from "../arrays.js";
  *   of each span (or -1)
  */
 
-/** @typedef {{ start: ArrayLike<number>, end: ArrayLike<number>, row: number[], count: number }} Stretches */
+/** @typedef {{ start: ArrayLike<number>, end: ArrayLike<number>, row: number[], count: number }} Intervals */
 
 /**
  * The times of all that is in the rows, in seconds.
@@ -63,8 +63,8 @@ import { upTo } from "../arrays.js";
  * @property {number} low
  * @property {number} high
  * @property {number} quantum what two moments differ by at least
- * @property {Stretches} idle
- * @property {Stretches} gaps of which nothing is drawn
+ * @property {Intervals} idle
+ * @property {Intervals} gaps of which nothing is drawn
  * @property {number[]} critical the spans of the critical path
  * @property {{ start: number[], end: number[] }} path
  * @property {boolean} memory whether memory was told by these times
