@@ -6,17 +6,17 @@
  * @property {number} stage
  * @property {string} kind F, B, I or W
  * @property {number} microbatch
- * @property {Action[]} halves the two of an overlap; of any other action itself alone
+ * @property {Action[]} halves the two actions of an overlap; for any other action the action itself
  */
 
 export const KINDS = "FBIW";
 /** @type {Record<string, string>} */
-export const EXCLUDES = { F: "F", B: "BIW", I: "IB", W: "WB" }; // the kinds of which there is one at most
+export const EXCLUDES = { F: "F", B: "BIW", I: "IB", W: "WB" }; // kinds that exclude each other
 const ONE = /^([0-9]{1,9})([FBIW])([0-9]{1,9})$/;
 const TWO = /^\(([^;()]*);([^;()]*)\)OVERLAP_F_B$/;
-const SHOWN = 8; // actions of a row in a message
+const SHOWN = 8; // actions of a row that a message shows
 
-/** What cannot be done, in a sentence for the reader. */
+/** An action that is impossible, with a sentence for the reader. */
 export class Refused extends Error {}
 
 /** The action of a stage, kind and microbatch. @type {(stage: number, kind: string, microbatch: number) => Action} */
@@ -32,7 +32,7 @@ export function overlap(one, other) {
   return { text, stage: -1, kind: "OVERLAP_F_B", microbatch: -1, halves: [one, other] };
 }
 
-/** The action that is written `text`; what is none is refused. @type {(text: string) => Action} */
+/** Parses an action; refuses any other text. @type {(text: string) => Action} */
 export function parse(text) {
   const own = text.trim();
   const two = TWO.exec(own);
@@ -57,7 +57,7 @@ export function needs({ stage, kind, microbatch }, stages) {
   return [...own, [...(kind === "F" ? "F" : "BI")].map((each) => action(neighbour, each, microbatch))];
 }
 
-/** Refuses rows in which an action is on another rank than its stage, or there twice. `stages`: the rank of each stage.
+/** Refuses rows with an action on the wrong rank or drawn twice. `stages`: the rank of each stage.
  * @type {(rows: Action[][], stages: number[]) => void} */
 export function checkActions(rows, stages) {
   rows.forEach((row, rank) => row.forEach((one, index) => {
@@ -88,7 +88,7 @@ export function checkActions(rows, stages) {
   }));
 }
 
-/** Refuses rows that do not all come to their end, and says what is missing. `stages`: the rank of each stage.
+/** Refuses rows that cannot finish, and says what is missing. `stages`: the rank of each stage.
  * @type {(rows: Action[][], stages: number[]) => void} */
 export function checkProgress(rows, stages) {
   /** @type {Set<string>} */
@@ -110,7 +110,7 @@ export function checkProgress(rows, stages) {
   if (rank >= 0) throw stuck(rows, stages, rank, reached, missing(rows[rank][reached[rank]]));
 }
 
-/** Why a rank stops where it does, and where the rank stops that has what it needs.
+/** Why a rank stops, and where the rank that has the missing action stops.
  * @type {(rows: Action[][], stages: number[], rank: number, reached: number[], choices: Action[][]) => Refused} */
 function stuck(rows, stages, rank, reached, choices) {
   const there = new Set(rows.flat().flatMap(({ halves }) => halves.map(({ text }) => text)));
@@ -145,8 +145,7 @@ function ordinal(index) {
   return `${number}${end}`;
 }
 
-/** A sentence with its values. `words`: with names in braces.
- * @type {(words: string, values: Record<string, unknown>) => string} */
+/** Fills in the names in braces. @type {(words: string, values: Record<string, unknown>) => string} */
 export function filled(words, values) {
   return words.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
 }

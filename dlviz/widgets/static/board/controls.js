@@ -1,4 +1,4 @@
-// The controls of a drawing board: what is done with the drawing, what is placed, help, and what is offered.
+// The controls of a drawing board: the whole drawing, actions to place, and help.
 import { h, write } from "../shared/dom.js";
 import { button, toggle } from "../shared/stage.js";
 import { act, check, choose, here, pickUp, place, remove } from "./hand.js";
@@ -21,7 +21,7 @@ export function group(name, ...children) {
   return h("span", { role: "group", "aria-label": name }, children);
 }
 
-/** What is done with the whole drawing, and what the pipeline offers. @type {(board: Board) => Bar} */
+/** Buttons for the whole drawing, and what the pipeline offers. @type {(board: Board) => Bar} */
 export function drawingBar(board) {
   const does = (/** @type {string} */ what) => () => act(board, { do: what });
   const undo = button("↶ undo", "undo", does("undo"));
@@ -133,20 +133,20 @@ function chipOf(board, ghost, look) {
     type: "button", "aria-pressed": String(pressed), "aria-label": `choose ${name}`,
     title: `${ghost.action}, at slot ${ghost.slot}`,
     onclick: (/** @type {MouseEvent} */ event) => {
-      if (event.detail === 0) choose(board, pressed ? null : ghost.action); // by a key: the pointer's is a drag
+      if (event.detail === 0) choose(board, pressed ? null : ghost.action); // by key: the pointer drags
     },
   }, sampleOf(ghost.parts[0], look), name);
   makeDraggable(board, chip, ghost);
   return chip;
 }
 
-/** A whole number that was typed; other text as it is, to be refused in words.
+/** The whole number typed; other text unchanged, to be refused with an error.
  * @type {(typed: string) => number | string} */
 function numberIn(typed) {
   return /^\d{1,9}$/.test(typed) ? Number(typed) : typed;
 }
 
-/** Puts buttons into a group; the focus stays where it was, by name.
+/** Replaces the buttons of a group; the focus stays on the button of the same name.
  * @type {(holder: HTMLElement, buttons: HTMLElement[]) => void} */
 function refill(holder, buttons) {
   const active = document.activeElement;

@@ -1,4 +1,4 @@
-// The rules that a drawing breaks, each told with what would mend it.
+// The rules that a drawing breaks, and how to mend each.
 import { EXCLUDES, action, filled, needs } from "./actions.js";
 import { endOf, isSame } from "./drawing.js";
 import { arrivals, earliest, gridOf, heldIn, kindsOf, lasting, rankOf } from "./pipeline.js";
@@ -10,8 +10,7 @@ import { SENTENCES } from "./sentences.js";
 
 /** @typedef {{ placed: Placed, law: string, words: string, mend: string }} Fault */
 
-/** The rules that are broken; of two actions in each other's way the one put last.
- * @type {(drawn: Drawing) => Fault[]} */
+/** The broken rules; of two actions in conflict, the one placed last. @type {(drawn: Drawing) => Fault[]} */
 export function faultsOf(drawn) {
   const order = new Map(drawn.placed.map((placed, number) => [placed, number]));
   const number = (/** @type {Placed} */ placed) => order.get(placed) ?? -1;
@@ -21,7 +20,7 @@ export function faultsOf(drawn) {
   return found.sort((one, other) => number(one.placed) - number(other.placed));
 }
 
-/** The first rule that is broken, and what would mend it; "" where none is. @type {(drawn: Drawing) => string} */
+/** The first broken rule and how to mend it; "" if none is broken. @type {(drawn: Drawing) => string} */
 export function firstFault(drawn) {
   const [fault] = faultsOf(drawn);
   return fault ? `${fault.words} ${fault.mend}` : "";
@@ -49,7 +48,7 @@ export function holdingOf({ pipeline, placed }, rank) {
   });
 }
 
-/** Of the actions any of which would do, the drawn one or, without one, the one offered.
+/** Of alternative actions the drawn one, else the one that the pipeline offers.
  * @type {(drawn: Drawing, choice: Action[]) => Action} */
 export function meant({ where, pipeline }, choice) {
   const offered = kindsOf(pipeline);
@@ -94,7 +93,7 @@ function twice({ placed: all }) {
   return found;
 }
 
-/** `number`: its place in the order in which all was put.
+/** `number`: its place in the order of placing.
  * @type {(drawn: Drawing, number: (placed: Placed) => number) => Fault[]} */
 function together(drawn, number) {
   const { pipeline, placed: all } = drawn;
@@ -155,8 +154,7 @@ function moveThere({ pipeline, placed: all }, placed, need = null) {
   return `Move ${text} to slot ${slot}${need ? `, or move ${need.text} to an earlier slot` : ""}.`;
 }
 
-/** How a need that is not drawn could be there in time.
- * @type {(drawn: Drawing, need: Action, placed: Placed) => string} */
+/** How to draw a missing action in time. @type {(drawn: Drawing, need: Action, placed: Placed) => string} */
 function drawWords(drawn, need, placed) {
   const rank = rankOf(drawn.pipeline, need);
   const by = placed.slot - (rank === placed.rank ? 0 : drawn.pipeline.latency);
@@ -166,7 +164,7 @@ function drawWords(drawn, need, placed) {
   return `Draw ${need.text} on rank ${rank} so that ${need.text} ends by slot ${by}.`;
 }
 
-/** The slot by which an action can have ended at the soonest, beside what is drawn.
+/** The earliest slot at which an action can end, given what is drawn.
  * @type {(drawn: Drawing, wanted: Action) => number} */
 function soonest({ pipeline, grid: { there } }, wanted) {
   const offered = kindsOf(pipeline);
@@ -186,7 +184,7 @@ function soonest({ pipeline, grid: { there } }, wanted) {
   return ends.get(wanted.text) ?? Infinity;
 }
 
-/** The slot at which an action can start where what it needs ends as in `ends`.
+/** The slot at which an action can start; `ends` says when its needs end.
  * @type {(pipeline: Pipeline, one: Action, ends: Map<string, number>) => number} */
 function begun(pipeline, one, ends) {
   const rank = rankOf(pipeline, one);

@@ -1,4 +1,4 @@
-// Where the drawing board's things lie, as plain objects: its state and how it is looked at in, boxes out.
+// Where the parts of the drawing board lie, as plain objects: state and view in, boxes out.
 import { clamp } from "../shared/arrays.js";
 import { nextOn, thingAt } from "./state.js";
 import { longName, shortName } from "./words.js";
@@ -24,7 +24,7 @@ import { longName, shortName } from "./words.js";
 /**
  * @typedef {object} List all that is drawn
  * @property {IdleBox[]} idle
- * @property {CellBox[]} cells what breaks a rule behind the others, thus in front of them on the page
+ * @property {CellBox[]} cells cells that break a rule last, so that they are painted in front
  * @property {{ shown: GhostBox[], more: MoreBox[] }} ghosts
  * @property {{ slot: number, x: number }[]} marks
  * @property {{ rank: number, y: number, height: number, middle: number }[]} rows
@@ -36,10 +36,10 @@ const TOP = 22; // of the slots' numbers
 const NARROWEST = 26; // pixels of the shortest action
 const WIDEST = 44;
 const STRIP = 11; // pixels of a ghost, of several on top of each other in one row
-const LIFT = 0.2; // of its row, by which what breaks a rule stands out of it
-const CHARACTER = 7.4; // pixels of a letter
+const LIFT = 0.2; // of its row, by which a cell that breaks a rule sticks out
+const CHARACTER = 7.4; // pixels of a character
 
-/** Where slots and rows lie in a grid that is `width` pixels wide and whose rows are `room` high, if they can be.
+/** Where slots and rows lie in a grid `width` pixels wide, with rows that fit into `room` pixels if possible.
  * @type {(state: BoardState, width: number, room: number) => Layout} */
 export function layoutOf(state, width, room) {
   const shortest = Math.min(...[...state.kinds].flatMap((kind) => state.lasts[kind]));
@@ -58,7 +58,7 @@ export function slotAt(layout, x, y) {
   return inside ? { rank, slot } : null;
 }
 
-/** All that is drawn, what may come next only with `ghosts`.
+/** All that is drawn; what may come next only with `ghosts`.
  * @type {(state: BoardState, layout: Layout, ghosts: boolean) => List} */
 export function drawList(state, layout, ghosts) {
   const full = state.cells.every((cell) => cell.parts.every((part) => fits(longName(part), cell.slots * layout.slot)));
@@ -85,14 +85,14 @@ export function boxAt(layout, { rank, slot }, slots = 1) {
   return { x, y, width: slots * layout.slot, height: layout.row };
 }
 
-/** The box of the cursor: all of the action that it is on.
+/** The box of the cursor: the whole action under it.
  * @type {(state: BoardState, layout: Layout, cursor: Spot) => Box} */
 export function cursorAt(state, layout, cursor) {
   const { cell } = thingAt(state, cursor);
   return cell ? boxAt(layout, cell, cell.slots) : boxAt(layout, cursor);
 }
 
-/** What lies at a point: {cell}, {ghost}, {idle} or {}; what is drawn last comes first.
+/** What lies at a point: {cell}, {ghost}, {idle} or {}; the topmost wins.
  * @type {(list: List, x: number, y: number) => { cell?: Cell, ghost?: Ghost, idle?: Idle }} */
 export function hit(list, x, y) {
   /** @param {Box} box */
@@ -138,7 +138,7 @@ function ghostsOf(state, layout, name) {
   return found;
 }
 
-/** Ghosts of one row, in the order of their slots, in groups that overlap. @type {(ghosts: Ghost[]) => Ghost[][]} */
+/** The ghosts of a row by slot, in groups that overlap. @type {(ghosts: Ghost[]) => Ghost[][]} */
 function clustersOf(ghosts) {
   /** @type {Ghost[][]} */
   const clusters = [];
@@ -151,7 +151,7 @@ function clustersOf(ghosts) {
   return clusters;
 }
 
-/** A group of ghosts that overlap, on top of each other.
+/** Overlapping ghosts, stacked.
  * @type {(cluster: Ghost[], layout: Layout, name: (part: Part) => string) => List["ghosts"]} */
 function stacked(cluster, layout, name) {
   /** @type {number[]} */
@@ -174,7 +174,7 @@ function stacked(cluster, layout, name) {
   return { shown, more };
 }
 
-/** The slots that bear a number: each, or so many that they stand apart.
+/** The slots with a number: each, or every so many so that the numbers do not touch.
  * @type {(layout: Layout) => { slot: number, x: number }[]} */
 function marksOf({ slot, columns }) {
   const every = [1, 2, 5, 10, 20, 50, 100].find((step) => step * slot >= 36) ?? 200;

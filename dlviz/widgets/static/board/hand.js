@@ -1,4 +1,4 @@
-// What the reader's hand does on a drawing board, whether by a key, a button or the pointer.
+// What the reader does on a drawing board, by key, button or pointer.
 import { clamp } from "../shared/arrays.js";
 import { besides, halvesOf, nextOn, nextOnAll, pick, placeOf, sameAs, thingAt, turned } from "./state.js";
 import { boxAt } from "./geometry.js";
@@ -10,17 +10,17 @@ import { scoreWords, wordsOf } from "./words.js";
 /** @import { BoardState, Cell, Gesture, Ghost, Idle, Part, Piece, Place, Spot } from "./state.js" */
 
 /**
- * @typedef {object} Drag what the pointer holds
+ * @typedef {object} Drag a drag of the pointer
  * @property {Piece | null} piece
  * @property {Cell} [cell] the piece, where it is one of the grid
  * @property {Ghost} [ghost] the piece, where it may come next
  * @property {Ghost} [chip] the same on a button
- * @property {number} held the slot of the piece by which it is held
+ * @property {number} held the slot of the piece under the pointer
  * @property {Spot | null} [free] the empty slot that was pressed
  * @property {number} x where it was pressed, in pixels of the window
  * @property {number} y
- * @property {boolean} far whether it was moved so far that it is a drag
- * @property {Spot | null} target where the piece would be put down
+ * @property {boolean} far whether it moved far enough to be a drag
+ * @property {Spot | null} target where the piece would land
  */
 
 /**
@@ -28,14 +28,14 @@ import { scoreWords, wordsOf } from "./words.js";
  * @property {BoardState} board
  * @property {Spot} cursor
  * @property {string | null} brush the action that the reader chose to place
- * @property {boolean} byName whether the reader typed it: it then goes where it can run first
+ * @property {boolean} byName whether the reader typed it: it then goes to its first legal slot
  * @property {Place | null} chosen the cell that is selected
- * @property {Cell | null} carried the cell that the keys move
+ * @property {Cell | null} carried the cell that keys move
  * @property {Drag | null} drag
- * @property {[x: number, y: number] | null} pointer where it is over the grid
- * @property {boolean} hovered whether it went to another thing since `remark` appeared
- * @property {string} remark what was last asked for, until the next gesture
- * @property {boolean} grave whether that is a fault
+ * @property {[x: number, y: number] | null} pointer its place over the grid
+ * @property {boolean} hovered whether the pointer moved on since `remark` appeared
+ * @property {string} remark the last answer, until the next gesture
+ * @property {boolean} grave whether the remark is a fault
  * @property {boolean} looked whether the reader moved the cursor since
  * @property {boolean} ghosts whether what may come next is shown
  * @property {Colors | null} colors
@@ -56,7 +56,7 @@ import { scoreWords, wordsOf } from "./words.js";
  * @property {View} view
  * @property {(gesture: Gesture) => void} send
  * @property {(words: string) => void} say reads a sentence out
- * @property {(action: (Place & Omit<Part, "chunk">) | null) => void} selected hears of what the reader selected
+ * @property {(action: (Place & Omit<Part, "chunk">) | null) => void} selected receives what the reader selects
  * @property {SVGSVGElement} grid
  * @property {HTMLElement} scroller around the grid
  */
@@ -73,7 +73,7 @@ export function act(board, gesture) {
   board.send(gesture);
 }
 
-/** Says what came of a gesture. @type {(board: Board, asked: Gesture) => void} */
+/** Reports the effect of a gesture. @type {(board: Board, asked: Gesture) => void} */
 export function report(board, asked) {
   const state = board.now.board;
   const { advice, cells, said } = state;
@@ -97,7 +97,7 @@ export function report(board, asked) {
   board.say(board.now.remark || `${words[asked.do] ?? asked.do}. ${state.verdict} ${scoreWords(state)}`);
 }
 
-/** Brings what is shown in line with another board. @type {(board: Board, state: BoardState) => void} */
+/** Shows another board. @type {(board: Board, state: BoardState) => void} */
 export function take(board, state) {
   const { brush, chosen, carried, cursor } = board.now;
   board.set({ board: state, cursor: { rank: Math.min(cursor.rank, state.ranks - 1), slot: cursor.slot } });
@@ -111,7 +111,7 @@ export function choose(board, brush, byName = false) {
   board.set({ brush, byName });
 }
 
-/** The action that Enter places: the one chosen, else what may come next on the cursor's rank.
+/** The action that Enter places: the chosen one, else the next one of the cursor's rank.
  * @type {(now: Readonly<Now>) => string | null} */
 export function toPlace({ board, brush, cursor }) {
   if (brush) return brush;
@@ -119,7 +119,7 @@ export function toPlace({ board, brush, cursor }) {
   return (next.find((ghost) => ghost.slot === cursor.slot) ?? next[0])?.action ?? null;
 }
 
-/** Places an action, or several that were typed; puts down what is carried.
+/** Places an action, or several that were typed; drops the carried one.
  * @type {(board: Board, action?: string | null, spot?: Spot) => void} */
 export function place(board, action = toPlace(board.now), { rank, slot } = board.now.cursor) {
   const { byName, board: state, carried } = board.now;
@@ -142,7 +142,7 @@ export function place(board, action = toPlace(board.now), { rank, slot } = board
   select(board, null);
 }
 
-/** Picks up the action at the cursor; puts down what is carried. @type {(board: Board) => void} */
+/** Picks up the action at the cursor; drops the carried one. @type {(board: Board) => void} */
 export function pickUp(board) {
   const cell = here(board.now);
   if (board.now.carried) return putDown(board);
@@ -160,22 +160,22 @@ function putDown(board) {
   if (carried) move(board, carried, cursor);
 }
 
-/** Moves an action, unless it is there. @type {(board: Board, cell: Cell, to: Spot) => void} */
+/** Moves an action, unless it is there already. @type {(board: Board, cell: Cell, to: Spot) => void} */
 export function move(board, cell, to) {
   if (cell.rank !== to.rank || cell.slot !== to.slot) act(board, { do: "move", from: placeOf(cell), ...to });
 }
 
-/** Removes a cell, by default that at the cursor. @type {(board: Board, cell?: Cell | null) => void} */
+/** Removes a cell, by default the one at the cursor. @type {(board: Board, cell?: Cell | null) => void} */
 export function remove(board, cell = here(board.now)) {
   if (cell) act(board, { do: "remove", from: placeOf(cell) });
 }
 
-/** The cell that is selected or, without one, that at the cursor. @type {(now: Readonly<Now>) => Cell | null} */
+/** The selected cell, else the one at the cursor. @type {(now: Readonly<Now>) => Cell | null} */
 export function here({ board, chosen, cursor }) {
   return (chosen && board.cells.find(sameAs(chosen))) ?? thingAt(board, cursor).cell ?? null;
 }
 
-/** Says what a look at the whole drawing finds, and goes to the first fault. @type {(board: Board) => void} */
+/** Says the verdict on the drawing and goes to the first fault. @type {(board: Board) => void} */
 export function check(board) {
   const state = board.now.board;
   remark(board, state.verdict, state.broken > 0);
@@ -220,7 +220,7 @@ export function goTo(board, cursor) {
   reveal(board);
 }
 
-/** Goes to the next action that may come, or back, and chooses it. `by`: 1 or -1.
+/** Goes to the next possible action, or back, and chooses it. `by`: 1 or -1.
  * @type {(board: Board, by: number) => void} */
 export function next(board, by) {
   const { board: state, brush, cursor } = board.now;
@@ -250,7 +250,7 @@ export function turn(board, by) {
   board.say(board.now.brush ?? "");
 }
 
-/** Lets go of all that is chosen, carried or selected; false where nothing was. @type {(board: Board) => boolean} */
+/** Clears what is chosen, carried or selected; false if nothing was. @type {(board: Board) => boolean} */
 export function clear(board) {
   const { carried, drag, brush, chosen } = board.now;
   if (!carried && !drag && !brush && !chosen) return false;
@@ -260,7 +260,7 @@ export function clear(board) {
   return true;
 }
 
-/** Scrolls so that the cursor is seen. @type {(board: Board) => void} */
+/** Scrolls to the cursor. @type {(board: Board) => void} */
 function reveal({ now, view, scroller, flush }) {
   flush();
   const { x, width } = boxAt(view.layout, now.cursor);

@@ -1,6 +1,6 @@
 // The drawing board: a schedule put together by hand on a grid of ranks and slots.
 //
-// The rules say what a drawing means; here it is shown, and each gesture is drawn at once and sent.
+// rules.js says what a drawing means; this module shows it, draws each gesture immediately and sends it.
 import { h, s, write } from "../shared/dom.js";
 import { state } from "../shared/state.js";
 import { drawingBar, group, placingBar } from "./controls.js";
@@ -29,8 +29,8 @@ import { nameOf, scoreWords, wordsOf } from "./words.js";
  * @property {HTMLElement[]} openers the buttons that open a panel
  * @property {(colors: Colors) => void} colors
  * @property {(action: Omit<Part, "chunk"> | null) => void} choose marks an action
- * @property {(event: KeyboardEvent) => void} press takes a key that was pressed around the board, and with it the focus
- * @property {() => void} turnOff no kernel answers any more: the rules of the page do
+ * @property {(event: KeyboardEvent) => void} press handles a key pressed around the board, and takes the focus
+ * @property {() => void} turnOff no kernel answers any more: the page's rules do
  * @property {() => void} stop
  */
 
@@ -44,8 +44,8 @@ const LEAST = 200; // pixels of a grid
  * @param {OwnLook} own.look
  * @param {() => number} [own.room] pixels that the rows may take
  * @param {(words: string) => void} [own.say] reads a sentence out
- * @param {Board["selected"]} [own.selected] hears of the action that the reader selected
- * @param {Opened} [own.opened] hears which panel was opened
+ * @param {Board["selected"]} [own.selected] receives the action that the reader selects
+ * @param {Opened} [own.opened] receives the opener of the panel that was opened
  * @returns {DrawingBoard}
  */
 export function drawingBoard({
@@ -116,14 +116,14 @@ function firstOf(board) {
   };
 }
 
-/** A name for the patterns of one board, beside those of other widgets of the page, each of which has loaded this
- * module for itself. @type {() => string} */
+/** A prefix for the patterns of one board, unique on the page: each widget loads its own copy of this module.
+ * @type {() => string} */
 function named() {
   return `dlv-board-${Math.random().toString(36).slice(2)}`;
 }
 
 /**
- * @typedef {object} Frame what the parts of a board are made with
+ * @typedef {object} Frame what the parts of a board need
  * @property {SVGSVGElement} names of the ranks
  * @property {OwnLook} look
  * @property {Omit<Look, "colors" | "shades">} own
@@ -132,7 +132,7 @@ function named() {
  * @property {() => number} room
  */
 
-/** The parts of a board, each painted again when what it shows has changed.
+/** The parts of a board, each repainted when what it shows changes.
  * @type {(board: Board, frame: Frame) => { root: HTMLElement, openers: HTMLElement[] }} */
 function parts(board, { names, look, own, opened, paints, room }) {
   const drawing = drawingBar(board);

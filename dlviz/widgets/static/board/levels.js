@@ -1,10 +1,10 @@
-// The bar of a game in levels: which level, what it asks for, and what it taught once it is solved.
+// The bar of the game: the level, its goals and, once it is solved, its lesson.
 import { h, write } from "../shared/dom.js";
 
 /** @import { Asked, Paper } from "./state.js" */
 
 /**
- * @typedef {object} LevelsState what a widget's state says of its levels
+ * @typedef {object} LevelsState the levels in a widget's state
  * @property {number} level
  * @property {{ number: number, title: string, solved: boolean }[]} levels
  * @property {{ beside: string }} controls
@@ -16,8 +16,8 @@ import { h, write } from "../shared/dom.js";
  * @property {HTMLElement} box the question and its goals
  * @property {HTMLElement} solved
  * @property {HTMLElement} actions what may be done once a level is solved
- * @property {(state: LevelsState, asked: Asked, away: boolean, able: boolean) => void} draw `asked` is what the
- *   board says of its level, `away` whether the grid is, `able` whether levels can be opened and compared
+ * @property {(state: LevelsState, asked: Asked, away: boolean, able: boolean) => void} draw `asked`: the level and its goals;
+ *   `away`: whether the grid is hidden; `able`: whether levels can be opened and compared
  */
 
 /**

@@ -1,4 +1,4 @@
-// Paints the drawing board's list as SVG, on the page and as a file: every colour is in the element.
+// Paints the drawing board as SVG, on the page and as a file: every colour is in the element.
 import { s } from "../shared/dom.js";
 import { drawList, layoutOf } from "./geometry.js";
 import { tile } from "../shared/paint.js";
@@ -7,10 +7,10 @@ import { sameAs } from "./state.js";
 /** @import { Box, CellBox, GhostBox, IdleBox, Layout, List, MoreBox, PartBox } from "./geometry.js" */
 /** @import { BoardState, Place, Style } from "./state.js" */
 
-/** @typedef {Record<string, string>} Colors of the theme, and those of the marks on the grid */
+/** @typedef {Record<string, string>} Colors of the theme, and of the marks on the grid */
 
 /**
- * @typedef {object} Look how things look, whatever is drawn
+ * @typedef {object} Look colours and styles, whatever is drawn
  * @property {Colors} colors
  * @property {Record<string, Style[]>} shades of each kind the style in each chunk
  * @property {Style} idle the style of idle time
@@ -35,9 +35,9 @@ const NAMES = 52; // pixels of the ranks' names in a file
 const IDLE = { waiting: "\\", choice: ".", done: "" }; // the pattern of each cause of idle time
 
 /** @type {WeakMap<SVGElement, Painted>} */
-const painted = new WeakMap(); // of each grid what it shows, by what that was made of
+const painted = new WeakMap(); // what each grid shows, by what it was made of
 
-/** Paints the board; what looks as it did stays as it is.
+/** Paints the board; unchanged parts stay.
  * @type {(grid: SVGElement, names: SVGElement, look: Look, shown: Shown) => void} */
 export function paintBoard(grid, names, look, { list, layout, cursor, brush, chosen, faded, advised }) {
   const { colors, shades } = look;
@@ -77,7 +77,7 @@ export function paintBoard(grid, names, look, { list, layout, cursor, brush, cho
   painted.set(grid, { look: key, parts, layers });
 }
 
-/** The board as an SVG of its own.
+/** The board as a separate SVG.
  * @type {(state: BoardState, colors: Colors, type: { font: string, kinds: Record<string, Style> }) => SVGElement} */
 export function savedBoard(state, colors, { font, kinds }) {
   const columns = Math.max(state.end, 1);
@@ -111,7 +111,7 @@ export function sampleOf({ kind = "", chunk = 0, cause }, { shades, idle, prefix
 
 /** @typedef {{ chosen: boolean, faded: boolean }} CellMarks */
 
-/** Makes `nodes` the children of a layer, touching those alone that were not.
+/** Makes `nodes` the children of a layer; touches only those that change.
  * @type {(layer: SVGElement, nodes: SVGElement[]) => void} */
 function fill(layer, nodes) {
   /** @type {Set<ChildNode>} */
@@ -124,8 +124,8 @@ function fill(layer, nodes) {
   }
 }
 
-/** A rectangle inside a box. `aside`: pixels off its left and right edges; `above`: pixels off its upper and lower
- * ones. @type {(box: Box, aside: number, above: number, attributes: Record<string, any>) => SVGRectElement} */
+/** A rectangle inside a box, `aside` pixels from its left and right edges and `above` from the upper and lower ones.
+ * @type {(box: Box, aside: number, above: number, attributes: Record<string, any>) => SVGRectElement} */
 function inside({ x, y, width, height }, aside, above, attributes) {
   const box = { x: x + aside, y: y + above, width: Math.max(1, width - 2 * aside), height: height - 2 * above };
   return s("rect", { ...box, ...attributes });

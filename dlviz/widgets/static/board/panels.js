@@ -35,7 +35,7 @@ export function legendOf(board, look) {
     const own = { ...look, shades, prefix: `${look.prefix}key` };
     const sample = (/** @type {{ kind?: string, cause?: string }} */ what, /** @type {string} */ words) =>
       h("span", {}, sampleOf(what, own), ` ${words}`);
-    const chunks = stages.length > ranks ? "; small letters, lighter: a rank's later chunks" : "";
+    const chunks = stages.length > ranks ? "; lower case, lighter: a rank's later chunks" : "";
     element.replaceChildren(
       ...kinds.map((kind) => sample({ kind }, `${kind} ${DOES[kind]}`)),
       ...Object.entries(IDLE).map(([cause, words]) => sample({ cause }, words)),
@@ -74,7 +74,7 @@ export function knownPanel(board, opened) {
   return { opener, panel, draw };
 }
 
-/** The drawing as text, out and in. @type {(board: Board, opened: Opened) => Panel} */
+/** The drawing as text, to copy or paste. @type {(board: Board, opened: Opened) => Panel} */
 export function sharePanel(board, opened) {
   const text = h("textarea", { rows: 4, spellcheck: "false", "aria-label": "the drawing as text" });
   const take = button("draw this", "draw what the text says", () => act(board, { do: "csv", text: text.value }));
@@ -99,7 +99,7 @@ export function sharePanel(board, opened) {
   return { opener, panel, draw };
 }
 
-/** A button that saves the grid as a file.
+/** A button that saves the grid as an SVG file.
  * @type {(board: Board, look: { font: string, kinds: Record<string, Style> }) => HTMLButtonElement} */
 export function savingButton(board, look) {
   return button("SVG", "save the grid as an SVG file", () => {

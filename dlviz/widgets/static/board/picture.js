@@ -1,5 +1,5 @@
-// A drawing as a side of the explorer of schedules: its order at the earliest times, as
-// dlviz/widgets/schedules/pipelines.py makes it from a simulated Trace.
+// A drawing as a side of the explorer of schedules: its order at the earliest times, in the form that
+// dlviz/widgets/schedules/pipelines.py makes from a simulated Trace.
 import { laidOut, rowsOf } from "./drawing.js";
 import { arrivals, chunkOf, lasting } from "./pipeline.js";
 
@@ -8,7 +8,7 @@ import { arrivals, chunkOf, lasting } from "./pipeline.js";
 /** @import { Style } from "./state.js" */
 
 /**
- * @typedef {object} Span one of F, B, I and W; an overlap is two, of half 1 and 2
+ * @typedef {object} Span an F, B, I or W; an overlap is two spans, half 1 and 2
  * @property {string} name
  * @property {number} rank
  * @property {number} stage
@@ -86,7 +86,7 @@ function spansOf({ pipeline, placed, grid }) {
   return spans;
 }
 
-/** Of each rank the times at which it holds another number of microbatches, and how many from then on.
+/** For each rank the times at which the number of microbatches it holds changes, and the number from then on.
  * @type {(spans: Span[], ranks: number) => [time: number, many: number][][]} */
 function heldBy(spans, ranks) {
   const releases = spans.some(({ kind }) => kind !== "F") ? "BW" : "F";
@@ -111,7 +111,7 @@ function idleInside(spans) {
   return Math.max(...spans.map(({ end }) => end)) - spans[0].start - work;
 }
 
-/** What decides the makespan: from the span that ends last back, each time to what it waited for.
+/** The critical path: from the last span back to what each waited for.
  * @type {(spans: Span[], pipeline: Pipeline) => number[]} */
 function criticalPath(spans, { latency }) {
   const last = Math.max(...spans.map(({ end }) => end));
@@ -122,7 +122,7 @@ function criticalPath(spans, { latency }) {
     const first = half === 2 ? at - 1 : at;
     let to = first - 1;
     if (spans[to]?.rank !== rank) to = -1;
-    else if (spans[to].half === 2 && half !== 2) to -= 1; // both halves end at once: the one on its own lane
+    else if (spans[to].half === 2 && half !== 2) to -= 1; // both halves end together: the one on its own lane
     let until = to < 0 ? -Infinity : spans[to].end;
     for (const one of half ? [at, half === 1 ? at + 1 : first] : [at]) {
       const { source } = spans[one];

@@ -1,14 +1,14 @@
-// The pointer on a drawing board: what it is over, a click, a drag.
+// The pointer on a drawing board: hover, click, drag.
 import { hit, slotAt } from "./geometry.js";
 import { choose, move, place, remark, remove, select } from "./hand.js";
 
 /** @import { Board, Drag } from "./hand.js" */
 /** @import { Ghost } from "./state.js" */
 
-const FAR = 4; // pixels from which on a press is a drag
+const FAR = 4; // pixels of movement that make a press a drag
 const EDGE = 24; // pixels from an edge within which a drag scrolls
 
-/** Has the pointer act on the grid. @type {(board: Board) => void} */
+/** Handles the pointer on the grid. @type {(board: Board) => void} */
 export function listenToPointer(board) {
   const { grid, scroller } = board;
   grid.addEventListener("pointerdown", (event) => {
@@ -27,7 +27,7 @@ export function listenToPointer(board) {
   });
 }
 
-/** Has a button be dragged onto the grid, to place its action.
+/** Makes a button draggable onto the grid, to place its action.
  * @type {(board: Board, button: HTMLElement, chip: Ghost) => void} */
 export function makeDraggable(board, button, chip) {
   button.addEventListener("pointerdown", (event) => {
@@ -56,7 +56,7 @@ function thing({ view: { pointed } }) {
   return pointed.cell ?? pointed.ghost ?? pointed.idle;
 }
 
-/** Follows the pointer that was pressed on `holder` until it is let go.
+/** Follows the pointer from a press on `holder` to its release.
  * @type {(board: Board, event: PointerEvent, holder: Element, what: Omit<Drag, "x" | "y" | "far" | "target">) =>
  *   void} */
 function begin(board, event, holder, what) {
@@ -93,7 +93,7 @@ function dragged(board, event) {
     : `Let go and ${action} is ${drag.cell ? "removed" : "not placed"}.`);
 }
 
-/** Whether the pointer is within the frame; near an edge that scrolls.
+/** Whether the pointer is within the frame; near an edge it scrolls.
  * @type {(board: Board, event: PointerEvent) => boolean} */
 function scrolledTo({ scroller }, { clientX, clientY }) {
   const frame = scroller.getBoundingClientRect();

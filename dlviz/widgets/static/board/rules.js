@@ -1,4 +1,4 @@
-// The rules of the drawing board: what is drawn and a gesture in, what is drawn then and all that is said of it out.
+// The rules of the drawing board: a drawing and a gesture in; the next drawing, and all that is said of it, out.
 import { Refused, filled, parse, quoted } from "./actions.js";
 import { AskKernel, fromCsv, toCsv } from "./csv.js";
 import { add, drawing, isSame, laidOut, offering, place, remove, rowsOf } from "./drawing.js";
@@ -26,18 +26,18 @@ import { idleOf, nextOf } from "./waiting.js";
  * @property {Drawing} present
  * @property {Drawing[]} past
  * @property {Drawing[]} future
- * @property {number} older how many steps before these the kernel alone can undo
- * @property {number} newer how many steps after these it alone can do again
+ * @property {number} older how many earlier steps only the kernel can undo
+ * @property {number} newer how many later steps only it can redo
  * @property {Rules} rules
  * @property {Record<string, Style[]>} shades
- * @property {string} said why the last gesture was not done
- * @property {boolean} beyond whether only a kernel can do it
- * @property {Move[] | null} moves the next ones, where the last gesture asked for them
+ * @property {string} said why the last gesture was refused
+ * @property {boolean} beyond whether only a kernel can do the last gesture
+ * @property {Move[] | null} moves the next moves, if the last gesture asked for them
  */
 
-const ROOM = 3; // actions that fit behind the last one
+const ROOM = 3; // empty room after the last action, in actions
 
-/** A drawing, to be gone on with. `live`: whether a kernel has its history.
+/** A table of a given drawing. `live`: whether a kernel has its history.
  * @type {(given: Drawn, rules: Rules, live?: boolean) => Table} */
 export function tableOf(given, rules, live = false) {
   const { name, shades, cells, undo, redo } = given;
@@ -46,19 +46,19 @@ export function tableOf(given, rules, live = false) {
   return { name, present, past: [], future: [], older, newer, rules, shades, said: "", beyond: false, moves: null };
 }
 
-/** What is drawn in a model. `live`: whether a kernel has its history.
+/** The table of a model's drawing. `live`: whether a kernel has its history.
  * @type {(model: Model, live?: boolean) => Table} */
 export function tableIn(model, live = false) {
   return tableOf(JSON.parse(model.get("board")), JSON.parse(model.get("rules")), live);
 }
 
-/** A table without its history, as a widget holds it. @type {(table: Table) => Drawn} */
+/** A table without its history, as a widget stores it. @type {(table: Table) => Drawn} */
 export function givenOf(table) {
   const { name, present: { pipeline, placed }, shades } = table;
   return { name, ...pipeline, cells: placed.map(placeIn), ...stepsOf(table), shades };
 }
 
-/** How many steps can be undone and done again. @type {(table: Table) => { undo: number, redo: number }} */
+/** How many steps can be undone and redone. @type {(table: Table) => { undo: number, redo: number }} */
 function stepsOf({ past, future, older, newer }) {
   return { undo: past.length + older, redo: future.length + newer };
 }
@@ -68,7 +68,7 @@ function placeIn({ action: { text }, rank, slot }) {
   return { action: text, rank, slot };
 }
 
-/** What the kernel has to know of a gesture: what came of it, or the gesture itself where that is the kernel's to say.
+/** What the kernel needs to know of a gesture: its result, or the gesture itself where only the kernel can do it.
  * @type {(gesture: Gesture, before: Table, table: Table) => object} */
 export function stepOf(gesture, { name: on }, { name, beyond, present }) {
   if (beyond) return { ...gesture, on };
@@ -78,8 +78,7 @@ export function stepOf(gesture, { name: on }, { name, beyond, present }) {
   return { do: "draw", on, name, backward, limit, overlaps, cells, fault: firstFault(present) };
 }
 
-/** A table after a gesture. What cannot be done is said and changes nothing.
- * @type {(table: Table, asked: Gesture) => Table} */
+/** A table after a gesture; a refused one changes only `said`. @type {(table: Table, asked: Gesture) => Table} */
 export function apply(table, asked) {
   const before = { ...table, said: "", beyond: false };
   try {
@@ -90,7 +89,7 @@ export function apply(table, asked) {
   }
 }
 
-/** A table with another drawing; undo brings the present one back. @type {(table: Table, next: Drawing) => Table} */
+/** A table with another drawing; undo restores the present one. @type {(table: Table, next: Drawing) => Table} */
 function did(table, next) {
   const { present, past } = table;
   const same = next.placed.length === present.placed.length
@@ -183,7 +182,7 @@ export function stateOf(table) {
   const [faults, nexts, score, zoo] = [faultsOf(drawn), nextOf(drawn), scoreOf(drawn), zooOf(pipeline, known)];
   const seen = { drawn, faults, nexts, score };
   const goals = level && goalsOf(level, seen);
-  const secret = goals != null && !goals.every(({ reached }) => reached); // a level names no schedule beforehand
+  const secret = goals != null && !goals.every(({ reached }) => reached); // a level does not give its schedule away
   const is = faults.length || !drawn.placed.length ? [] : begunAs(drawn, zoo);
   const names = secret ? [] : is.map(({ title }) => title);
   const best = level ? null : bestOf(pipeline, zoo);
@@ -211,7 +210,7 @@ export function stateOf(table) {
 }
 
 /**
- * What a drawing is drawn for.
+ * The pipeline of a drawing.
  * @param {Pipeline} pipeline
  */
 function sizeOf(pipeline) {
@@ -251,7 +250,7 @@ function pieceOf(pipeline, { action, rank, slot }) {
   return { action: action.text, rank, slot, slots: lasting(pipeline, action), parts };
 }
 
-/** The actions that are not drawn, by stage and kind. @type {(drawn: Drawing) => Left[]} */
+/** The missing actions by stage and kind. @type {(drawn: Drawing) => Left[]} */
 function leftOf({ left }) {
   /** @type {Map<string, Left>} */
   const found = new Map();

@@ -1,4 +1,4 @@
-// What is said of a whole drawing: a verdict, a good move, and what a level asks for.
+// A drawing in words: the verdict, a good move, and the goals of a level.
 import { heldIn } from "./pipeline.js";
 
 /** @import { Drawing } from "./drawing.js" */
@@ -15,16 +15,16 @@ import { heldIn } from "./pipeline.js";
  * @property {string} answer the name of the known schedule
  * @property {string} title its title
  * @property {Paper | null} paper
- * @property {string} source the paper and the place there
+ * @property {string} source the paper, and where in it
  * @property {string} lesson
  */
 
-/** @typedef {{ drawn: Drawing, faults: Fault[], nexts: Next[], score: Score }} Seen what follows from a drawing */
+/** @typedef {{ drawn: Drawing, faults: Fault[], nexts: Next[], score: Score }} Seen a drawing and its analysis */
 
 const HOW = "Estimated by completing the schedule greedily; not proven optimal.";
 
-/** What a look at the whole drawing says: faults, what is missing or what it comes to. `names`: the known schedules
- * whose order it has. @type {(seen: Seen, names: string[], best: Schedule | null) => string} */
+/** The verdict on a drawing: its first fault, what is missing, or how it compares. `names`: the known schedules with
+ * its order. @type {(seen: Seen, names: string[], best: Schedule | null) => string} */
 export function verdict({ drawn, faults, nexts, score }, names, best) {
   const { placed, left } = drawn;
   if (faults.length) {
@@ -60,8 +60,8 @@ function nextWords(nexts) {
   return `${action.text} can come next, on rank ${rank} at slot ${slot}.`;
 }
 
-/** The best of the next moves in words, and where it is. `broken`: whether a rule is; `titles`: of the known schedules
- * that may be named.
+/** The best next move in words, and its place. `broken`: whether a rule is broken; `titles`: known schedules that
+ * may be named.
  * @type {(found: Move[], broken: boolean, titles: Map<string, string>) => { words: string, move: Place | null }} */
 export function advice(found, broken, titles) {
   if (!found.length) {
@@ -69,7 +69,7 @@ export function advice(found, broken, titles) {
   }
   const { placed: { action, rank, slot }, end, order } = found[0];
   let words = `A good move is ${action.text} on rank ${rank} at slot ${slot}. `;
-  if (end === Infinity) words += "No way to complete the schedule was found. ";
+  if (end === Infinity) words += "No completion of the schedule was found. ";
   else {
     const title = titles.get(order);
     words += `The schedule can then end at slot ${end}${title ? `, continued like ${title}` : ""}. `;
@@ -85,7 +85,7 @@ function cost(slots) {
   return slots ? `costs ${slots} slot${slots > 1 ? "s" : ""}` : "costs nothing";
 }
 
-/** What a level asks for, and what of that a drawing has. @type {(level: Level, seen: Seen) => Goal[]} */
+/** The goals of a level, and which a drawing reaches. @type {(level: Level, seen: Seen) => Goal[]} */
 export function goalsOf({ slots, inside }, { drawn, faults, score }) {
   const { pipeline, left } = drawn;
   const whole = !left.length && !faults.length;
@@ -102,8 +102,8 @@ export function goalsOf({ slots, inside }, { drawn, faults, score }) {
   return goals;
 }
 
-/** What the board says of its level; once that is solved, which schedule it is known by. `names`: the known schedules
- * whose order the drawing has, once that is solved. @type {(level: Level, goals: Goal[], names: string[]) => Asked} */
+/** A level's question and goals and, once it is solved, its known schedule. `names`: the known schedules with the
+ * drawing's order. @type {(level: Level, goals: Goal[], names: string[]) => Asked} */
 export function askedBy({ question, answer: name, title, paper, source, lesson }, goals, names) {
   if (!goals.every(({ reached }) => reached)) return { question, goals, answer: null };
   const same = names.includes(title);

@@ -12,7 +12,7 @@ import { meant } from "./faults.js";
 
 const LISTED = 3; // actions in a sentence
 
-/** All that may come next, at the earliest slot at which it is legal. @type {(drawn: Drawing) => Next[]} */
+/** All possible next actions, each at its first legal slot. @type {(drawn: Drawing) => Next[]} */
 export function nextOf(drawn) {
   const { pipeline, grid, left } = drawn;
   const found = left.flatMap((action) => {
@@ -49,7 +49,7 @@ export function idleOf(drawn) {
     idleOn(drawn, rank, left.filter((one) => rankOf(pipeline, one) === rank), first)).flat();
 }
 
-/** The idle time of a rank on which the actions of `left` are not drawn.
+/** The idle time of a rank with the actions of `left` not drawn.
  * @type {(drawn: Drawing, rank: number, left: Action[], first: number) => Gap[]} */
 function idleOn(drawn, rank, left, first) {
   const { pipeline, grid, where, end: last } = drawn;
@@ -72,8 +72,8 @@ function idleOn(drawn, rank, left, first) {
   return found;
 }
 
-/** A stretch of idle time with what is ahead of the rank, cut where one of that may run.
- * @type {(drawn: Drawing, stretch: { rank: number, at: number, end: number }, ahead: Action[], ready: (one: Action)
+/** An idle period, cut where one of the rank's actions ahead becomes ready.
+ * @type {(drawn: Drawing, period: { rank: number, at: number, end: number }, ahead: Action[], ready: (one: Action)
  *   => number) => Gap[]} */
 function gapsOf(drawn, { rank, at, end }, ahead, ready) {
   const { pipeline: { limit }, grid } = drawn;
@@ -90,8 +90,8 @@ function gapsOf(drawn, { rank, at, end }, ahead, ready) {
   });
 }
 
-/** What a rank waits for that can run none of what is ahead: the message for the first of that, or for what that needs
- * of its own rank.
+/** What a rank waits for when none of its actions ahead can run: the message for the first of them, or for what that
+ * needs on its own rank.
  * @type {(drawn: Drawing, rank: number, now: number, ahead: Action[]) => { actions: Action[], words: string }} */
 function waitedFor(drawn, rank, now, ahead) {
   const { pipeline, grid } = drawn;
