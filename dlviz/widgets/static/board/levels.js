@@ -16,8 +16,8 @@ import { h, write } from "../shared/dom.js";
  * @property {HTMLElement} box the question and its goals
  * @property {HTMLElement} solved
  * @property {HTMLElement} actions what may be done once a level is solved
- * @property {(state: LevelsState, asked: Asked, away: boolean, able: boolean) => void} draw `asked`: the level and its goals;
- *   `away`: whether the grid is hidden; `able`: whether levels can be opened and compared
+ * @property {(state: LevelsState, asked: Asked, away: boolean, able: boolean) => void} draw `asked`: the level and its
+ *   goals; `away`: whether the grid is hidden; `able`: whether levels can be opened and compared
  */
 
 /**

@@ -1,4 +1,4 @@
-// What the explorer of collectives draws, as plain objects: prices and a size in, positions out.
+// The explorer of collectives as plain objects: prices and a size in, positions out.
 import { nearest, segments } from "../shared/arrays.js";
 import { scaleLog } from "../shared/scale.js";
 
@@ -11,21 +11,22 @@ import { scaleLog } from "../shared/scale.js";
 /**
  * The map of one network.
  * @typedef {object} WinnerMap
- * @property {Segment[]} parts what one algorithm wins of a row
+ * @property {Segment[]} parts the segments that one algorithm wins
  * @property {{ winner: number, x: number, y: number, fits: boolean }[]} names
  * @property {Box} box
  * @property {Mark[]} ranks
  * @property {Mark[]} sizes
  * @property {(ranks: number, size: number) => { x: number, y: number, height: number }} cell
- * @property {(x: number, y: number) => { ranks: number, place: number }} found the ranks and the place in `sizes` there
+ * @property {(x: number, y: number) => { ranks: number, place: number }} found the ranks and the index in `sizes` at a
+ *   point
  */
 
 const TENS = [10, 100, 1000]; // steps between the marks of an axis
-const [CHARACTER, NAME] = [6.6, 12]; // pixels of a name: a letter's width, and its height
+const [CHARACTER, NAME] = [6.6, 12]; // pixels of a name: a character's width, and the height
 const [GUTTER, GAP, TITLE, SIZES] = [22, 14, 16, 18]; // pixels around the maps, and above and below each
-const APART = 14; // pixels at least between two marks of ranks
+const APART = 14; // least pixels between two marks of ranks
 
-/** Powers of the first of `steps` of which at most `most` lie between low and high.
+/** Powers of the first of `steps` that has at most `most` of them between low and high.
  * @type {(low: number, high: number, steps: number[], most: number) => number[]} */
 function marksOf(low, high, steps, most) {
   /** @type {number[]} */
@@ -46,7 +47,7 @@ const marked = (scale, most) => marksOf(...scale.domain, TENS, most).map((value)
 /** @type {(sizes: number[], box: Box) => Scale} */
 const sizeScale = (sizes, { left, right }) => scaleLog([sizes[0], sizes[sizes.length - 1]], [left, right]);
 
-/** Where maps are drawn, two beside each other: room for a title above each, and for sizes below the lower ones.
+/** The boxes of the maps, two side by side: room for a title above each, and for sizes below the lower ones.
  * @type {(count: number, width: number, height: number) => Box[]} */
 export function boxesOf(count, width, height) {
   const wide = (width - GUTTER - 2 * GAP) / 2;
@@ -57,7 +58,7 @@ export function boxesOf(count, width, height) {
   });
 }
 
-/** The map of winners: segments of a row that one algorithm wins, and a name in each region.
+/** The map of winners: the segments of a row that one algorithm wins, and a name in each region.
  * @type {(data: Prices, map: number[][], box: Box) => WinnerMap} */
 export function mapOf({ sizes, limits, algorithms }, map, box) {
   const x = sizeScale(sizes, box);
@@ -83,7 +84,7 @@ export function mapOf({ sizes, limits, algorithms }, map, box) {
   };
 }
 
-/** Where the cells of some sizes begin and end: a cell reaches half-way to the next size.
+/** Where cells of sizes begin and end: half-way to the next size.
  * @type {(x: Scale, sizes: number[], first: number, last: number) => number[]} */
 function edges(x, sizes, first, last) {
   const half = (x(sizes[1]) - x(sizes[0])) / 2;
@@ -91,7 +92,7 @@ function edges(x, sizes, first, last) {
   return [Math.max(left, x(sizes[first]) - half), Math.min(right, x(sizes[last]) + half)];
 }
 
-/** The place of a name in the largest region of its parts: the middle row or, where that is too narrow, the widest.
+/** The place of a name in its largest region: the middle row or, if that is too narrow, the widest.
  * @type {(parts: Segment[], needed: number) => WinnerMap["names"][number]} */
 function nameOf(parts, needed) {
   /** @type {Segment[][]} */

@@ -12,7 +12,7 @@ import { CHEAPEST, cheapestWords, rate } from "./words.js";
 const HEADS = ["algorithm", "predicted", "× the least", "measured", "algorithm bandwidth", "bus bandwidth"];
 const MARKS = ["broad band: the least", "◇ another one takes over", "✕ measured"];
 
-/** The sentence, the table and what the marks of the charts mean, to be put below the charts.
+/** The sentence, the table and the key to the charts' marks, for below the charts.
  * @type {(own: Collectives) => HTMLElement[]} */
 export function pricesTable(own) {
   const { shown: { now, paints }, choose } = own;

@@ -1,4 +1,4 @@
-// A round as the text of an SVG file: its pictures and its words.
+// A round as an SVG file: pictures and words.
 import { svgFile, written } from "../shared/file.js";
 import { cellsOf } from "./geometry.js";
 import {
@@ -14,7 +14,7 @@ import { roundWords } from "./words.js";
 
 const CIRCLE = 230; // pixels of the ranks on a circle
 const LINE = 18; // pixels of a line of text
-const CHARACTER = 6.4; // pixels of a letter, on average
+const CHARACTER = 6.4; // pixels of a character, on average
 
 /** A round as the text of an SVG file.
  * @type {(scene: Scene, layout: Layout, number: number, colors: Colors, font: string) => string} */
@@ -62,7 +62,7 @@ function gridAt(scene, layout, number, filled, top) {
     movesPicture(written, scene, layout, number));
 }
 
-/** The marks with their meanings in a line, and where that ends.
+/** The marks with their meanings in a line, and where the line ends.
  * @type {(scene: Scene, filled: string[], low: number) => { parts: Markup[], right: number }} */
 function meaningsAt(scene, filled, low) {
   let right = 12;

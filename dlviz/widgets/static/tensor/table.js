@@ -1,4 +1,4 @@
-// What a rank sends each way by each form, and what was measured.
+// What a rank sends in each direction and form, and the measurement.
 import { h } from "../shared/dom.js";
 import { digits, seconds } from "../shared/numbers.js";
 import { table } from "../shared/table.js";
@@ -35,7 +35,7 @@ function predicted({ choose }, data, { form, directions, elements, bytes, second
   };
 }
 
-/** Elements in elements, as the lecture's table counts them; its summary drops the factor.
+/** A number of elements as a formula, as in the lecture's table; its summary drops the factor.
  * @type {(elements: string) => HTMLElement} */
 function elementsOf(elements) {
   const summary = elements.replace(/^\d+·/, "");

@@ -1,4 +1,4 @@
-// What the parts of a timeline know of each other. Types alone.
+// What the parts of a timeline share. Only types.
 
 /** @import { Gantt } from "../shared/gantt/index.js" */
 /** @import { Target } from "../shared/gantt/hit.js" */
@@ -17,9 +17,9 @@
 /** @typedef {{ colors: Colors, styles: Styles, font: string }} Painted */
 
 /**
- * What is shown now: spans, messages and stretches of idle time by their places, -1 for none.
+ * What is shown now: spans, messages and idle intervals by index, -1 for none.
  * @typedef {object} Now
- * @property {Scene} scene with its rows as they are arranged
+ * @property {Scene} scene with its rows as arranged
  * @property {Arrangement} rows
  * @property {number} clock
  * @property {number} from seconds
@@ -39,7 +39,7 @@
  * @property {{ by: string, down: boolean } | null} order of the ranks in the statistics
  * @property {Uint8Array | null} matches of a search
  * @property {string} query
- * @property {string} reply to a key that did nothing
+ * @property {string} reply why a key did nothing
  * @property {Painted | null} look
  */
 
@@ -90,7 +90,7 @@
  * @property {() => void} ofSelection
  * @property {(step: number) => Range} windowOf
  * @property {(step: number | null) => void} chooseStep
- * @property {() => void} place puts the edges where they are in the picture
+ * @property {() => void} place puts the edges at their places in the picture
  */
 
 export {};

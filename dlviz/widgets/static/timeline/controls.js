@@ -1,4 +1,4 @@
-// The toolbar, and the legend whose kinds can be hidden.
+// The toolbar, and the legend, in which kinds can be hidden.
 import { turned } from "../shared/arrays.js";
 import { h, write } from "../shared/dom.js";
 import { ARROWS, IDLE } from "../shared/gantt/geometry.js";
@@ -22,7 +22,7 @@ export function controls(own, more, steps) {
   const { panels } = own.answers;
   const table = opens(toggled(own, "table", "table", "show a table of the spans in view (T)"), panels.table);
   const source = opens(toggled(own, "source", "source", "show the lines of source"), panels.source);
-  let said = now.critical; // what shows at first is not news
+  let said = now.critical; // the first state is not read out
   shown.paints(["critical"], () => {
     if (now.critical === said) return;
     said = now.critical;
@@ -56,9 +56,9 @@ export function controls(own, more, steps) {
   };
 }
 
-/** A button that turns a part of what is shown on and off.
- * @type {(timeline: Timeline, name: "arrows" | "critical" | "table" | "source", label: string, title: string)
- *   => Toggle} */
+/** A button that shows or hides a part.
+ * @type {(timeline: Timeline, name: "arrows" | "critical" | "table" | "source", label: string, title: string) =>
+ *   Toggle} */
 function toggled({ shown }, name, label, title) {
   const own = toggle(label, title, shown.now[name], (on) => {
     shown.set({ [name]: on });
@@ -88,7 +88,7 @@ function clocks({ shown, scene, setClock }) {
   return h("span", { role: "group", "aria-label": "clock" }, buttons);
 }
 
-/** The kinds that take time by the clock that is shown; each can be hidden. @type {(own: Timeline) => HTMLElement} */
+/** The kinds that take time by the shown clock; each can be hidden. @type {(own: Timeline) => HTMLElement} */
 export function legend(own) {
   const { shown, scene, clock } = own;
   const { of: names } = scene.span.kinds;

@@ -1,4 +1,4 @@
-// From span to span: along a row, from row to row, along a message, to what was waited for.
+// Moves from span to span: along a row, between rows, along a message, to the cause of a wait.
 import { at, beside } from "../shared/gantt/rows.js";
 
 /** @import { Moves, Timeline } from "./context.js" */
