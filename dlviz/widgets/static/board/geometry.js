@@ -21,14 +21,9 @@ import { longName, shortName } from "./words.js";
 /** @typedef {Box & { ghost: Ghost, label: string }} GhostBox */
 /** @typedef {Box & { count: number }} MoreBox */
 /** @typedef {Box & { area: Idle, index: number }} IdleBox */
-/**
- * @typedef {object} List all that is drawn
- * @property {IdleBox[]} idle
- * @property {CellBox[]} cells cells that break a rule last, so that they are painted in front
- * @property {{ shown: GhostBox[], more: MoreBox[] }} ghosts
- * @property {{ slot: number, x: number }[]} marks
- * @property {{ rank: number, y: number, height: number, middle: number }[]} rows
- */
+/** All that is drawn. `cells`: cells that break a rule last, so that they are painted in front.
+ * @typedef {{ idle: IdleBox[], cells: CellBox[], ghosts: { shown: GhostBox[], more: MoreBox[] }, marks: { slot:
+ *   number, x: number }[], rows: { rank: number, y: number, height: number, middle: number }[] }} List */
 
 const [LOWEST, HIGHEST] = [21, 40]; // pixels from one rank's row to the next
 const GAP = 5; // pixels between two rows

@@ -41,12 +41,8 @@ import { scoreWords, wordsOf } from "./words.js";
  * @property {Colors | null} colors
  */
 
-/**
- * @typedef {object} View what is on the grid
- * @property {Layout} layout
- * @property {List} list
- * @property {{ cell?: Cell, ghost?: Ghost, idle?: Idle }} pointed
- */
+/** What is on the grid.
+ * @typedef {{ layout: Layout, list: List, pointed: { cell?: Cell, ghost?: Ghost, idle?: Idle } }} View */
 
 /**
  * @typedef {object} Board what the parts of a drawing board share

@@ -122,15 +122,8 @@ function named() {
   return `dlv-board-${Math.random().toString(36).slice(2)}`;
 }
 
-/**
- * @typedef {object} Frame what the parts of a board need
- * @property {SVGSVGElement} names of the ranks
- * @property {OwnLook} look
- * @property {Omit<Look, "colors" | "shades">} own
- * @property {Opened} opened
- * @property {State<Now>["paints"]} paints
- * @property {() => number} room
- */
+/** What the parts of a board need. `names` are the ranks'. @typedef {{ names: SVGSVGElement, look: OwnLook, own:
+ * Omit<Look, "colors" | "shades">, opened: Opened, paints: State<Now>["paints"], room: () => number }} Frame */
 
 /** The parts of a board, each repainted when what it shows changes.
  * @type {(board: Board, frame: Frame) => { root: HTMLElement, openers: HTMLElement[] }} */

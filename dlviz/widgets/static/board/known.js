@@ -11,14 +11,8 @@ import { nextOf } from "./waiting.js";
 /** @import { Grid, Pipeline, Placed } from "./pipeline.js" */
 /** @import { Paper, Score } from "./state.js" */
 
-/**
- * @typedef {object} Given a known schedule
- * @property {string} name
- * @property {string} title
- * @property {Paper | null} paper
- * @property {boolean} flushes
- * @property {string} rows as CSV
- */
+/** A known schedule. `rows`: as CSV.
+ * @typedef {{ name: string, title: string, paper: Paper | null, flushes: boolean, rows: string }} Given */
 /** @typedef {Omit<Given, "rows"> & { rows: Action[][], score: Score }} Schedule on a pipeline */
 /** @typedef {{ placed: Placed, end: number, order: string }} Move and the slot at which all can end after it */
 

@@ -3,12 +3,9 @@ import { h, write } from "../shared/dom.js";
 
 /** @import { Asked, Paper } from "./state.js" */
 
-/**
- * @typedef {object} LevelsState the levels in a widget's state
- * @property {number} level
- * @property {{ number: number, title: string, solved: boolean }[]} levels
- * @property {{ beside: string }} controls
- */
+/** The levels in a widget's state.
+ * @typedef {{ level: number, levels: { number: number, title: string, solved: boolean }[], controls: { beside:
+ *   string } }} LevelsState */
 
 /**
  * @typedef {object} LevelBar

@@ -17,16 +17,9 @@ import { sameAs } from "./state.js";
  * @property {string} prefix of the names of patterns
  */
 
-/**
- * @typedef {object} Shown what is on the grid
- * @property {List} list
- * @property {Layout} layout
- * @property {Box} cursor
- * @property {(Box & { label: string }) | null} brush the action that is about to be placed
- * @property {Place | null} chosen
- * @property {Place | null} faded the action that is being moved
- * @property {Place | null} advised
- */
+/** What is on the grid. `brush`: the action that is about to be placed; `faded`: the action that is being moved.
+ * @typedef {{ list: List, layout: Layout, cursor: Box, brush: (Box & { label: string }) | null, chosen: Place |
+ *   null, faded: Place | null, advised: Place | null }} Shown */
 
 /** @typedef {{ look: string, parts: Map<string, SVGElement>, layers: SVGElement[] }} Painted */
 

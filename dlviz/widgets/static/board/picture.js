@@ -7,18 +7,9 @@ import { arrivals, chunkOf, lasting } from "./pipeline.js";
 /** @import { Pipeline } from "./pipeline.js" */
 /** @import { Style } from "./state.js" */
 
-/**
- * @typedef {object} Span an F, B, I or W; an overlap is two spans, half 1 and 2
- * @property {string} name
- * @property {number} rank
- * @property {number} stage
- * @property {string} kind
- * @property {number} microbatch
- * @property {number} start slots
- * @property {number} end
- * @property {number} half
- * @property {number} source the span whose result it receives from another stage, or -1
- */
+/** An F, B, I or W; an overlap is two spans, half 1 and 2. `start` and `end` in slots; `source`: the span whose
+ * result it receives from another stage, or -1. @typedef {{ name: string, rank: number, stage: number, kind: string,
+ * microbatch: number, start: number, end: number, half: number, source: number }} Span */
 
 /** The columns of a drawing without faults that has an action.
  * @type {(drawn: Drawing, shades: Record<string, Style[]>) => object} */

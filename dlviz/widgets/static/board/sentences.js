@@ -1,4 +1,4 @@
-// What the page and the kernel both say of a drawing: one table, which dlviz/board/sentences.py reads as JSON.
+// What both the page and the kernel say of a drawing: one table, which dlviz/board/sentences.py reads as JSON.
 
 export const SENTENCES = {
   "overlap": "{action} is no overlap: an overlap is one forward and one backward.",

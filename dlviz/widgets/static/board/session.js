@@ -9,13 +9,10 @@ import { apply, givenOf, stateOf, stepOf, tableIn } from "./rules.js";
 
 /** @typedef {{ gesture: Gesture, table: Table }} Asked a gesture and its result */
 
-/**
- * @typedef {object} Session
- * @property {() => BoardState} shown the board after all gestures
- * @property {(gesture: Gesture) => void} send
- * @property {() => void} turnOff no kernel answers any more: gestures that it has not answered are undone
- * @property {() => void} stop
- */
+/** `shown`: the board after all gestures; `turnOff`: no kernel answers any more: gestures that it has not answered are
+ * undone.
+ * @typedef {{ shown: () => BoardState, send: (gesture: Gesture) => void, turnOff: () => void, stop: () => void }}
+ *   Session */
 
 /** The gestures of a board. `changed` is called when the board changed, by a gesture or (null) without one.
  * @type {(model: Model, changed: (done: Gesture | null) => void) => Session} */

@@ -8,18 +8,11 @@ import { scaleLog } from "../shared/scale.js";
 
 /** @typedef {{ row: number, winner: number, x: number, y: number, width: number, height: number }} Segment of a row */
 
-/**
- * The map of one network.
- * @typedef {object} WinnerMap
- * @property {Segment[]} parts the segments that one algorithm wins
- * @property {{ winner: number, x: number, y: number, fits: boolean }[]} names
- * @property {Box} box
- * @property {Mark[]} ranks
- * @property {Mark[]} sizes
- * @property {(ranks: number, size: number) => { x: number, y: number, height: number }} cell
- * @property {(x: number, y: number) => { ranks: number, place: number }} found the ranks and the index in `sizes` at a
- *   point
- */
+/** The map of one network. `parts`: the segments that one algorithm wins; `found`: the ranks and the index in `sizes`
+ * at a point.
+ * @typedef {{ parts: Segment[], names: { winner: number, x: number, y: number, fits: boolean }[], box: Box, ranks:
+ *   Mark[], sizes: Mark[], cell: (ranks: number, size: number) => { x: number, y: number, height: number }, found:
+ *   (x: number, y: number) => { ranks: number, place: number } }} WinnerMap */
 
 const TENS = [10, 100, 1000]; // steps between the marks of an axis
 const [CHARACTER, NAME] = [6.6, 12]; // pixels of a name: a character's width, and the height

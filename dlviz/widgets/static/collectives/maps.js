@@ -10,16 +10,8 @@ import { styleOf } from "./styles.js";
 /** @import { Box, Mark } from "../shared/chart.js" */
 /** @import { WinnerMap } from "./geometry.js" */
 
-/**
- * @typedef {object} Network
- * @property {string} topology
- * @property {string} name
- * @property {Box} box
- * @property {WinnerMap | null} map
- * @property {SVGElement} title
- * @property {SVGElement} edge
- * @property {SVGElement} cell of the chosen ranks and size
- */
+/** `cell` marks the chosen ranks and size. @typedef {{ topology: string, name: string, box: Box, map: WinnerMap |
+ * null, title: SVGElement, edge: SVGElement, cell: SVGElement }} Network */
 
 const COUNTING = "is being calculated …";
 const UNKNOWN = "needs a kernel";

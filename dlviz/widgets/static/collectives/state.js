@@ -4,32 +4,16 @@ import { placeOf } from "../shared/arrays.js";
 /** @import { Answer, Explorer } from "../shared/explorer.js" */
 /** @import { Part, Tabs } from "../shared/tabs.js" */
 
-/**
- * @typedef {object} Controls
- * @property {string} algorithm
- * @property {number} ranks
- * @property {number} nbytes
- * @property {number} alpha seconds; the typed text if that is no number, as `beta` and `gamma`
- * @property {number} beta
- * @property {number} gamma
- * @property {string} topology
- */
+/** `alpha` (s), `beta` and `gamma` are the typed text if that is no number. @typedef {{ algorithm: string, ranks:
+ * number, nbytes: number, alpha: number, beta: number, gamma: number, topology: string }} Controls */
 
 /** @typedef {[seconds: number, algorithm: number | null, bus: number | null]} Price and its bandwidths */
 
 /** @typedef {Record<string, number[]>} Curves seconds of each algorithm at each of `sizes` */
 
-/**
- * @typedef {object} Run
- * @property {string} [error]
- * @property {string} [stopped]
- * @property {string} algorithm
- * @property {number} nbytes
- * @property {number} measured seconds
- * @property {number} predicted
- * @property {string} late why it was late, or ""
- * @property {string[]} [summary]
- */
+/** `measured` and `predicted` in seconds; `late` says why it was late, or "". @typedef {{ error?: string, stopped?:
+ * string, algorithm: string, nbytes: number, measured: number, predicted: number, late: string, summary?: string[]
+ * }} Run */
 
 /**
  * @typedef {object} Prices

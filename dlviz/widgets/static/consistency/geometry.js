@@ -6,9 +6,9 @@ import { served } from "./state.js";
 /** @import { Place } from "../player/circle.js" */
 /** @import { Side } from "./state.js" */
 
-/** A rank at a moment: the index of its kind, -1 if it does nothing; `clock` counts the gradients that it has
- * pushed, or without a server applied; `age` is the staleness of the last one applied, null if none. @typedef {{
- * rank: number, kind: number, waits: boolean, done: boolean, clock: number, age: number | null }} Doing */
+/** A rank at a moment: the index of its kind, -1 if it does nothing; `clock` counts the gradients that it has pushed,
+ * or without a server applied; `age` is the staleness of the last one applied, null if none.
+ * @typedef {{ rank: number, kind: number, waits: boolean, done: boolean, clock: number, age: number | null }} Doing */
 
 /** @typedef {Place & { message: number, src: number, dst: number, push: boolean, waits: boolean }} Dot */
 

@@ -6,8 +6,8 @@ import { column } from "../shared/arrays.js";
 /** @import { Rows, Times } from "../shared/gantt/rows.js" */
 /** @import { Viewport } from "../shared/viewport.js" */
 
-/** The averages of one worker while all are at work; `staleness` may be null. @typedef {{ rate: number, staleness:
- * number | null, waiting: number }} Worker */
+/** The averages of one worker while all are at work; `staleness` may be null.
+ * @typedef {{ rate: number, staleness: number | null, waiting: number }} Worker */
 
 /**
  * Spans first[r] to first[r+1]-1 are those of rank r, in order of time; `kind` is an index into the data's `shown`. A
@@ -32,10 +32,11 @@ import { column } from "../shared/arrays.js";
  * @property {number} last
  */
 
-/** A side as the kernel sends it; `counts` are the spans of each rank. @typedef {Pick<Side, "start" | "end" |
- * "waited" | "rate" | "staleness" | "workers"> & { counts: number[], kind: Column<number>, applied: { time:
- * number[], rank: Column<number>, staleness: Column<number> }, messages: Pick<Side["messages"], "sent" | "arrived" |
- * "received"> & { src: Column<number>, dst: Column<number> } }} SideData */
+/** A side as the kernel sends it; `counts` are the spans of each rank.
+ * @typedef {Pick<Side, "start" | "end" | "waited" | "rate" | "staleness" | "workers"> & { counts: number[], kind:
+ *   Column<number>, applied: { time: number[], rank: Column<number>, staleness: Column<number> }, messages:
+ *   Pick<Side["messages"], "sent" | "arrived" | "received"> & { src: Column<number>, dst: Column<number> } }}
+ *   SideData */
 
 /** @typedef {{ side?: SideData, late?: string, summary: string[], error?: string, stopped?: string }} Run */
 
@@ -44,8 +45,9 @@ import { column } from "../shared/arrays.js";
 /** @typedef {"predicted" | "measured"} Which */
 
 /** Further state: the sides, which of them is animated, and the moment (s); `from` and `to` are the part of the
- * timeline in view. @typedef {{ predicted: Side, measured: Side | null, which: Which, at: number, playing: boolean,
- * from: number, to: number }} More */
+ * timeline in view.
+ * @typedef {{ predicted: Side, measured: Side | null, which: Which, at: number, playing: boolean, from: number, to:
+ *   number }} More */
 
 /** @typedef {Explorer<Data, More> & { part: Viewport }} Consistency */
 

@@ -7,18 +7,18 @@
 
 /** @typedef {"rounds" | "nbytes" | "seconds" | "epsilon"} Across */
 
-/** The prediction: digits by client and label, seconds of each client's round (0 without data), the slow and the
- * late clients; the first `attackers` attack. `epsilon` after each round, [] without noise. @typedef {{ asked:
- * number, table: number[][], seconds: number[], slow: number[], attackers: number, late: number[], each: { out:
- * number, back: number, beside: number }, nbytes: number, lasts: number, epsilon: number[], answer: Record<Tab,
- * string> }} Predicted */
+/** The prediction: digits by client and label, seconds of each client's round (0 without data), the slow and the late
+ * clients; the first `attackers` attack. `epsilon` after each round, [] without noise.
+ * @typedef {{ asked: number, table: number[][], seconds: number[], slow: number[], attackers: number, late:
+ *   number[], each: { out: number, back: number, beside: number }, nbytes: number, lasts: number, epsilon: number[],
+ *   answer: Record<Tab, string> }} Predicted */
 
-/** A run: after each round the share of test digits read, all bytes, seconds and epsilon. `fates` are indices into
- * the data's `fates`, by client and round; `unchanged` are the rounds that left the weights unchanged; `saw` is a
- * histogram of what the server saw of each client it heard last; `recorded`: whether the run is part of dlviz.
+/** A run: after each round the share of test digits read, all bytes, seconds and epsilon. `fates` are indices into the
+ * data's `fates`, by client and round; `unchanged` are the rounds that left the weights unchanged; `saw` is a histogram
+ * of what the server saw of each client it heard last; `recorded`: whether the run is part of dlviz.
  * @typedef {{ controls: Record<string, any>, name: string, color: string, dash: string, accuracy: number[], nbytes:
- * number[], seconds: number[], epsilon: number[], fates: number[][], unchanged: number[], saw: Record<string,
- * number[]>, summed: object | null, notes: string[], recorded: boolean }} Run */
+ *   number[], seconds: number[], epsilon: number[], fates: number[][], unchanged: number[], saw: Record<string,
+ *   number[]>, summed: object | null, notes: string[], recorded: boolean }} Run */
 
 /** @typedef {Answer & { fates: [fate: string, says: string, hue: string][], hues: Record<string, string>, parts:
  * number, predicted: Predicted, examples: boolean, runs: Run[], current: number, run: { error?: string, stopped?:

@@ -2,14 +2,9 @@
 
 /** @typedef {{ x: number, y: number, width: number, height: number }} Box pixels */
 
-/**
- * `groups` are the lines joining the ranks of a group: above the ranks within a node, below them between nodes.
- * @typedef {object} Picture
- * @property {Box[]} nodes
- * @property {Box[]} ranks
- * @property {Box | null} link between the nodes
- * @property {{ group: number, path: string }[]} groups
- */
+/** `groups` are the lines joining the ranks of a group: above the ranks within a node, below them between nodes.
+ * `link`: between the nodes.
+ * @typedef {{ nodes: Box[], ranks: Box[], link: Box | null, groups: { group: number, path: string }[] }} Picture */
 
 const [EDGE, GAP, ROOM] = [2, 14, 6]; // pixels at the edges, between two nodes, inside a node
 const [ABOVE, TILE, BELOW] = [24, 74, 8]; // pixels above the ranks, of a rank, below them

@@ -4,8 +4,8 @@
 /** @import { Style } from "../shared/theme.js" */
 
 /** `order` lists the axes, separated by commas, the one whose ranks are neighbours last; links between `nodes` are
- * `slower` times as slow as those inside. @typedef {{ order: string, dp: number, pp: number, tp: number, nodes:
- * number, slower: number }} Controls */
+ * `slower` times as slow as those inside.
+ * @typedef {{ order: string, dp: number, pp: number, tp: number, nodes: number, slower: number }} Controls */
 
 /** @typedef {"dp" | "pp" | "tp"} Axis */
 
@@ -13,7 +13,7 @@
 
 /** What follows from an order of the axes; seconds are a list by speed of the slow links, null if not known yet.
  * @typedef {{ groups: Record<Axis, number[][]>, sent: Bytes, between: Bytes, seconds: Record<Axis, number[]>, total:
- * number[] }} Placement */
+ *   number[] }} Placement */
 
 /** @typedef {{ sent: Bytes, between: Bytes, total: number, late: string, summary: string[] }} Run */
 

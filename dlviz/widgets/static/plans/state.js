@@ -17,27 +17,15 @@
  * @property {Name | null} plan null: the best
  */
 
-/**
- * Columns of all plans, the fastest first; `memory` is the bytes of each rank of the pipeline's `stage`; `exposed` (s)
- * and the bytes `sent` meanwhile are by axis.
- * @typedef {object} Plans
- * @property {number[]} dp
- * @property {number[]} tp
- * @property {number[]} pp
- * @property {number[]} microbatch
- * @property {string[]} schedule
- * @property {string[]} recompute
- * @property {number[]} seconds
- * @property {number[]} memory
- * @property {number[]} stage
- * @property {number[]} bubble
- * @property {string[]} limited_by what takes most of the step besides the math
- * @property {Record<string, number[]>} exposed
- * @property {Record<string, number[]>} sent
- */
+/** Columns of all plans, the fastest first; `memory` is the bytes of each rank of the pipeline's `stage`; `exposed` (s)
+ * and the bytes `sent` meanwhile are by axis. `limited_by`: what takes most of the step besides the math.
+ * @typedef {{ dp: number[], tp: number[], pp: number[], microbatch: number[], schedule: string[], recompute:
+ *   string[], seconds: number[], memory: number[], stage: number[], bubble: number[], limited_by: string[], exposed:
+ *   Record<string, number[]>, sent: Record<string, number[]> }} Plans */
 
-/** The result of a run, in the plans' terms. @typedef {{ seconds: number, memory: number, bubble: number, exposed:
- * Record<string, number>, late: string, summary: string[] }} Run */
+/** The result of a run, in the plans' terms.
+ * @typedef {{ seconds: number, memory: number, bubble: number, exposed: Record<string, number>, late: string,
+ *   summary: string[] }} Run */
 
 /**
  * @typedef {object} Machine
@@ -57,8 +45,8 @@
 
 /** @typedef {Explorer<Data, { pointed: number }>} Planner */
 
-/** The plans of one mesh, the best first; `first` represents them in the table. @typedef {{ mesh: string, first:
- * number, plans: number[] }} Mesh */
+/** The plans of one mesh, the best first; `first` represents them in the table.
+ * @typedef {{ mesh: string, first: number, plans: number[] }} Mesh */
 
 /** The memory limit in bytes. @type {(data: Pick<Data, "own">, controls: Controls) => number} */
 export function limitOf({ own }, { memory }) {

@@ -7,8 +7,8 @@ import { SPEEDS } from "./playing.js";
 /** @import { Travel } from "./playing.js" */
 /** @import { Player } from "./state.js" */
 
-/** What a reader can turn on and off; `predict` does nothing if no contents are known. @typedef {{ predict: () =>
- * void, table: () => void, save: () => void }} Turns */
+/** What a reader can turn on and off; `predict` does nothing if no contents are known.
+ * @typedef {{ predict: () => void, table: () => void, save: () => void }} Turns */
 
 /** The keys of a player. @type {(player: Player, travel: Travel, turns: Turns) => KeyRow[]} */
 export function keysOf({ scene, now }, { go, step, play, faster }, { predict, table }) {

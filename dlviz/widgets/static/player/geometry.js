@@ -25,8 +25,9 @@ import { messagesIn } from "./state.js";
 /** @typedef {{ from: number, to: number, hold: number }} Run columns that hold the same */
 /** @typedef {{ source: number, count: number } & Box} Chip a rank's contribution; source < 0: unknown */
 
-/** What a rank holds of a chunk. @typedef {{ rank: number, row: number, chunk: number, runs: Run[], values: {
- * column: number, text: string, changed: boolean }[] } & Box} Cell */
+/** What a rank holds of a chunk.
+ * @typedef {{ rank: number, row: number, chunk: number, runs: Run[], values: { column: number, text: string,
+ *   changed: boolean }[] } & Box} Cell */
 
 const LEFT = 50; // pixels of the ranks' names
 const TOP = 38; // chunk names and cell numbers above

@@ -4,14 +4,8 @@ import { roundSpoken } from "./words.js";
 
 /** @import { Player } from "./state.js" */
 
-/**
- * @typedef {object} Travel
- * @property {(to: number) => void} go to a round, and stop there
- * @property {(by: number) => void} step
- * @property {(on: boolean) => void} play or pause
- * @property {(by: number) => void} faster
- * @property {() => void} stop
- */
+/** `go` shows a round and stops; `play` plays or pauses. @typedef {{ go: (to: number) => void, step: (by: number) =>
+ * void, play: (on: boolean) => void, faster: (by: number) => void, stop: () => void }} Travel */
 
 export const SPEEDS = [0.25, 0.5, 1, 2, 4];
 const BEAT = 1600; // ms between two rounds at speed 1

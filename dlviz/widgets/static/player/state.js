@@ -7,22 +7,22 @@ import { column, texts } from "../shared/arrays.js";
 /** @import { State } from "../shared/state.js" */
 /** @import { Colors, Look, Style } from "../shared/theme.js" */
 
-/** A round: the rows of its messages, the snapshot of each drawn rank after it (-1: none), and words. @typedef {{
- * name: string, summary: string, phase: string, messages: number[], snapshots: number[], losses: string[], remarks:
- * string[] }} Frame */
+/** A round: the rows of its messages, the snapshot of each drawn rank after it (-1: none), and words.
+ * @typedef {{ name: string, summary: string, phase: string, messages: number[], snapshots: number[], losses:
+ *   string[], remarks: string[] }} Frame */
 
-/** Cells that travel together: [low, high), the columns [from, to); low < 0: in no watched buffer. @typedef {{
- * label: string, name: string, low: number, high: number, from: number, to: number }} Chunk */
+/** Cells that travel together: [low, high), the columns [from, to); low < 0: in no watched buffer.
+ * @typedef {{ label: string, name: string, low: number, high: number, from: number, to: number }} Chunk */
 
-/** What a column holds: [rank, how often] pairs (null: unknown), words, and the cell of its numbers. @typedef {{
- * counts: [source: number, count: number][] | null, says: string, from?: number }} Hold */
+/** What a column holds: [rank, how often] pairs (null: unknown), words, and the cell of its numbers.
+ * @typedef {{ counts: [source: number, count: number][] | null, says: string, from?: number }} Hold */
 
 /** @typedef {{ values: number[], holds: number[] }} Contents indices into a scene's `values` and `holds`, by column */
 
-/** A message of the Trace; `chunks` is a range, `received` is null if it never was. @typedef {{ src: number, dst:
- * number, chunks: [from: number, to: number], label: string, what: string, nbytes: number, sent: number, received:
- * number | null, known: string, sentence: string, formula: string[], spans: [sender: number, receiver: number],
- * where: [sent: string, received: string] }} Message */
+/** A message of the Trace; `chunks` is a range, `received` is null if it never was.
+ * @typedef {{ src: number, dst: number, chunks: [from: number, to: number], label: string, what: string, nbytes:
+ *   number, sent: number, received: number | null, known: string, sentence: string, formula: string[], spans:
+ *   [sender: number, receiver: number], where: [sent: string, received: string] }} Message */
 
 /** @typedef {{ message: number } & Message} Numbered a message with its row of the Trace */
 
@@ -49,13 +49,14 @@ import { column, texts } from "../shared/arrays.js";
  * @property {Record<string, SourceFile>} sources
  */
 
-/** The written state: a snapshot is the difference from the one `of` (-1: from an empty buffer). @typedef {Known & {
- * snapshots: { of: number, at: number[], values: number[], holds: number[] }[], messages: Record<string, any> }}
- * Written */
+/** The written state: a snapshot is the difference from the one `of` (-1: from an empty buffer).
+ * @typedef {Known & { snapshots: { of: number, at: number[], values: number[], holds: number[] }[], messages:
+ *   Record<string, any> }} Written */
 
-/** The drawn state: messages by row of the Trace, the frame of each, the row of each drawn rank, and the bytes of
- * the largest message. @typedef {Known & { contents: Contents[], messages: Record<number, Message>, frameOf:
- * Record<number, number>, rowOf: Record<number, number>, most: number }} Scene */
+/** The drawn state: messages by row of the Trace, the frame of each, the row of each drawn rank, and the bytes of the
+ * largest message.
+ * @typedef {Known & { contents: Contents[], messages: Record<number, Message>, frameOf: Record<number, number>,
+ *   rowOf: Record<number, number>, most: number }} Scene */
 
 /**
  * What a player shows now.
@@ -75,8 +76,9 @@ import { column, texts } from "../shared/arrays.js";
  * @property {Colors} colors
  */
 
-/** What the parts of a player share. @typedef {{ scene: Scene, now: Readonly<Shown>, show: (changes: Partial<Shown>)
- * => void, paints: State<Shown>["paints"], say: (sentence: string) => void }} Player */
+/** What the parts of a player share.
+ * @typedef {{ scene: Scene, now: Readonly<Shown>, show: (changes: Partial<Shown>) => void, paints:
+ *   State<Shown>["paints"], say: (sentence: string) => void }} Player */
 
 const MANY = 256; // messages drawn per frame
 

@@ -65,17 +65,9 @@
 /** @typedef {{ element: HTMLElement, turnOff: () => void, choose: (action: any) => void, openers: () => Toggle[],
  * stop: () => void }} Board */
 
-/**
- * @typedef {object} Choosing
- * @property {(chosen: Partial<Chosen>, onBoard?: boolean) => void} select
- * @property {(action: any) => void} fromBoard
- * @property {(event: KeyboardEvent, along: number, by: number) => void} moved
- * @property {(back: boolean) => void} follow
- * @property {() => void} other
- * @property {() => boolean} clear
- * @property {() => string[]} lines of what is chosen
- * @property {() => void} follows shares the selection with other widgets of the shown Trace
- * @property {() => void} stop
- */
+/** `lines` describes the selection; `follows` shares it with other widgets of the shown Trace. @typedef {{ select:
+ * (chosen: Partial<Chosen>, onBoard?: boolean) => void, fromBoard: (action: any) => void, moved: (event:
+ * KeyboardEvent, along: number, by: number) => void, follow: (back: boolean) => void, other: () => void, clear: ()
+ * => boolean, lines: () => string[], follows: () => void, stop: () => void }} Choosing */
 
 export {};

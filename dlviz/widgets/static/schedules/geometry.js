@@ -9,9 +9,9 @@ import { scaleLinear, scaleLog } from "../shared/scale.js";
 
 /** @typedef {{ most: number, left: number, right: number, sides: Strip[][] }} Strips */
 
-/** The bubble fraction `over` numbers of microbatches, for each schedule simulated and by its closed form. @typedef
- * {{ over: number[], lines: Record<string, (number | null)[]>, formulas: Record<string, (number | null)[]> }}
- * Bubbles */
+/** The bubble fraction `over` numbers of microbatches, for each schedule simulated and by its closed form.
+ * @typedef {{ over: number[], lines: Record<string, (number | null)[]>, formulas: Record<string, (number | null)[]>
+ *   }} Bubbles */
 
 /** @typedef {{ place: number, m: number, value: number, measured?: boolean }} Point */
 

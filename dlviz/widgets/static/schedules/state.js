@@ -57,8 +57,9 @@ export const NAMES = { F: "forward", B: "backward", I: "backward_input", W: "bac
 export const KINDS = Object.keys(NAMES);
 
 /** A side as Python wrote it: `held` has the times of all ranks one after the other, and the number of times of each
- * rank. @typedef {Omit<Side, "held" | Columns> & Record<Columns | "length", Column<number>> & { held: { counts:
- * number[], time: Column<number>, many: Column<number> } }} Given */
+ * rank.
+ * @typedef {Omit<Side, "held" | Columns> & Record<Columns | "length", Column<number>> & { held: { counts: number[],
+ *   time: Column<number>, many: Column<number> } }} Given */
 /** @typedef {"start" | "stage" | "microbatch" | "half" | "source"} Columns */
 
 /** A side, read into columns. @type {(side: Given) => Side} */

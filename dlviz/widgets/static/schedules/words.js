@@ -6,8 +6,9 @@ import { arrival, awaited, nameOf } from "./geometry.js";
 
 /** @import { Hole, Measured, Side } from "./state.js" */
 
-/** The result of a run. @typedef {Measured & { error?: string, stopped?: string, late?: string, summary: string[],
- * seconds: number, ratio: number, fraction: number, inside: number, peak: number }} Run */
+/** The result of a run.
+ * @typedef {Measured & { error?: string, stopped?: string, late?: string, summary: string[], seconds: number, ratio:
+ *   number, fraction: number, inside: number, peak: number }} Run */
 
 export const RATIO = "bubble ratio: idle / busy";
 export const FRACTION = "bubble fraction: idle / total";

@@ -4,9 +4,9 @@
 
 /** @typedef {Pick<Answer, "controls" | "error"> & { ran: number }} Shown */
 
-/** Pictures by the values of the control `name`, with the other controls as in `of`, after run `ran`; {} if there
- * are none. @typedef {{ of?: Record<string, any>, ran?: number, name?: string, pictures?: Record<string, any> }}
- * Ahead */
+/** Pictures by the values of the control `name`, with the other controls as in `of`, after run `ran`; {} if there are
+ * none.
+ * @typedef {{ of?: Record<string, any>, ran?: number, name?: string, pictures?: Record<string, any> }} Ahead */
 
 /** Whether pictures along a slider were sent for what is shown now.
  * @type {(data: Shown, ahead: Ahead, slider: string) => boolean} */

@@ -31,7 +31,7 @@ import { state } from "./state.js";
 
 /** What every kernel sends; `error` is a sentence or "", `settled` whether the parts that take longer are included.
  * @typedef {{ title: string, details?: string[], look: Look, controls: Record<string, any>, error: string, settled:
- * boolean, form: Control[][], recorded?: { controls: Record<string, any>, words: string }[] }} Answer */
+ *   boolean, form: Control[][], recorded?: { controls: Record<string, any>, words: string }[] }} Answer */
 
 /**
  * What is shown now.
@@ -46,8 +46,9 @@ import { state } from "./state.js";
  * @property {Colors | null} colors
  */
 
-/** Answers without a kernel: whether a control can be set to a value, and sets it. @typedef {{ can: (name: string,
- * value: unknown) => boolean, change: (name: string, value: unknown) => void }} Alone */
+/** Answers without a kernel: whether a control can be set to a value, and sets it.
+ * @typedef {{ can: (name: string, value: unknown) => boolean, change: (name: string, value: unknown) => void }}
+ *   Alone */
 
 /**
  * The description of an explorer.
@@ -70,8 +71,8 @@ import { state } from "./state.js";
  * @property {More} [more] the first values of further state
  */
 
-/** The label of a control; `per` of `unit` make one of the kernel's unit. @typedef {{ label: string, unit?: string,
- * per?: number }} Called */
+/** The label of a control; `per` of `unit` make one of the kernel's unit.
+ * @typedef {{ label: string, unit?: string, per?: number }} Called */
 
 /**
  * @template {Answer} T
@@ -94,8 +95,8 @@ import { state } from "./state.js";
  * @property {() => () => void} begin paints all parts; returns what ends the explorer
  */
 
-/** An explorer inside this module; `answered` paints what an answer changed. @typedef {Explorer<any, any> & {
- * answered: () => void }} Own */
+/** An explorer inside this module; `answered` paints what an answer changed.
+ * @typedef {Explorer<any, any> & { answered: () => void }} Own */
 
 /** @typedef {NonNullable<Plan<any, any>["foresee"]>} Foresee */
 

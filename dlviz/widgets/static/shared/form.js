@@ -7,11 +7,12 @@ import { bytes, typed } from "./numbers.js";
 /** @import { Explorer } from "./explorer.js" */
 /** @import { KeyRow } from "./stage.js" */
 
-/** A control as the kernel describes it: a Choice has `options`, a Slider all from `values` to `typed`, a Field
- * `unit` and `per`. @typedef {{ kind: "Choice" | "Slider" | "Field", name: string, label: string, panel: string,
- * where: [name: string, value: any] | null, keys: [shown: string, does: string] | null, options: [value: any, words:
- * string][], values: any[], unit: string, says: string, short: string, words: [value: any, says: string, short:
- * string][], typed: string, per: number }} Control */
+/** A control as the kernel describes it: a Choice has `options`, a Slider all from `values` to `typed`, a Field `unit`
+ * and `per`.
+ * @typedef {{ kind: "Choice" | "Slider" | "Field", name: string, label: string, panel: string, where: [name: string,
+ *   value: any] | null, keys: [shown: string, does: string] | null, options: [value: any, words: string][], values:
+ *   any[], unit: string, says: string, short: string, words: [value: any, says: string, short: string][], typed:
+ *   string, per: number }} Control */
 
 /** @typedef {(name: string, value: any) => any} Fit the nearest value of a slider that can be chosen now */
 

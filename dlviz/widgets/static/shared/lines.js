@@ -13,8 +13,8 @@ import { tooltip } from "./tooltip.js";
 /** `log` is the base of the marks on a logarithmic axis; `unit` how a value is written; `marks` those to draw. */
 /** @typedef {{ ends: [number, number], log?: number, unit?: string, label?: string, marks?: number[] }} Axis */
 
-/** A line; of `kind` "own" is the reader's, "best" a band below the others. @typedef {{ name: string, x: number[],
- * y: number[], kind?: string, color?: string, dash?: string | null }} Line */
+/** A line; of `kind` "own" is the reader's, "best" a band below the others.
+ * @typedef {{ name: string, x: number[], y: number[], kind?: string, color?: string, dash?: string | null }} Line */
 
 /** What is drawn; `here` is the chosen x, `empty` says why there is no line. */
 /** @typedef {{ title: string, across: Axis, up: Axis, lines: Line[], here?: number, empty?: string, said?: string,
@@ -22,10 +22,11 @@ import { tooltip } from "./tooltip.js";
 
 /** @typedef {{ line: number, i: number }} Point */
 
-/** `choose` is called with the x under the pointer and a near point; `words` describes a point, `more` draws over
- * the lines, `head` replaces the title. @typedef {{ names: string[], height: number, describe: () => Lines, choose:
- * (x: number, point: Point | null) => void, words?: (point: Point) => string[], more?: (x: Scale, y: Scale, box:
- * Box) => SVGElement[], head?: HTMLElement }} Plan */
+/** `choose` is called with the x under the pointer and a near point; `words` describes a point, `more` draws over the
+ * lines, `head` replaces the title.
+ * @typedef {{ names: string[], height: number, describe: () => Lines, choose: (x: number, point: Point | null) =>
+ *   void, words?: (point: Point) => string[], more?: (x: Scale, y: Scale, box: Box) => SVGElement[], head?:
+ *   HTMLElement }} Plan */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [56, 26, 10, 36]; // pixels around the lines
 const REACH = 24; // pixels from a point

@@ -6,13 +6,10 @@
 
 /** @typedef {(answer: Answer) => void} Heard */
 
-/**
- * @typedef {object} Requests
- * @property {(kind: string, fields?: object, heard?: Heard) => void} send
- * @property {(kind: string, fields: object, heard: Heard) => void} latest sends it once the previous one of its kind is
- *   answered; of several waiting the newest is sent, and answers to older ones are dropped
- * @property {() => void} close stops listening to answers
- */
+/** `latest`: sends it once the previous one of its kind is answered; of several waiting the newest is sent, and answers
+ * to older ones are dropped; `close`: stops listening to answers.
+ * @typedef {{ send: (kind: string, fields?: object, heard?: Heard) => void, latest: (kind: string, fields: object,
+ *   heard: Heard) => void, close: () => void }} Requests */
 
 /**
  * @typedef {object} Queue

@@ -2,8 +2,8 @@
 
 /** @import { Model } from "./theme.js" */
 
-/** The selection, as row numbers of the Trace; {} if nothing is selected. @typedef {{ span?: number, message?:
- * number, where?: string }} Selection */
+/** The selection, as row numbers of the Trace; {} if nothing is selected.
+ * @typedef {{ span?: number, message?: number, where?: string }} Selection */
 
 /** The selection of a Trace, whose widgets share the name `trace`. `changed` is called at each change; `own`: made
  * in this widget. `start` takes the present selection; `choose` selects in all widgets of the Trace.

@@ -5,8 +5,8 @@ import { themed } from "./theme.js";
 /** @import { Child } from "./dom.js" */
 /** @import { Colors, Look, Model } from "./theme.js" */
 
-/** Keys as shown, what they do, and the action of each `event.key`. @typedef {[shown: string, does: string, actions:
- * Record<string, (event: KeyboardEvent) => void>]} KeyRow */
+/** Keys as shown, what they do, and the action of each `event.key`.
+ * @typedef {[shown: string, does: string, actions: Record<string, (event: KeyboardEvent) => void>]} KeyRow */
 
 /**
  * @typedef {object} Plan the description of a front end

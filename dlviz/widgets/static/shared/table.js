@@ -4,12 +4,12 @@ import { h, refill, s } from "./dom.js";
 /** @import { Child } from "./dom.js" */
 /** @import { Explorer } from "./explorer.js" */
 
-/** A row: `name` is a button if `press` is given, after a swatch or a sample of a line; `kind` is a class. @typedef
- * {{ name: Child, press?: () => void, label?: string, cells: Child[], chosen?: boolean, kind?: string, hue?: string,
- * line?: { color: string, dash?: string | null }, data?: Record<string, string> }} Row */
+/** A row: `name` is a button if `press` is given, after a swatch or a sample of a line; `kind` is a class.
+ * @typedef {{ name: Child, press?: () => void, label?: string, cells: Child[], chosen?: boolean, kind?: string,
+ *   hue?: string, line?: { color: string, dash?: string | null }, data?: Record<string, string> }} Row */
 
-/** The contents of a table; `words` are the indices of columns without amounts, `kind` is its class. @typedef {{
- * heads: string[], rows: Row[], foot?: Row[], caption?: string, words?: number[], kind?: string }} Table */
+/** The contents of a table; `words` are the indices of columns without amounts, `kind` is its class.
+ * @typedef {{ heads: string[], rows: Row[], foot?: Row[], caption?: string, words?: number[], kind?: string }} Table */
 
 /** A table, rewritten when one of `names` changes.
  * @type {(own: Explorer<any, any>, names: string[], describe: () => Table, kind?: string) => HTMLElement} */

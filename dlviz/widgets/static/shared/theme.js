@@ -1,27 +1,21 @@
 // The theme: that of the page around, on a saved page that of the system, or the reader's choice.
 import { h } from "./dom.js";
 
-/**
- * What a front end reads and writes: the model of anywidget, of a saved page, or of a part of an explorer.
- * @typedef {object} Model
- * @property {(name: string) => any} get
- * @property {(name: string, value: any) => void} set
- * @property {(event: string, call: (...given: any[]) => void) => void} on
- * @property {(event: string, call: (...given: any[]) => void) => void} off
- * @property {() => void} save_changes
- * @property {(content: object) => void} send a message to the kernel
- * @property {any} [widget_manager]
- * @property {boolean} [page] whether it is a saved page's
- */
+/** What a front end reads and writes: the model of anywidget, of a saved page, or of a part of an explorer. `send`: a
+ * message to the kernel; `page`: whether it is a saved page's.
+ * @typedef {{ get: (name: string) => any, set: (name: string, value: any) => void, on: (event: string, call:
+ *   (...given: any[]) => void) => void, off: (event: string, call: (...given: any[]) => void) => void, save_changes:
+ *   () => void, send: (content: object) => void, widget_manager?: any, page?: boolean }} Model */
 
-/** Colours by use, in the theme `name`, "light" or "dark". @typedef {Record<"paper" | "ink" | "faint" | "grid" |
- * "cell" | "name", string> & Record<string, string>} Colors */
+/** Colours by use, in the theme `name`, "light" or "dark".
+ * @typedef {Record<"paper" | "ink" | "faint" | "grid" | "cell" | "name", string> & Record<string, string>} Colors */
 
-/** The fill of a kind, or of a rank's contribution; `pattern` is plotly's symbol, or "". @typedef {{ color: string,
- * pattern: string, ink: string, edge: string, line: string }} Style */
+/** The fill of a kind, or of a rank's contribution; `pattern` is plotly's symbol, or "".
+ * @typedef {{ color: string, pattern: string, ink: string, edge: string, line: string }} Style */
 
-/** The colours and font in every state. @typedef {{ themes: Record<string, Colors>, marks: Record<string, string>,
- * font: string, kinds: Record<string, Style> }} Look */
+/** The colours and font in every state.
+ * @typedef {{ themes: Record<string, Colors>, marks: Record<string, string>, font: string, kinds: Record<string,
+ *   Style> }} Look */
 
 /** @type {Record<string, string>} */
 const NEXT = { auto: "light", light: "dark", dark: "auto" };

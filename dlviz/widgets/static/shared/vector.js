@@ -9,11 +9,11 @@ import { tile } from "./paint.js";
 /** @typedef {[tag: string, attributes: Attributes, text?: string]} Leaf */
 /** @typedef {{ attributes: Attributes, children: (Group | Leaf)[] }} Group */
 
-/** The supported part of a context, the `tile` of a style, and what was drawn. @typedef
- * {Pick<CanvasRenderingContext2D, "fillStyle" | "strokeStyle" | "lineWidth" | "globalAlpha" | "font" | "textAlign" |
- * "textBaseline" | "beginPath" | "moveTo" | "lineTo" | "closePath" | "rect" | "arc" | "fill" | "stroke" | "fillRect"
- * | "strokeRect" | "fillText" | "strokeText" | "save" | "restore" | "clip" | "translate"> & { measureText: (words:
- * string) => { width: number }, tile: (style: Style) => string, done: () => any }} Vector */
+/** The supported part of a context, the `tile` of a style, and what was drawn.
+ * @typedef {Pick<CanvasRenderingContext2D, "fillStyle" | "strokeStyle" | "lineWidth" | "globalAlpha" | "font" |
+ *   "textAlign" | "textBaseline" | "beginPath" | "moveTo" | "lineTo" | "closePath" | "rect" | "arc" | "fill" |
+ *   "stroke" | "fillRect" | "strokeRect" | "fillText" | "strokeText" | "save" | "restore" | "clip" | "translate"> &
+ *   { measureText: (words: string) => { width: number }, tile: (style: Style) => string, done: () => any }} Vector */
 
 /** @type {Record<string, string>} */
 const ANCHORS = { left: "start", center: "middle", right: "end" };

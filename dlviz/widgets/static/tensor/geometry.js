@@ -13,7 +13,7 @@ import { scaleLog } from "../shared/scale.js";
 
 /** A placed matrix: the blocks of the ranks, those at the back first, and the places of its words, if they fit.
  * @typedef {Box & { matrix: Matrix, sheets: Sheet[], middle: number, name: number, made: number, fits: boolean }}
- * Placed */
+ *   Placed */
 
 /** @typedef {{ x1: number, x2: number, y: number, matrix: Matrix, pass: number }} Arrow */
 
@@ -94,16 +94,10 @@ function depths(blocks) {
   });
 }
 
-/**
- * The map: B to the right, C_out up.
- * @typedef {object} Drawn
- * @property {Scale} x
- * @property {Scale} y
- * @property {{ form: string, points: number[][], middle: number[], fits: boolean }[]} regions
- * @property {{ says: string, from: number[], to: number[] }[]} lines
- * @property {{ value: number, at: number }[]} across marks of B
- * @property {{ value: number, at: number }[]} up marks of C_out
- */
+/** The map: B to the right, C_out up. `across`: marks of B; `up`: marks of C_out.
+ * @typedef {{ x: Scale, y: Scale, regions: { form: string, points: number[][], middle: number[], fits: boolean }[],
+ *   lines: { says: string, from: number[], to: number[] }[], across: { value: number, at: number }[], up: { value:
+ *   number, at: number }[] }} Drawn */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [38, 16, 6, 32]; // pixels around the map
 const FITS = 2200; // square pixels that the name of a region needs

@@ -7,33 +7,28 @@ import { clamp } from "../shared/arrays.js";
 /** @import { Part, Tabs } from "../shared/tabs.js" */
 /** @import { Style } from "../shared/theme.js" */
 
-/**
- * @typedef {object} Controls
- * @property {string} form
- * @property {number} ranks
- * @property {number} batch rows of X; the typed text if that is no number, as `inputs` and `outputs`
- * @property {number} inputs
- * @property {number} outputs
- */
+/** `batch`: rows of X; the typed text if that is no number, as `inputs` and `outputs`.
+ * @typedef {{ form: string, ranks: number, batch: number, inputs: number, outputs: number }} Controls */
 
 /** @typedef {"batch" | "inputs" | "outputs"} Size */
 
 /** @typedef {[top: number, bottom: number, left: number, right: number]} Block rows and columns from, to */
 
-/** A matrix; `cut` is "rows", "columns", "whole" or "sum", `blocks` are by rank, `sign` is the sign after it. `goes`
- * is the direction of its collective: 1 to the next column, -1 from there; `bytes` a rank sends in it. @typedef {{
- * name: string, made: string, dims: [Size, Size], shape: [number, number], cut: string, blocks: Block[], sign:
- * string, goes?: number, collective?: string, bytes?: number }} Matrix */
+/** A matrix; `cut` is "rows", "columns", "whole" or "sum", `blocks` are by rank, `sign` is the sign after it. `goes` is
+ * the direction of its collective: 1 to the next column, -1 from there; `bytes` a rank sends in it.
+ * @typedef {{ name: string, made: string, dims: [Size, Size], shape: [number, number], cut: string, blocks: Block[],
+ *   sign: string, goes?: number, collective?: string, bytes?: number }} Matrix */
 
 /** @typedef {{ form: string, elements: string[], directions: number[], bytes: number, seconds: number }} Price */
 
 /** For each C_out of `columns` the `best` form, and the B from which `data` sends less; the ends of lines are [B,
- * C_out]. @typedef {{ data: string, columns: number[], best: string[], threshold: number[], lines: { says: string,
- * ends: [number, number][] }[] }} CostMap */
+ * C_out].
+ * @typedef {{ data: string, columns: number[], best: string[], threshold: number[], lines: { says: string, ends:
+ *   [number, number][] }[] }} CostMap */
 
-/** The result of a run; `first` is the row of the first message of each direction, -1 if there is none. @typedef {{
- * error?: string, stopped?: string, directions: number[], bytes: number, first: number[], seconds: number, late:
- * string, summary: string[] }} Run */
+/** The result of a run; `first` is the row of the first message of each direction, -1 if there is none.
+ * @typedef {{ error?: string, stopped?: string, directions: number[], bytes: number, first: number[], seconds:
+ *   number, late: string, summary: string[] }} Run */
 
 /**
  * @typedef {object} Layer
@@ -57,8 +52,8 @@ import { clamp } from "../shared/arrays.js";
 
 /** @typedef {Answer & Layer} Data */
 
-/** Further state: a tab, the highlighted rank (-1: all), and the hovered one. @typedef {{ part: Part, rank: number,
- * pointed: number }} More */
+/** Further state: a tab, the highlighted rank (-1: all), and the hovered one.
+ * @typedef {{ part: Part, rank: number, pointed: number }} More */
 
 /** @typedef {Explorer<Data, More> & { tabs: Tabs }} Tensor */
 

@@ -69,28 +69,14 @@
  * @property {() => void} saveSvg
  */
 
-/**
- * @typedef {object} Moves
- * @property {(span: number) => void} go
- * @property {(span: number) => void} reveal
- * @property {(target: Target | null) => void} click
- * @property {(forward: boolean) => void} walk
- * @property {(by: number) => void} climb
- * @property {(end: "sender" | "receiver") => void} follow
- * @property {() => void} goToCause
- * @property {() => void} centre
- * @property {() => void} back
- * @property {() => void} forward
- * @property {(words: string) => void} say says why a key did nothing
- */
+/** `say`: says why a key did nothing.
+ * @typedef {{ go: (span: number) => void, reveal: (span: number) => void, click: (target: Target | null) => void,
+ *   walk: (forward: boolean) => void, climb: (by: number) => void, follow: (end: "sender" | "receiver") => void,
+ *   goToCause: () => void, centre: () => void, back: () => void, forward: () => void, say: (words: string) => void
+ *   }} Moves */
 
-/**
- * @typedef {object} Ranges
- * @property {(from: number, to: number, step?: number | null) => void} set
- * @property {() => void} ofSelection
- * @property {(step: number) => Range} windowOf
- * @property {(step: number | null) => void} chooseStep
- * @property {() => void} place puts the edges at their places in the picture
- */
+/** `place`: puts the edges at their places in the picture.
+ * @typedef {{ set: (from: number, to: number, step?: number | null) => void, ofSelection: () => void, windowOf:
+ *   (step: number) => Range, chooseStep: (step: number | null) => void, place: () => void }} Ranges */
 
 export {};

@@ -24,7 +24,7 @@ export function viewLink(own) {
   };
 }
 
-/** The view that a link stores: spans and kinds by their own numbers.
+/** The view that a link stores; `span` is a row of the Trace.
  * @type {(timeline: Timeline) => { clock: string, from: number, to: number, critical: boolean, arrows: boolean,
  *   hidden: number[], span: number | null, range: Range | null, rows: { order: number[], hidden: number[], pinned:
  *   number[] }, marks: any }} */

@@ -6,14 +6,15 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
 /** @import { Group, Head, Memory, Row, Rows, Slot, Times } from "../shared/gantt/rows.js" */
 /** @import { Look, Style } from "../shared/theme.js" */
 
-/** Columns of spans: `row` is the row in the Trace, `flow` the message, -1 for what a span lacks; `label` is its
- * forms, the longest first. @typedef {Record<"row" | "flow" | "rank" | "step" | "stage" | "microbatch" | "bucket" |
- * "nbytes" | "chunk", number[]> & Record<"kind" | "name" | "where" | "fields", string[]> & { label: string[][],
- * kinds: { at: number | number[], of: string[] } }} Spans */
+/** Columns of spans: `row` is the row in the Trace, `flow` the message, -1 for what a span lacks; `label` is its forms,
+ * the longest first.
+ * @typedef {Record<"row" | "flow" | "rank" | "step" | "stage" | "microbatch" | "bucket" | "nbytes" | "chunk",
+ *   number[]> & Record<"kind" | "name" | "where" | "fields", string[]> & { label: string[][], kinds: { at: number |
+ *   number[], of: string[] } }} Spans */
 
-/** Columns of messages: the rows it leaves and reaches, the spans that carry it, its ends, bytes and cells. @typedef
- * {Record<"row" | "tail" | "head" | "sender" | "receiver" | "src" | "dst" | "nbytes" | "offset" | "count", number[]>
- * & { op: string[] }} Messages */
+/** Columns of messages: the rows it leaves and reaches, the spans that carry it, its ends, bytes and cells.
+ * @typedef {Record<"row" | "tail" | "head" | "sender" | "receiver" | "src" | "dst" | "nbytes" | "offset" | "count",
+ *   number[]> & { op: string[] }} Messages */
 
 /**
  * @typedef {object} Own
@@ -56,9 +57,9 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
  * @property {Numbers | null} numbers of all spans, if not all are drawn
  */
 
-/** Quanta of all spans by part: first the whole, then each of `steps`; by share, part and rank, and by kind in a
- * part. @typedef {{ steps: number[], ranks: number[], seconds: Record<string, number[][]>, kinds: Record<"part" |
- * "count" | "total" | "min" | "max", number[]> & { kind: string[] } }} Numbers */
+/** Quanta of all spans by part: first the whole, then each of `steps`; by share, part and rank, and by kind in a part.
+ * @typedef {{ steps: number[], ranks: number[], seconds: Record<string, number[][]>, kinds: Record<"part" | "count"
+ *   | "total" | "min" | "max", number[]> & { kind: string[] } }} Numbers */
 
 /** @typedef {Times & Facts} Clock */
 
@@ -66,21 +67,22 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
 /** @typedef {{ start: Column<number>, length: Column<number> }} Lasting whole numbers of a quantum */
 /** @typedef {Lasting & { row: Column<number>, count: number }} Pauses */
 
-/** A clock as Python wrote it. @typedef {Omit<Clock, "waits"> & Lasting & { sent: Column<number>, received: (number
- * | null)[], known: Indexed, critical: number[], path: { start: Column<number>, end: Column<number> }, waits: {
- * span: number[], whom: Indexed, doing: Indexed, at: Column<number> }, waited: { span: number[], length: number[] },
- * idle: Pauses & { why: Indexed, at: Column<number> }, gaps: Pauses }} GivenClock */
+/** A clock as Python wrote it.
+ * @typedef {Omit<Clock, "waits"> & Lasting & { sent: Column<number>, received: (number | null)[], known: Indexed,
+ *   critical: number[], path: { start: Column<number>, end: Column<number> }, waits: { span: number[], whom:
+ *   Indexed, doing: Indexed, at: Column<number> }, waited: { span: number[], length: number[] }, idle: Pauses & {
+ *   why: Indexed, at: Column<number> }, gaps: Pauses }} GivenClock */
 
 /** @typedef {Omit<Row, "bottom" | "middle"> & { height: number }} GivenRow */
 /** @typedef {Row & { strips: number }} ReadRow with the pixels of strips and names above it */
 /** @typedef {{ row: number, count: number, top: number, bottom: number, once?: boolean }} GivenSlot */
 
-/** A state as Python wrote it: `holders` are kinds whose spans only hold others. @typedef {Pick<Scene, "count" |
- * "above" | "height" | "memory" | "rankGroups" | "cycle" | "heads" | "title" | "lines" | "details" | "trace" |
- * "look" | "groups" | "sources" | "total" | "short" | "critical" | "beside" | "changes"> & { spans: Record<string,
- * any> & { kind: Indexed, label: Indexed }, rows: GivenRow[], slots: GivenSlot[], messages: Record<string, any> & {
- * op: Indexed, shown: number }, clocks: GivenClock[], holders: string[], shades: Record<string, Style[]>,
- * unfinished: number[] }} Given */
+/** A state as Python wrote it: `holders` are kinds whose spans only hold others.
+ * @typedef {Pick<Scene, "count" | "above" | "height" | "memory" | "rankGroups" | "cycle" | "heads" | "title" |
+ *   "lines" | "details" | "trace" | "look" | "groups" | "sources" | "total" | "short" | "critical" | "beside" |
+ *   "changes"> & { spans: Record<string, any> & { kind: Indexed, label: Indexed }, rows: GivenRow[], slots:
+ *   GivenSlot[], messages: Record<string, any> & { op: Indexed, shown: number }, clocks: GivenClock[], holders:
+ *   string[], shades: Record<string, Style[]>, unfinished: number[] }} Given */
 
 const NUMBERS = ["row", "flow", "rank", "step", "stage", "microbatch", "bucket", "nbytes", "chunk"];
 const TEXTS = ["kind", "name", "where", "fields"];

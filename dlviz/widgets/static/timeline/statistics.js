@@ -5,9 +5,9 @@
 
 /** @typedef {{ kind: string, count: number, total: number, min: number, max: number, mean: number }} OfKind seconds */
 
-/** Seconds of a range by what a rank did; `longest` is the span of its longest wait, or -1. @typedef {{ rank:
- * number, longest: number, compute: number, update: number, communication: number, other: number, idle: number,
- * waited: number, hidden?: number }} OfRank */
+/** Seconds of a range by what a rank did; `longest` is the span of its longest wait, or -1.
+ * @typedef {{ rank: number, longest: number, compute: number, update: number, communication: number, other: number,
+ *   idle: number, waited: number, hidden?: number }} OfRank */
 
 /** @typedef {{ kinds: OfKind[], ranks: OfRank[], drawn: boolean }} Statistics */
 

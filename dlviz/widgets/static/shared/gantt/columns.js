@@ -49,9 +49,9 @@ export function columns({ start, end }, { kindOf, kinds }, { from, scale, width,
   if (shown >= 0) put(left, right, shown);
 }
 
-/** A column of pixels: the kinds in it, how much of each, and the longest span of each there. @typedef {{ at:
- * number, total: number, drawn: boolean, seen: number[], weight: Float64Array, longest: Float64Array, own:
- * Int32Array }} Pixel */
+/** A column of pixels: the kinds in it, how much of each, and the longest span of each there.
+ * @typedef {{ at: number, total: number, drawn: boolean, seen: number[], weight: Float64Array, longest:
+ *   Float64Array, own: Int32Array }} Pixel */
 
 /** A pixel that holds nothing. @type {(kinds: number) => Pixel} */
 function emptyPixel(kinds) {

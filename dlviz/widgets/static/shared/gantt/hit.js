@@ -4,10 +4,10 @@ import { clamp } from "../arrays.js";
 /** @import { Arrow, Box, DrawList, Line } from "./geometry.js" */
 /** @import { Row } from "./rows.js" */
 
-/** What lies at a point: one end of a message, a span, a head (and its first span), idle time, a gap or a lost rank
- * (by index), the summary of a deadlock's arrow, a row's memory, or a group's name. @typedef {{ message?: number,
- * end?: "sender" | "receiver", span?: number, head?: number, idle?: number, gap?: number, summary?: string, lost?:
- * number, memory?: Row, group?: number }} Target */
+/** What lies at a point: one end of a message, a span, a head (and its first span), idle time, a gap or a lost rank (by
+ * index), the summary of a deadlock's arrow, a row's memory, or a group's name.
+ * @typedef {{ message?: number, end?: "sender" | "receiver", span?: number, head?: number, idle?: number, gap?:
+ *   number, summary?: string, lost?: number, memory?: Row, group?: number }} Target */
 
 /** The target `x` and `y` pixels from the upper left corner of the rows.
  * @type {(list: DrawList, x: number, y: number) => Target | null} */

@@ -15,16 +15,9 @@ import { AXIS, fillsOf, paint } from "./paint.js";
 /** @import { Chosen, Fills, Styles } from "./paint.js" */
 /** @import { Rows, Times } from "./rows.js" */
 
-/**
- * What to draw, except its place.
- * @typedef {object} Picture
- * @property {Rows} rows
- * @property {Times} times
- * @property {Omit<View, "width" | "top" | "height">} view
- * @property {{ colors: Colors, styles: Styles, font: string }} look
- * @property {Omit<Chosen, "left" | "axis">} chosen
- * @property {boolean} [under] whether another picture above has the axis
- */
+/** What to draw, except its place. `under`: whether another picture above has the axis.
+ * @typedef {{ rows: Rows, times: Times, view: Omit<View, "width" | "top" | "height">, look: { colors: Colors,
+ *   styles: Styles, font: string }, chosen: Omit<Chosen, "left" | "axis">, under?: boolean }} Picture */
 
 /**
  * @typedef {object} Plan

@@ -9,25 +9,18 @@ import { overview, WAITED } from "./columns.js";
 export const AXIS = 22; // pixels above the rows and what is shown once
 const DIM = 0.22; // of spans that a search did not find
 
-/** The styles of spans: `of` each kind, `shades` of each kind by chunk, `idle` time, `waiting`, and `gaps` (not
- * drawn spans, dotted). @typedef {{ of: Style[], shades: Style[][], idle: Style, waiting: Style, gaps: Style }}
- * Styles */
+/** The styles of spans: `of` each kind, `shades` of each kind by chunk, `idle` time, `waiting`, and `gaps` (not drawn
+ * spans, dotted).
+ * @typedef {{ of: Style[], shades: Style[][], idle: Style, waiting: Style, gaps: Style }} Styles */
 
 /** @typedef {string | CanvasPattern} Fill */
 /** @typedef {{ shades: Fill[][], idle: Fill, waiting: Fill, gaps: Fill }} Fills of one canvas */
 /** @typedef {{ colors: Colors, styles: Styles, fills: Fills, font: string }} Look */
 
-/**
- * The selection beyond the draw list's outlines: `row` is its row, `axis` the pixels above the rows.
- * @typedef {object} Chosen
- * @property {number} left pixels of the rows' names
- * @property {number} axis
- * @property {number} row
- * @property {number} message
- * @property {{ from: number, to: number } | null} [range]
- * @property {Uint8Array | null} [matches]
- * @property {number} [idle] time that is selected
- */
+/** The selection beyond the draw list's outlines: `row` is its row, `axis` the pixels above the rows. `left`: pixels of
+ * the rows' names; `idle`: time that is selected.
+ * @typedef {{ left: number, axis: number, row: number, message: number, range?: { from: number, to: number } | null,
+ *   matches?: Uint8Array | null, idle?: number }} Chosen */
 
 /** The styles of kinds on a page in these colours. Steps and phases only hold others: they are as pale as the page's
  * cells. `shades` are a kind's styles by chunk, where ranks have several.

@@ -20,7 +20,8 @@ import { upTo } from "../arrays.js";
 /** @typedef {{ rank: number, time: number[], held: number[], counts: boolean }} Memory s; bytes or microbatches */
 
 /** The spans first to after - 1, which follow each other in time. A slot shown `once` for all ranks lies above the
- * rows. @typedef {{ row: number, first: number, after: number, top: number, bottom: number, once?: boolean }} Slot */
+ * rows.
+ * @typedef {{ row: number, first: number, after: number, top: number, bottom: number, once?: boolean }} Slot */
 
 /** @typedef {{ label: string, where: string, summary: string[] }} Group ranks of one host or rack, in words */
 
