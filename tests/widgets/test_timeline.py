@@ -874,9 +874,9 @@ def lines_of(trace, order, hidden=()):
         "const scene = readScene(v[0]);"
         "const own = arranged(scene, { order: v[1], hidden: new Set(v[2]), pinned: new Set() });"
         "const view = { from: 0, to: 4, width: 400, top: 0, height: 1000, span: -1, message: -1 };"
-        "const { lost, notes } = m.drawList(own, scene.clocks[0], view);"
+        "const { lost, remarks } = m.drawList(own, scene.clocks[0], view);"
         "const edges = own.rows.map(({ top, bottom }) => [top, bottom]);"
-        "return { lost, notes, edges };"
+        "return { lost, remarks, edges };"
     )
     also = {"readScene": "timeline/state.js", "arranged": "shared/gantt/rows.js"}
     return node.run("shared/gantt/geometry.js", code, state(trace), order, hidden, also=also)
