@@ -341,7 +341,7 @@ def test_another_order_that_solves_a_level_is_told_the_known_one():
     told = level_board(2, "1f1b").state["level"]["answer"]
     assert told["name"] == "gpipe"
     assert told["words"].startswith("The known schedule for this is GPipe: Huang et al.")
-    assert "Your order is another one and just as short." in told["words"]
+    assert "Your order differs and is just as short." in told["words"]
 
 
 @pytest.mark.parametrize(

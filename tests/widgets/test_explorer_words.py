@@ -125,4 +125,4 @@ def test_a_plan_that_the_limit_judges_otherwise_by_what_was_measured_is_told_so(
     }
     said = node.run("plans/words.js", "return m.ranWords(v[0]);", now)
     assert "2.28 MB, predicted 3.44 MB (−33.6 %)" in said and said.endswith(" So.")
-    assert ("By what was measured it fits." in said) == bool(judged)
+    assert ("By the measurement it fits." in said) == bool(judged)

@@ -165,7 +165,7 @@ function changed(pipeline, asked) {
     throw new Refused(filled(SENTENCES.backward, { value: quoted(backward), known }));
   }
   if ((backward === "none") !== (pipeline.backward === "none")) {
-    throw new Refused("A pipeline of training stays one, and one of inference too.");
+    throw new Refused("A pipeline for training cannot become one for inference, nor the reverse.");
   }
   return { ...pipeline, limit, backward, overlaps };
 }

@@ -108,7 +108,7 @@ export function askedBy({ question, answer: name, title, paper, source, lesson }
   if (!goals.every(({ reached }) => reached)) return { question, goals, answer: null };
   const same = names.includes(title);
   const known = same ? `This schedule is known as ${title}` : `The known schedule for this is ${title}`;
-  const other = same ? "" : " Your order is another one and just as short.";
+  const other = same ? "" : " Your order differs and is just as short.";
   const words = `${known}: ${source}.${other} ${lesson}`;
   return { question, goals, answer: { name, title, paper, words } };
 }

@@ -10,7 +10,7 @@ import { CHEAPEST, cheapestWords, rate } from "./words.js";
 /** @import { Collectives, Data } from "./state.js" */
 
 const HEADS = ["algorithm", "predicted", "× the least", "measured", "algorithm bandwidth", "bus bandwidth"];
-const MARKS = ["broad band: the least", "◇ another one takes over", "✕ measured"];
+const MARKS = ["broad band: the least", "◇ another algorithm takes over", "✕ measured"];
 
 /** The sentence, the table and the key to the charts' marks, for below the charts.
  * @type {(own: Collectives) => HTMLElement[]} */

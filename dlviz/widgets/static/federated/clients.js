@@ -117,6 +117,6 @@ function legendOf(data, run) {
     ...data.fates.map(([, says, hue], fate) => ({ says, hue, fate })).filter(({ fate }) => there.has(fate))
       .map(({ says, hue, fate }) => h("span", {}, swatch(s("path", { fill: hue, d: markOf(fate, box) })), says)),
     ...(run.unchanged.length ? [h("span", {}, swatch(s("path", { class: "dlv-unmoved", d: "M6 2l4 7h-8z" })),
-      "weights left as they were")] : []),
+      "weights unchanged")] : []),
   ];
 }

@@ -36,7 +36,7 @@ export function clientLines(data, { client, column, round }, saw) {
   if (column === "rounds" && run) {
     const fate = run.fates[client][round];
     lines.push(`round ${round + 1}: ${fate < 0 ? "not asked" : data.fates[fate][1]}`);
-    if (run.unchanged.includes(round)) lines.push("this round left the weights as they were");
+    if (run.unchanged.includes(round)) lines.push("this round left the weights unchanged");
   } else if (column === "bars") {
     lines.push(took[client] ? `${seconds(took[client])} a round, modelled` : "no digit, so nothing to train on");
     if (late.includes(client)) lines.push(`late at the deadline of ${digits(data.controls.deadline)} s`);
@@ -52,7 +52,7 @@ export function clientLines(data, { client, column, round }, saw) {
 /** @type {(run: Run | null, client: number) => string} */
 function sawWords(run, client) {
   if (!run) return "what the server sees of it is known after a run";
-  if (!run.saw[client]) return "not among those that were heard last";
+  if (!run.saw[client]) return "not among the clients heard last";
   return run.summed ? "residues modulo 2^32, as the server saw them" : "values of its update, as the server saw them";
 }
 

@@ -43,7 +43,7 @@ export function answerWords(data, controls) {
   const { plans } = data;
   const all = plans.memory.length;
   if (!data.settled) return "Computing all plans …";
-  if (!all) return "No plan cuts this model and this batch for so many devices.";
+  if (!all) return "No plan splits this model and batch over so many devices.";
   const limit = limitOf(data, controls);
   const best = bestOf(plans, limit);
   if (best < 0) {
@@ -97,7 +97,7 @@ export function ranWords({ data, controls, live }) {
   const { seconds: took, memory, bubble } = data.plans;
   const limit = limitOf(data, controls);
   const judged = (run.memory > limit) === (memory[chosen] > limit) ? ""
-    : `By what was measured it ${run.memory > limit ? "fails" : "fits"}.`;
+    : `By the measurement it ${run.memory > limit ? "fails" : "fits"}.`;
   return outcome(run, () => [
     `Measured ${besideWords(run.seconds, took[chosen], seconds)}; ${besideWords(run.memory, memory[chosen], bytes)}; `
       + `bubble ratio ${besideWords(run.bubble, bubble[chosen], digits)}.`,

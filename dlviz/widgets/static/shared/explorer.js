@@ -100,7 +100,7 @@ import { state } from "./state.js";
 
 /** @typedef {NonNullable<Plan<any, any>["foresee"]>} Foresee */
 
-const UNPRINTED = "This page may not print: save the picture as SVG, which other programs make a PDF of.";
+const UNPRINTED = "This page may not print: save the picture as SVG, which other programs convert to PDF.";
 const RUN = "r"; // the key that runs; a saved page cannot run
 const PAUSE = 250; // ms without a change before the kernel is asked for the parts that take longer
 

@@ -43,7 +43,7 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
   /** @type {[string, Child][]} */
   const facts = [["where", rowOf(scene, i)], ["took", times]];
   if (scene.headOf.has(i)) facts.push(["shared", headLine(scene, clock, scene.headOf.get(i) ?? -1)]);
-  const late = "the wall clock after the device's, at its end";
+  const late = "wall clock minus device clock, at its end";
   if (scene.clocks.length > 1) facts.push(["late by", `${lateness(scene, i)} (${late})`]);
   if (numbersOf(scene, i)) facts.push(["part of", numbersOf(scene, i)]);
   const turn = clock.turn.get(i);
