@@ -34,7 +34,7 @@ STATE = """(root) => {
         chosen: rows('.dlv-steps [aria-pressed=true]'),
         lines: [...root.querySelectorAll('.dlv-source [aria-current]')]
             .map((line) => line.dataset.where),
-        words: text('.dlv-summary'),
+        summary: text('.dlv-summary'),
         speed: text('output'),
         playing: text('[aria-label=pause], [aria-label=play]').includes('pause'),
         predicting: !root.querySelector('.dlv-guess').hidden,
@@ -417,7 +417,7 @@ def test_what_rank_2_holds_after_round_3_can_be_read(play, trace):
         "rank 2, chunk 3: holds every rank once; contents 468, 624, 780",
     ]
     player.at("[data-rank='2'].dlv-rankname").hover()
-    assert player.words.split("\n") == rank_2
+    assert player.summary.split("\n") == rank_2
 
 
 def test_a_laptop_shows_all_of_the_player_at_once(play, trace):
@@ -524,11 +524,11 @@ def test_pointing_at_a_message_in_one_panel_is_answered_by_the_others(play, trac
         one = player.at(place.replace(" .dlv-arrow", f" .dlv-arrow[data-message='{row}']"))
         (one.nth(1) if "steps" in place else one).hover(force=True)
         assert player.hot == everywhere, place
-        assert player.words.startswith("rank 2 adds chunk 1 from rank 1: 24 bytes · sent at ")
+        assert player.summary.startswith("rank 2 adds chunk 1 from rank 1: 24 bytes · sent at ")
     player.page.mouse.move(5, 5)
     player.at("[data-cell='2:1']").hover()
     assert player.hot == everywhere
-    assert player.words == "rank 2, chunk 1: holds rank 1, rank 2; contents 120, 150, 180"
+    assert player.summary == "rank 2, chunk 1: holds rank 1, rank 2; contents 120, 150, 180"
     player.page.mouse.move(5, 5)
     player.at(".dlv-steps button").nth(1).focus()
     assert player.hot == everywhere
@@ -537,7 +537,7 @@ def test_pointing_at_a_message_in_one_panel_is_answered_by_the_others(play, trac
 def test_the_hint_fits_its_place_in_a_notebook(play, trace):
     player = play(trace)
     player.page.set_viewport_size({"width": 848, "height": 900})
-    assert "all rounds" in player.words
+    assert "all rounds" in player.summary
     assert player.at("p.dlv-summary").evaluate("hint => hint.scrollHeight <= hint.clientHeight + 1")
 
 

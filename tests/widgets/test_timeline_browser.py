@@ -1472,7 +1472,7 @@ def test_the_panel_says_all_and_its_links_lead_on(read_page, trace, program):
     words = panel.inner_text()
     assert "rank 3 · comm" in words and "4.1 KB" in words and "step 2" in words
     assert f"for {wait.whom}; {wait.doing}" in words
-    assert "100 µs (the wall clock after" in words  # late by
+    assert "100 µs (wall clock minus device clock" in words  # late by
     assert f"train.py, line {spans.where[row].rpartition(':')[2]}" in words
 
     panel.get_by_role("button", name="show it").first.click()
@@ -1904,7 +1904,7 @@ def test_z_goes_back_to_what_was_in_view_and_y_forward_again(read_page, trace):
         reader.press(key)
         assert reader.view == pytest.approx(views[place])
     reader.press("y")
-    assert "what was in view last" in reader.panel("selected span").inner_text()
+    assert "There is no later view." in reader.panel("selected span").inner_text()
 
 
 def test_rows_are_hidden_pinned_and_moved_by_their_list(read_page, trace):

@@ -80,7 +80,7 @@ export function moves(own) {
       part.centre(start, end);
       centred = span;
     },
-    back: () => part.back() || say("Nothing else was in view before."),
-    forward: () => part.forward() || say("This is what was in view last."),
+    back: () => part.back() || say("There is no earlier view."),
+    forward: () => part.forward() || say("There is no later view."),
   };
 }
