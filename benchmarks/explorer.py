@@ -178,12 +178,12 @@ def in_notebook(browser: Any, folder: Path) -> dict[str, list[float]]:
         lab.page.wait_for_selector(".js-plotly-plot .js-line")
         lab.page.wait_for_function("() => document.querySelectorAll('.dlv-player').length >= 2")
         lab.page.wait_for_function("() => document.querySelectorAll('.dlv-bubble').length >= 2")
-        lab.page.wait_for_selector(".dlv-ways")
+        lab.page.wait_for_selector(".dlv-amounts")
         peer = [".noUi-handle", ["ArrowRight", "ArrowLeft"], ".js-plotly-plot .js-line"]
         lines = ".dlv-costs .dlv-cost"
         switch = [".dlv-player", 0, "ranks", [4, 5], lines]
         racks = [".dlv-player", 1, "ranks", [6, 7], lines]
-        layer = [".dlv-ways", 0, "B", [4, 6], ".dlv-ways tbody"]
+        layer = [".dlv-amounts", 0, "B", [4, 6], ".dlv-amounts tbody"]
         found = take_turns(
             {
                 "a switch": lambda: lab.page.evaluate(SLID, switch),

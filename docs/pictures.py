@@ -49,7 +49,9 @@ def ring(browser: Any, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         player.save_html(f"{scratch}/player.html")
         page.goto(f"file://{scratch}/player.html")
-        page.add_style_tag(content=".dlv-lines, .dlv-told { display: none }")  # this file's lines
+        page.add_style_tag(
+            content=".dlv-lines, .dlv-summary { display: none }"
+        )  # this file's lines
         frames = []
         for number in range(len(dlviz.viz.message_frames(run.trace))):
             if number:

@@ -128,8 +128,8 @@ def prices(form: str, ranks: int, **sizes: int) -> list[dict[str, Any]]:
     return [
         {
             "form": name,
-            "letters": made.elements,
-            "ways": sent(name, ranks, **sizes),
+            "elements": made.elements,
+            "directions": sent(name, ranks, **sizes),
             "bytes": sum(sent(name, ranks, **sizes)),
             "seconds": seconds(name, ranks, **sizes),
         }

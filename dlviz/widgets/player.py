@@ -95,7 +95,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
             "messages": list(frame.messages),
             "snapshots": [snapshots.place(rank, frame.snapshots) for rank in scene.rows[:DRAWN]],
             "losses": _few(scene.losses(number)),
-            "notes": _few(scene.oddities(number)),
+            "remarks": _few(scene.oddities(number)),
         }
         for number, frame in enumerate(scene.frames)
     ]

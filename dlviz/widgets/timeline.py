@@ -187,7 +187,7 @@ def _state(
 
 
 def _rows(trace: Trace, plan: Plan) -> list[dict[str, Any]]:
-    """Each row, with the remark shown in it where it has no span."""
+    """Each row, with what is said in it where it has no span."""
     remarks = silent(trace)
     group = group_numbers(plan.groups)
     return [
@@ -195,7 +195,7 @@ def _rows(trace: Trace, plan: Plan) -> list[dict[str, Any]]:
             "rank": rank,
             "group": group.get(rank, -1),
             "label": text.row(rank, lane),
-            "note": remarks.get(rank, ""),
+            "remark": remarks.get(rank, ""),
             "top": top,
             "height": bottom - top,
         }

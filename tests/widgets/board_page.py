@@ -30,7 +30,7 @@ const frontEnd = { render({ model, el }) {
 OPEN = """
 const traits = JSON.parse(document.getElementById("state").textContent);
 const listeners = new Map();
-const fire = (event, told) => { for (const call of listeners.get(event) ?? []) call(told); };
+const fire = (event, given) => { for (const call of listeners.get(event) ?? []) call(given); };
 let answers = Promise.resolve(); // in order, as those of a kernel
 const model = {
   get: (name) => traits[name],
@@ -98,8 +98,8 @@ class BoardPage:
         found = self.page.evaluate(DATA, ".dlv-boardgrid .dlv-boardghost")
         return [one["action"] for one in found]
 
-    def told(self):
-        return self.page.evaluate(TEXT, ".dlv-board .dlv-boardtold")
+    def words(self):
+        return self.page.evaluate(TEXT, ".dlv-board .dlv-boardwords")
 
     def spoken(self):
         return self.page.evaluate(TEXT, ".dlv > .dlv-spoken")

@@ -17,7 +17,7 @@ from dlviz.widgets.modules import joined, read
 # text, for to hand over lists and objects takes playwright longer than all else together.
 LIVE = """(traits) => {
     const calls = [];
-    const fire = (event, told) => calls.forEach(([name, call]) => name === event && call(told));
+    const fire = (event, given) => calls.forEach(([name, call]) => name === event && call(given));
     const model = {
         get: (name) => traits[name], save_changes() {},
         set(name, value) {

@@ -20,7 +20,7 @@ MODEL = """
 const signal = () => {
   const calls = new Set();
   return { connect: (call) => calls.add(call), disconnect: (call) => calls.delete(call),
-    emit: (...told) => [...calls].forEach((call) => call(null, ...told)), calls };
+    emit: (...given) => [...calls].forEach((call) => call(null, ...given)), calls };
 };
 const kernel = { statusChanged: signal(), disposed: signal() };
 const traits = { doing: "" };
@@ -36,6 +36,6 @@ const model = {
   off: (name, call) => events.get(name)?.delete(call),
 };
 const fire = (name, told) => [...events.get(name) ?? []].forEach((call) => call(told));
-const answer = (told = {}) => fire("msg:custom", { id: unanswered.shift().id, ...told });
+const answer = (given = {}) => fire("msg:custom", { id: unanswered.shift().id, ...given });
 const asked = () => sent.map(({ id, ...request }) => request);
 """

@@ -46,7 +46,7 @@ def test_a_saved_page_of_levels_is_played_from_level_to_level(saved):
     for rank, slot in ((0, 0), (1, 1), (1, 2), (0, 4)):
         shown.click_at(rank, slot)
     assert shown.cells() == {"0F0": (0, 0), "1F0": (1, 1), "1B0": (1, 2), "0B0": (0, 4)}
-    assert shown.page.locator(".dlv-goals [data-met=true]").count() == 2
+    assert shown.page.locator(".dlv-goals [data-reached=true]").count() == 2
     solved = shown.text(".dlv-solved")
     assert "★ Solved. This schedule is known as naive: Huang et al." in solved
     assert shown.page.get_by_role("button", name="★ 1").is_visible()
@@ -80,11 +80,11 @@ def test_a_saved_page_of_levels_is_played_from_level_to_level(saved):
     assert "for other sizes or real ranks, run the notebook's cell" in shown.text(".dlv header")
 
 
-def test_a_saved_page_of_a_drawing_tells_a_fault_and_shows_what_was_mended(saved):
+def test_a_saved_page_of_a_drawing_names_a_fault_and_shows_what_was_mended(saved):
     explorer = ScheduleExplorer("drawn", csv=make("1f1b", 2, 4).to_csv(), beside="gpipe")
     shown = saved(explorer, width=1200, height=1000)
     shown.drop((1, 1), (1, 0))
-    assert "1F0 (rank 1, slot 0) needs 0F0 of rank 0" in shown.told()
+    assert "1F0 (rank 1, slot 0) needs 0F0 of rank 0" in shown.words()
     assert shown.grid.locator(".dlv-boardfault").count() >= 1
     assert "This drawing does not count" in shown.text(".dlv-boardscore")
     shown.drop((1, 0), (1, 1))
@@ -93,16 +93,16 @@ def test_a_saved_page_of_a_drawing_tells_a_fault_and_shows_what_was_mended(saved
     shown.click("undo")
     assert shown.cells()["1F0"] == (1, 0)
     shown.click("undo")
-    assert shown.cells()["1F0"] == (1, 1) and "Complete and legal" in shown.told()
-    told = shown.sides()
-    assert len(told) == 1 and told[0].startswith("GPipe (p = 2, m = 4)")
+    assert shown.cells()["1F0"] == (1, 1) and "Complete and legal" in shown.words()
+    sides = shown.sides()
+    assert len(sides) == 1 and sides[0].startswith("GPipe (p = 2, m = 4)")
     shown.focus()
     shown.press("e")
-    assert shown.cells() == {} and "Nothing is drawn yet" in shown.told()
-    assert shown.sides() == ["your own drawing", *told]
+    assert shown.cells() == {} and "Nothing is drawn yet" in shown.words()
+    assert shown.sides() == ["your own drawing", *sides]
 
 
-def test_a_saved_page_of_a_known_schedule_has_an_empty_grid_to_draw_on_and_the_way_back(saved):
+def test_a_saved_page_of_a_known_schedule_has_an_empty_grid_to_draw_on_and_leads_back(saved):
     shown = saved(ScheduleExplorer("zb_h1", 2, 3))
     (before,) = shown.sides()
     shown.press_button("✎ Draw your own")

@@ -103,7 +103,9 @@ def test_a_schedule_comes_to_what_the_metrics_say_of_it_simulated():
         seconds = state["score"]["slots"] * state["slot"]
         assert seconds == pytest.approx(metrics.makespan(trace))
         assert state["score"]["peak"] == metrics.peak_in_flight(trace).tolist()
-        if schedule.name != "dualpipev":  # its halves overlap, a rank is busy once in that time
+        if (
+            schedule.name != "dualpipev"
+        ):  # its halves run together: the rank is busy once in that time
             assert state["score"]["ratio"] == pytest.approx(metrics.bubble_ratio(trace))
 
 
@@ -137,9 +139,9 @@ def test_every_known_schedule_can_be_drawn_by_ghosts_alone_by_its_name_and_as_cs
 
 @given(picks, st.sampled_from([None, 3]), st.integers(0, 3), st.integers(0, 3))
 @settings(max_examples=40, deadline=None)
-def test_whoever_follows_ghosts_draws_a_legal_schedule(picked, limit, number, mode):
+def test_whoever_follows_ghosts_draws_a_legal_schedule(picked, limit, number, form):
     placement = [loop(3), loop(2, 2), vee(2), loop(1)][number]
-    backward = ["whole", "split", "either", "none"][mode]
+    backward = ["whole", "split", "either", "none"][form]
     limit = limit if number != 1 else None
     empty = Drawing(Pipeline(placement, 3, COSTS, backward, limit))
     state, early = followed(empty, picked)
@@ -319,7 +321,7 @@ def test_the_latency_of_a_message_is_in_the_advice_how_to_mend():
     assert faults_of(put(drawing, ("0F0", 0, 3)))[0][1] == "needs"
 
 
-def test_of_two_that_overlap_the_one_put_last_is_reported():
+def test_of_two_in_conflict_the_one_placed_last_is_at_fault():
     hand = Hand(put(blank(), ("0F1", 0, 0), ("0F0", 0, 0)))
     assert [cell["action"] for cell in hand.state["cells"] if cell["faults"]] == ["0F0"]
     hand("move", **{"from": at("0F1", 0, 0)}, rank=0, slot=5)
@@ -327,7 +329,7 @@ def test_of_two_that_overlap_the_one_put_last_is_reported():
     assert [cell["action"] for cell in state["cells"] if cell["faults"]] == ["0F1"]
 
 
-def test_what_lies_over_two_others_overlaps_the_first_alone():
+def test_what_lies_over_two_others_conflicts_with_the_first_alone():
     drawing = put(
         blank(), ("0F0", 0, 0), ("1F0", 1, 4), ("0F1", 0, 1), ("1F1", 1, 5), ("1B0", 1, 4)
     )
@@ -554,7 +556,7 @@ def test_the_best_known_is_one_that_may_be_drawn_and_flushes(name, placement, ov
     assert node.run(RULES, code, given, {**rules, "known": known}) == best
 
 
-def test_a_drawing_that_beats_the_best_known_is_remarked_on_and_one_that_equals_it_is_not():
+def test_a_drawing_that_beats_the_best_known_says_so_and_one_that_equals_it_does_not():
     """Two ranks have 12 slots of work each, and the second starts one later: 13 is the least."""
     empty = Drawing(Pipeline(vee(2), 2, Costs(), "split"))
     hand = Hand(empty)
@@ -572,7 +574,7 @@ def test_a_drawing_that_beats_the_best_known_is_remarked_on_and_one_that_equals_
 
 @given(picks, st.integers(0, 7), st.sampled_from(["whole", "split"]))
 @settings(max_examples=15, deadline=None)
-def test_following_the_moves_reaches_what_a_good_move_promises(picked, steps, backward):
+def test_what_a_good_move_promises_is_reached_by_following_the_moves(picked, steps, backward):
     empty = Drawing(Pipeline(loop(3), 3, COSTS, backward))
     drawing = drawing_of(followed(empty, picked)[0], empty.pipeline)
     found = by_moves(replace(drawing, placed=drawing.placed[:steps]))

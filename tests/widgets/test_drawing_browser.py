@@ -82,7 +82,7 @@ def test_a_click_on_an_action_selects_it_and_a_click_beside_it_deletes_nothing(o
     assert shown.page.evaluate("globalThis.heard") == {
         "action": "1F0", "rank": 1, "slot": 1, "stage": 1, "kind": "F", "microbatch": 0,
     }  # fmt: skip
-    assert shown.told() == "1F0: forward of microbatch 0 through stage 1, on rank 1, slot 1."
+    assert shown.words() == "1F0: forward of microbatch 0 through stage 1, on rank 1, slot 1."
     shown.click_at(1, 8)
     assert shown.page.evaluate("globalThis.heard") is None
     shown.press("Delete")
@@ -102,14 +102,14 @@ def test_delete_removes_what_was_placed_last_not_what_was_selected_before(opened
 def test_an_action_is_dragged_to_another_slot_and_off_the_grid_it_is_removed(opened):
     shown = opened(placed(("0F0", 0, 0), ("1F0", 1, 4)))
     for _ in shown.drag((1, 4), (1, 2)):
-        assert shown.told() == "1F0 to rank 1, slot 2."
+        assert shown.words() == "1F0 to rank 1, slot 2."
     assert shown.cells()["1F0"] == (1, 2)
     shown.drop((1, 2), (0, 5))
     assert shown.cells()["1F0"] == (0, 5)
-    assert "is on the wrong rank: stage 1 is on rank 1" in shown.told()
+    assert "is on the wrong rank: stage 1 is on rank 1" in shown.words()
     box = shown.grid.bounding_box()
     for _ in shown.drag((0, 5), (box["x"] + 300, box["y"] + box["height"] + 120)):
-        assert shown.told() == "Let go and 1F0 is removed."
+        assert shown.words() == "Let go and 1F0 is removed."
     assert shown.cells() == {"0F0": (0, 0)}
     shown.click("undo")
     assert shown.cells()["1F0"] == (0, 5)
@@ -126,7 +126,7 @@ def test_a_ghost_and_a_button_of_the_palette_are_dragged_to_where_it_is_illegal(
     shown.drop((1, 1), (1, 0))
     assert shown.cells()["1F0"] == (1, 0)
     assert shown.grid.locator(".dlv-boardfault").count() == 1
-    assert shown.told() == (
+    assert shown.words() == (
         "1F0 (rank 1, slot 0) needs 0F0 of rank 0, which is there only from slot 1 on. Move 1F0 to "
         "slot 1, or move 0F0 to an earlier slot."
     )
@@ -144,7 +144,7 @@ def test_a_whole_schedule_is_drawn_with_the_keys_alone(opened):
         shown.press("n", "Enter")
     assert shown.board.drawing.complete and shown.board.drawing.legal
     assert len(shown.cells()) == 8
-    assert shown.told().startswith("Complete and legal. ")
+    assert shown.words().startswith("Complete and legal. ")
 
 
 def test_the_keys_move_choose_place_and_remove(opened):
@@ -156,7 +156,7 @@ def test_the_keys_move_choose_place_and_remove(opened):
     assert shown.cells()["1F0"] == (1, 2)
     shown.press("ArrowRight", "b", "+", "+", "-", "Enter")
     assert shown.cells()["1B1"] == (1, 3)
-    assert "needs 1F1 of rank 1, which is not drawn" in shown.told()
+    assert "needs 1F1 of rank 1, which is not drawn" in shown.words()
     assert "needs 1F1" in shown.spoken()
     shown.press("Delete")
     assert "1B1" not in shown.cells()
@@ -192,9 +192,9 @@ def test_keys_undo_redo_empty_check_show_and_advise(opened):
     shown.press("g")
     assert shown.ghosts() == []
     shown.press("g", "k")
-    assert shown.told().startswith("1 action is drawn, no rule is broken, 11 to go.")
+    assert shown.words().startswith("1 action is drawn, no rule is broken, 11 to go.")
     shown.press("h")
-    assert shown.told().startswith("A good move is ")
+    assert shown.words().startswith("A good move is ")
     shown.press("Enter")
     assert len(shown.cells()) == 2
 
@@ -205,7 +205,7 @@ def test_split_backwards_have_keys_of_their_own(opened):
     shown.press("f", "Enter", "ArrowRight", "i", "Enter", "ArrowRight", "w", "Enter")
     assert shown.cells() == {"0F0": (0, 0), "0I0": (0, 1), "0W0": (0, 2)}
     shown.press("b")
-    assert shown.told() == "Rank 0 has no B left to place."
+    assert shown.words() == "Rank 0 has no B left to place."
 
 
 def test_tab_leaves_the_grid_and_no_key_is_taken_while_typing(opened):
@@ -265,7 +265,7 @@ def test_every_button_has_its_effect(opened, tmp_path):
     assert shown.cells() == {}
     shown.control("start from a known schedule").select_option("1f1b")
     shown.settle()
-    assert len(shown.cells()) == 8 and "This is 1F1B" in shown.told()
+    assert len(shown.cells()) == 8 and "This is 1F1B" in shown.words()
     shown.click("empty the grid")
     assert shown.cells() == {}
     shown.click("show next: what can come next")
@@ -273,9 +273,9 @@ def test_every_button_has_its_effect(opened, tmp_path):
     shown.click("show next: what can come next")
     assert shown.ghosts() == ["0F0"]
     shown.click("check what I did")
-    assert shown.told() == "Nothing is drawn yet. 0F0 can come next, on rank 0 at slot 0."
+    assert shown.words() == "Nothing is drawn yet. 0F0 can come next, on rank 0 at slot 0."
     shown.click("name a good move and what others cost")
-    assert shown.told().startswith("A good move is 0F0 on rank 0 at slot 0.")
+    assert shown.words().startswith("A good move is 0F0 on rank 0 at slot 0.")
     shown.control("backward").select_option("split")
     shown.settle()
     assert shown.board.drawing.pipeline.backward == "split"
@@ -301,7 +301,7 @@ def test_typed_actions_go_where_they_can_run_first_wherever_the_cursor_is(opened
     assert field.input_value() == "" and shown.board.drawing.legal
     field.fill("0B1")
     shown.click("place the chosen action")
-    assert shown.cells()["0B1"] == (0, 2) and "needs 1B1" in shown.told()
+    assert shown.cells()["0B1"] == (0, 2) and "needs 1B1" in shown.words()
 
 
 def test_an_emptied_grid_has_its_cursor_at_the_first_slot(opened):
@@ -327,24 +327,24 @@ def test_the_cursor_frames_an_action_and_does_not_cross_it(opened):
     assert shown.spoken().startswith("rank 1, slot 4:")
 
 
-def test_what_is_typed_and_is_no_action_is_told_and_nothing_is_placed(opened):
+def test_what_is_typed_and_is_no_action_shows_an_error_and_places_nothing(opened):
     shown = opened(blank())
     for text in ("frog", "9F0"):
         shown.control("actions to place, such as 2F0").fill(text)
         shown.press("Enter")
-        assert shown.told().startswith(f"{text} is no action of this pipeline")
+        assert shown.words().startswith(f"{text} is no action of this pipeline")
     assert shown.cells() == {}
     for text, value in (("0", "0"), ("few", "'few'"), ("1.5", "'1.5'")):
         shown.control("most that a rank may hold in flight").fill(text)
         shown.keys.press("Tab")
         shown.settle()
-        assert shown.told() == f"limit={value} has to be a whole number, 1 or more."
+        assert shown.words() == f"limit={value} has to be a whole number, 1 or more."
 
 
 def test_check_goes_to_the_first_fault_and_says_it(opened):
     shown = opened(placed(("0F0", 0, 0), ("1F0", 1, 0)))
     shown.click("check what I did")
-    assert shown.told().startswith("1 rule is broken. 1F0 (rank 1, slot 0) needs 0F0")
+    assert shown.words().startswith("1 rule is broken. 1F0 (rank 1, slot 0) needs 0F0")
     score = shown.root.locator(".dlv-boardscore").inner_text()
     assert score.startswith("This drawing does not count: 1 rule is broken.")
     assert shown.grid.locator(".dlv-boardchosen").count() == 1
@@ -359,11 +359,11 @@ def test_idle_time_says_its_cause_where_it_is_pointed_at(opened):
         "done",
     }
     shown.page.mouse.move(*shown.center(1, 0))
-    assert shown.told() == (
+    assert shown.words() == (
         "Rank 1, slot 0: waiting for 0F0 of rank 0, which is there from slot 1 on."
     )
     shown.page.mouse.move(*shown.center(0, 2))
-    assert shown.told() == "Rank 0, slots 2 to 3: your choice: 0F2 or 0F3 could have run here."
+    assert shown.words() == "Rank 0, slots 2 to 3: your choice: 0F2 or 0F3 could have run here."
 
 
 def test_csv_shows_the_order_and_is_drawn_again(opened):
@@ -373,7 +373,7 @@ def test_csv_shows_the_order_and_is_drawn_again(opened):
     shown.click("share the drawing as text")
     sheet.fill("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
     shown.click("draw what the text says")
-    assert len(shown.cells()) == 8 and "1F1B" in shown.told()
+    assert len(shown.cells()) == 8 and "1F1B" in shown.words()
     for may, said in ((True, "copied"), (False, "The page may not copy: press Ctrl+C")):
         shown.page.evaluate(
             "may => { navigator.clipboard.writeText = async () => { if (!may) throw Error(); }; }",
@@ -391,7 +391,7 @@ def test_csv_shows_the_order_and_is_drawn_again(opened):
     assert sheet.input_value().strip() == ""
     sheet.fill("0F0,0F0\n1F0")
     shown.click("draw what the text says")
-    assert "twice" in shown.told() and shown.cells() == {}
+    assert "twice" in shown.words() and shown.cells() == {}
     shown.click("share the drawing as text")
     assert not sheet.is_visible()
 
@@ -453,9 +453,9 @@ def test_keys_faster_than_the_kernel_go_by_what_is_foreseen(opened):
 def test_without_a_kernel_the_page_itself_answers_every_gesture(opened):
     shown = opened(drawn(make("1f1b", 2, 4), Costs()), live=False)
     shown.page.mouse.move(*shown.center(1, 0))
-    assert "waiting for 0F0" in shown.told()
+    assert "waiting for 0F0" in shown.words()
     shown.drop((0, 0), (0, 9))
-    assert shown.cells()["0F0"] == (0, 9) and "shares slot 9" in shown.told()
+    assert shown.cells()["0F0"] == (0, 9) and "shares slot 9" in shown.words()
     assert shown.grid.locator(".dlv-boardfault").count() > 1
     shown.focus()
     shown.press("u")
@@ -463,14 +463,14 @@ def test_without_a_kernel_the_page_itself_answers_every_gesture(opened):
     shown.press("e", "h", "Enter")
     assert shown.cells() == {"0F0": (0, 0)}
     shown.control("start from a known schedule").select_option("gpipe")
-    assert len(shown.cells()) == 16 and "This is GPipe" in shown.told()
+    assert len(shown.cells()) == 16 and "This is GPipe" in shown.words()
     shown.control("most that a rank may hold in flight").fill("2")
     shown.keys.press("Tab")
-    assert "the limit is 2" in shown.root.locator(".dlv-boardtold").inner_text()
+    assert "the limit is 2" in shown.root.locator(".dlv-boardwords").inner_text()
     shown.click("share the drawing as text")
     shown.control("the drawing as text").fill("0F0\n1F0\n2F0")
     shown.click("draw what the text says")
-    assert "without a kernel only one of this size" in shown.told() and len(shown.cells()) == 16
+    assert "without a kernel only one of this size" in shown.words() and len(shown.cells()) == 16
     shown.click("show the known schedules of this size")
     link = shown.root.get_by_role("row", name=re.compile("^1F1B")).get_by_role("link")
     assert link.get_attribute("href") == "https://arxiv.org/abs/2006.09503"
@@ -497,11 +497,11 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(opened, width, 
         "all => all.map(it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent)"
     )
     assert len(names) > 5 and all(names), names
-    told = shown.root.locator(".dlv-boardtold").bounding_box()
+    words = shown.root.locator(".dlv-boardwords").bounding_box()
     frame = shown.root.locator(".dlv-boardframe").bounding_box()
-    assert frame["y"] <= told["y"] and told["y"] + told["height"] < frame["y"] + frame["height"]
+    assert frame["y"] <= words["y"] and words["y"] + words["height"] < frame["y"] + frame["height"]
     shown.click("check what I did")
-    assert shown.root.locator(".dlv-boardtold").bounding_box() == told, "messages move nothing"
+    assert shown.root.locator(".dlv-boardwords").bounding_box() == words, "messages move nothing"
 
 
 def test_moving_by_key_scrolls_to_the_cursor(opened):

@@ -335,8 +335,8 @@ def test_run_it_measures_and_says_how_far_it_is_from_predicted():
     ran = state(explorer)["run"]
     assert ran["predicted"] == pytest.approx(priced("halving_doubling", 4, 10**6))
     assert ran["measured"] == explorer.measured == pytest.approx(ran["predicted"], rel=0.5)
-    assert "slowed down" in " ".join(ran["notes"])
-    assert "upper bound" not in " ".join(ran["notes"])
+    assert "slowed down" in " ".join(ran["summary"])
+    assert "upper bound" not in " ".join(ran["summary"])
     explorer.ranks = 3
     assert state(explorer)["run"] is None and explorer.measured is None
 

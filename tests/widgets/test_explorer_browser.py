@@ -76,8 +76,8 @@ def test_a_saved_page_draws_every_algorithm_and_marks_the_crossover(saved):
     table = shown.table()
     assert list(table) == [TITLES[name] for name in ALGORITHMS]
     assert table["halving-doubling"][0] == "1.62 ms" and table["ring"][0] == "1.64 ms"
-    told = shown.root.locator(".dlv-cheapest").inner_text()
-    assert told == "The cheapest (within 5 %): butterfly, then halving-doubling from 32 KB."
+    words = shown.root.locator(".dlv-cheapest").inner_text()
+    assert words == "The cheapest (within 5 %): butterfly, then halving-doubling from 32 KB."
     lines = shown.root.locator(".dlv-costs .dlv-cost").all()
     drawn = {
         (line.get_attribute("stroke"), line.get_attribute("stroke-dasharray")) for line in lines
@@ -92,10 +92,10 @@ def test_the_controls_take_two_rows_and_the_buttons_of_files_stand_beside_others
     page, faults = open_page(browser, CollectiveExplorer(), "collectives/index")
     page.set_viewport_size({"width": width, "height": 900})
     controls = page.locator(".one .dlv-toolbar :is(select, input, button:not(.dlv-end *)):visible")
-    told = controls.evaluate_all("""all => all
+    found = controls.evaluate_all("""all => all
         .map(one => [one.textContent, one.getBoundingClientRect()])
         .map(([text, { top, height }]) => [text, top + height / 2])""")
-    names, middles = zip(*told, strict=True)
+    names, middles = zip(*found, strict=True)
     last = [abs(middle - middles[-1]) < 8 for middle in middles]
     assert names[-3:] == ("▶ Run it", "SVG", "PDF")
     assert last == [False] * 4 + [True] * 6  # the link's three numbers too
@@ -227,8 +227,8 @@ def test_each_part_fits_a_laptop_with_the_answer_to_its_controls(saved):
     for part in ("Costs", "Messages"):
         shown.root.get_by_role("tab", name=part).click()
         shown.page.wait_for_timeout(100)
-        note = shown.root.locator("header p").first  # of a saved page
-        assert shown.root.bounding_box()["height"] - note.bounding_box()["height"] <= 640, part
+        line = shown.root.locator("header p").first  # of a saved page
+        assert shown.root.bounding_box()["height"] - line.bounding_box()["height"] <= 640, part
     for name in ("predict", "tables"):
         shown.root.locator(f"button:text-is('{name}')").click()
         assert shown.root.bounding_box()["height"] <= 640, name
@@ -301,7 +301,7 @@ def command(lab, name):
     lab.page.evaluate("name => { jupyterapp.commands.execute(name); }", name)
 
 
-def told(lab, words):
+def wait_for_words(lab, words):
     """Waits for words in the line of the run; how long that took, in s."""
     began = time.monotonic()
     lab.page.wait_for_function(
@@ -329,16 +329,18 @@ def test_in_jupyterlab_a_run_is_stopped_at_once_the_first_of_a_kernel_too(lab, h
     shown.enter("alpha, µs a message", "1000000")  # each of the three turns takes 6 s
     shown.control("run it on real ranks").click()
     if how == "button":
-        told(lab, "Loading PyTorch")
+        wait_for_words(lab, "Loading PyTorch")
         shown.control("stop the run").click()
     else:
-        told(lab, "Running on real ranks, paced: turn")
+        wait_for_words(lab, "Running on real ranks, paced: turn")
         deadline = time.monotonic() + 60  # the kernel's first: a server that loads PyTorch
         while (started := len(ranks())) < 4 and time.monotonic() < deadline:
             time.sleep(0.1)
         assert started == 4, lab.page.locator(".dlv-result").first.inner_text()
         command(lab, "notebook:interrupt-kernel")
-    assert told(lab, "The run was interrupted.") < 10  # s, on a busy machine: 18 s to its end
+    assert (
+        wait_for_words(lab, "The run was interrupted.") < 10
+    )  # s, on a busy machine: 18 s to its end
     time.sleep(1)  # nor does any start later
     assert ranks() == []
     assert shown.control("run it on real ranks").is_enabled()
@@ -348,13 +350,13 @@ def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(lab
     lab.shown(0)
     lab.page.wait_for_selector(".dlv-cost")
     shown = Page(lab.page)
-    told = []  # by the maps, at once
+    shown_first = []  # by the maps, immediately
     changes = {
         "algorithm": lambda: shown.control("algorithm").select_option("tree"),
         "size": lambda: shown.slide("size", 20),
         "topology": lambda: shown.control("topology").select_option("racks"),
         "ranks": lambda: shown.slide("ranks", 6),
-        "alpha": lambda: told.extend(shown.control("alpha, µs a message").evaluate(SLOWER)),
+        "alpha": lambda: shown_first.extend(shown.control("alpha, µs a message").evaluate(SLOWER)),
         "beta": lambda: shown.enter("beta, ns a byte", "5"),
         "gamma": lambda: shown.enter("gamma, ns a byte added", "3"),
     }
@@ -374,7 +376,7 @@ def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(lab
         "() => document.querySelector('.dlv-player').textContent.includes('on 6 ranks')"
     )
     assert shown.player() == "tree, message by message"
-    assert told == [text for name in NETWORKS for text in (name, "is being calculated …")]
+    assert shown_first == [text for name in NETWORKS for text in (name, "is being calculated …")]
     lab.page.wait_for_function(
         "() => document.querySelectorAll('.dlv-map rect.dlv-chosencell').length === 4"
     )
@@ -416,13 +418,13 @@ def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(lab
     assert found, result
     now = shown.table()["tree"]
     assert now[2] == found[1]
-    notes = shown.root.locator(".dlv-chartmarks").inner_text()
-    assert f"The closed form, {now[0]}, is an upper bound" in notes  # of what was chosen last
+    remarks = shown.root.locator(".dlv-chartmarks").inner_text()
+    assert f"The closed form, {now[0]}, is an upper bound" in remarks  # of what was chosen last
     assert shown.control("ranks").input_value() == "3"
     assert shown.root.locator(".dlv-measured").count() == 1
 
 
-def test_in_jupyterlab_a_restarted_kernel_is_told_and_its_controls_are_off(lab):
+def test_in_jupyterlab_a_restarted_kernel_is_reported_and_its_controls_are_off(lab):
     command(lab, "docmanager:save")
     assert lab.complaints == []
     lab.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")

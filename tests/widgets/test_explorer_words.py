@@ -118,11 +118,11 @@ def test_lateness_is_laid_to_other_programs_only_where_each_rank_has_a_core(monk
 def test_a_plan_that_the_limit_judges_otherwise_by_what_was_measured_says_so(memory, judged):
     data = state(PlanExplorer())
     plan = [8, 1, 1, 1, "1f1b", "none"]  # of 3.44 MB
-    run = {"seconds": 2.3, "memory": 2.28e6, "bubble": 0.03, "late": "", "notes": ["So."]}
+    run = {"seconds": 2.3, "memory": 2.28e6, "bubble": 0.03, "late": "", "summary": ["So."]}
     now = {
         "data": {**data, "runs": [{"plan": plan, "run": run}]},
         "controls": {**data["controls"], "memory": memory, "plan": plan},
     }
     said = node.run("plans/words.js", "return m.ranWords(v[0]);", now)
     assert "2.28 MB, predicted 3.44 MB (−33.6 %)" in said and said.endswith(" So.")
-    assert ("By what was measured it fits." in said) == bool(judged)
+    assert ("By the measurement it fits." in said) == bool(judged)

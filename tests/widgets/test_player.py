@@ -437,7 +437,7 @@ def test_a_contribution_added_twice_is_drawn_written_and_remarked_on():
                  "height: 12 }));") == ["1 ×2"] * sum(
         "×2" in own["says"] for own in made["holds"]
     )  # fmt: skip
-    assert "rank 1 holds rank 0, rank 1 ×2 in cells 0–3" in made["frames"][1]["notes"]
+    assert "rank 1 holds rank 0, rank 1 ×2 in cells 0–3" in made["frames"][1]["remarks"]
     first = next(row for row in made["frames"][1]["messages"] if trace.messages.dst[row] == 1)
     assert told_of(made)[first]["formula"][0] == "5 becomes 11; 1 was sent"
 
@@ -531,8 +531,8 @@ def test_more_ranks_than_can_be_decoded_show_their_values_and_no_guess():
     trace = ring(13, 13)
     trace.meta["ranks"] = 14
     made = state(trace)
-    assert any("separated for at most 13 ranks" in line for line in made["lines"])
-    assert made["ranks"] == [] and not any(frame["notes"] for frame in made["frames"])
+    assert any("told apart for at most 13 ranks" in line for line in made["lines"])
+    assert made["ranks"] == [] and not any(frame["remarks"] for frame in made["frames"])
     first = cells(made)[0]
     assert contents_of(first, 14)[2, 0] == (number(viz.encode(2, 13, 1)[0]), None)
     assert not any(run["chips"] for cell in first for run in cell["runs"])

@@ -34,7 +34,7 @@ STATE = """(root) => {
         chosen: rows('.dlv-steps [aria-pressed=true]'),
         lines: [...root.querySelectorAll('.dlv-source [aria-current]')]
             .map((line) => line.dataset.where),
-        told: text('.dlv-summary'),
+        summary: text('.dlv-summary'),
         speed: text('output'),
         playing: text('[aria-label=pause], [aria-label=play]').includes('pause'),
         predicting: !root.querySelector('.dlv-guess').hidden,
@@ -417,7 +417,7 @@ def test_what_rank_2_holds_after_round_3_can_be_read(play, trace):
         "rank 2, chunk 3: holds every rank once; contents 468, 624, 780",
     ]
     player.at("[data-rank='2'].dlv-rankname").hover()
-    assert player.told.split("\n") == rank_2
+    assert player.summary.split("\n") == rank_2
 
 
 def test_a_laptop_shows_all_of_the_player_at_once(play, trace):
@@ -444,7 +444,7 @@ def test_a_laptop_shows_all_of_the_player_at_once(play, trace):
 def test_numbers_of_another_chunk_and_lost_sums_are_the_first_that_is_read(play):
     player = play(ring(4, 12, sabotage=spoilt)).press("ArrowRight", "ArrowRight")
     assert (
-        "rank 1 holds numbers of cells 9–11 in cells 0–2" in player.at(".dlv-note").text_content()
+        "rank 1 holds numbers of cells 9–11 in cells 0–2" in player.at(".dlv-remark").text_content()
     )
     label = next(each for each in player.cells if each.startswith("rank 1, chunk 0"))
     assert label == "rank 1, chunk 0: holds numbers of cells 9–11; contents 381, 512, 643"
@@ -454,7 +454,7 @@ def test_numbers_of_another_chunk_and_lost_sums_are_the_first_that_is_read(play)
     assert "rank 2 lost the numbers of rank 1 in cells 3–5" in first.text_content()
 
 
-def test_a_picture_of_each_round_leads_there_and_tells_nothing_before_a_prediction(play, trace):
+def test_a_picture_of_each_round_leads_there_and_reveals_nothing_before_a_prediction(play, trace):
     player = play(trace)
     pictures = player.at(".dlv-strip [data-frame]")
     assert pictures.count() == 7
@@ -524,11 +524,11 @@ def test_pointing_at_a_message_in_one_panel_is_answered_by_the_others(play, trac
         one = player.at(place.replace(" .dlv-arrow", f" .dlv-arrow[data-message='{row}']"))
         (one.nth(1) if "steps" in place else one).hover(force=True)
         assert player.hot == everywhere, place
-        assert player.told.startswith("rank 2 adds chunk 1 from rank 1: 24 bytes · sent at ")
+        assert player.summary.startswith("rank 2 adds chunk 1 from rank 1: 24 bytes · sent at ")
     player.page.mouse.move(5, 5)
     player.at("[data-cell='2:1']").hover()
     assert player.hot == everywhere
-    assert player.told == "rank 2, chunk 1: holds rank 1, rank 2; contents 120, 150, 180"
+    assert player.summary == "rank 2, chunk 1: holds rank 1, rank 2; contents 120, 150, 180"
     player.page.mouse.move(5, 5)
     player.at(".dlv-steps button").nth(1).focus()
     assert player.hot == everywhere
@@ -537,8 +537,8 @@ def test_pointing_at_a_message_in_one_panel_is_answered_by_the_others(play, trac
 def test_the_hint_fits_its_place_in_a_notebook(play, trace):
     player = play(trace)
     player.page.set_viewport_size({"width": 848, "height": 900})
-    assert "all rounds" in player.told
-    assert player.at("p.dlv-told").evaluate("hint => hint.scrollHeight <= hint.clientHeight + 1")
+    assert "all rounds" in player.summary
+    assert player.at("p.dlv-summary").evaluate("hint => hint.scrollHeight <= hint.clientHeight + 1")
 
 
 def test_tables_hold_what_the_pictures_show(play, trace):
@@ -913,4 +913,4 @@ def test_a_key_is_answered_within_40_ms_for_8_ranks_of_64_cells(play):
         }))"""
     )
     assert player.name == "round 14 of 14"
-    assert min(map(np.median, took)) < 40  # of three ways: other work may share the machine
+    assert min(map(np.median, took)) < 40  # of three: other work may share the machine

@@ -113,8 +113,8 @@ def test_an_explorer_saves_and_prints_what_its_page_shows(opened, made):
     drawn = {one.get("d") or one.get("r") for one in root.iter()}
     assert marks or canvases
     assert set(marks) <= drawn
-    told = " ".join(one.text or "" for one in root.iter(f"{SVG}text")).split()
-    assert {*words} <= {*told}
+    texts = " ".join(one.text or "" for one in root.iter(f"{SVG}text")).split()
+    assert {*words} <= {*texts}
     assert canvases <= len(root.findall(f".//{SVG}svg"))
     assert root.get("class") is None and "http" not in text.replace(
         "http://www.w3.org/2000/svg", ""

@@ -131,7 +131,7 @@ def test_zb_h2_and_zbv_have_no_idle_time_inside_and_say_that_their_paper_counts_
     for name in schedules.NAMES:
         (side,) = state(ScheduleExplorer(name, 4, 8))["sides"]
         assert (side["inside"] == 0) == (name in ("zb_h2", "zbv", "inference")), name
-        assert ("Qi et al. count" in side["note"]) == (name in ("zb_h2", "zbv"))
+        assert ("Qi et al. count" in side["remark"]) == (name in ("zb_h2", "zbv"))
 
 
 CHANGES = {

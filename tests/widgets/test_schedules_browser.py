@@ -120,8 +120,8 @@ def test_a_saved_page_shows_the_present_state_and_says_what_needs_a_kernel(saved
     explorer = ScheduleExplorer("1f1b", 3, 4, beside="zb_h1")
     explorer.microbatches = 5
     shown = saved(explorer)
-    told = "21 s, bubble ratio (p−1)/m = 0.4, at most 3 in flight."
-    assert shown.heading() == f"1F1B (p = 3, m = 5): {told}"
+    summary = "21 s, bubble ratio (p−1)/m = 0.4, at most 3 in flight."
+    assert shown.heading() == f"1F1B (p = 3, m = 5): {summary}"
     assert shown.heading(1).startswith("ZB-H1 (p = 3, m = 5): 17 s")
     assert {"21 s", "17 s", "0.4", "28.6 %"} <= {*shown.numbers()}
     for name in ("schedule", "ranks", "run it on real ranks"):
@@ -129,7 +129,7 @@ def test_a_saved_page_shows_the_present_state_and_says_what_needs_a_kernel(saved
     assert "This saved page has no kernel" in shown.root.inner_text()
 
 
-def test_on_a_saved_page_a_pointer_tells_actions_and_gaps_and_a_click_keeps_them(saved):
+def test_on_a_saved_page_a_pointer_names_actions_and_gaps_and_a_click_selects_them(saved):
     shown = saved(ScheduleExplorer("1f1b", 3, 4))
     tip = shown.root.locator(".dlv-tip").first
     shown.page.mouse.move(*shown.at(0.5, 0))
@@ -320,7 +320,7 @@ def test_grid_timeline_and_legend_have_one_hue_for_a_kind_in_both_themes(saved):
             const tile = root.querySelector('#' + name).firstChild;
             return [cell.dataset.action[1], tile.getAttribute('fill')]; }))"""
     kinds = {"F": "forward", "I": "backward_input", "W": "backward_weight"}
-    expected = {letter: palette.style(kind).color for letter, kind in kinds.items()}
+    expected = {symbol: palette.style(kind).color for symbol, kind in kinds.items()}
     for theme in ("light", "dark"):
         explorer = ScheduleExplorer(
             "drawn", csv=schedules.make("zb_h1", 2, 3).to_csv(), beside="zb_h1", theme=theme
@@ -328,7 +328,7 @@ def test_grid_timeline_and_legend_have_one_hue_for_a_kind_in_both_themes(saved):
         shown = saved(explorer)
         assert shown.root.evaluate(filled) == expected
         shades = json.loads(explorer.state)["sides"][1]["shades"]
-        assert {letter: styles[0]["color"] for letter, styles in shades.items()} == expected
+        assert {symbol: styles[0]["color"] for symbol, styles in shades.items()} == expected
 
 
 @pytest.mark.parametrize("width, theme", [(360, "light"), (800, "dark")])
@@ -405,7 +405,7 @@ def test_in_jupyterlab_every_control_changes_the_picture(lab):
 
 
 @pytest.mark.sweep
-def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
+def test_in_jupyterlab_a_bad_value_shows_an_error_and_the_last_good_picture_stays(lab):
     shown = Page(lab.page)
     shown.enter("ranks, as a number", "2")
     settled(shown)
@@ -424,9 +424,9 @@ def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
     shown.control("a schedule of your own as CSV").fill("0F0,0B0\n1B0,1F0")
     shown.control("use this CSV").click()
     law = "rank 0 stops before its 2nd action"
-    told = shown.root.locator(".dlv-trouble", has_text=law)
-    told.first.wait_for()
-    assert told.count() == 1, "a fault is told once, beside the field"
+    summary = shown.root.locator(".dlv-trouble", has_text=law)
+    summary.first.wait_for()
+    assert summary.count() == 1, "a fault is shown once, beside the field"
     shown.control("a schedule of your own as CSV").fill("0F0,0B0\n1F0,1B0")
     shown.control("use this CSV").click()
     settled(shown)
@@ -436,7 +436,7 @@ def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
 
 @pytest.mark.slow
 @pytest.mark.sweep
-def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_their_way(lab):
+def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_in_transit(lab):
     shown = Page(lab.page)
     shown.control("schedule").select_option("gpipe")
     for value in (5, 4, 3):
@@ -479,7 +479,7 @@ def test_in_jupyterlab_no_two_boards_have_a_pattern_of_one_name(lab):
 def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(lab):
     shown = Page(lab.page, 1)
     shown.root.scroll_into_view_if_needed()
-    grid, told = shown.root.locator(".dlv-boardgrid"), shown.root.locator(".dlv-boardtold")
+    grid, summary = shown.root.locator(".dlv-boardgrid"), shown.root.locator(".dlv-boardwords")
 
     def drawn_as(count):
         answered = shown.root.locator(".dlv-boardcell:not([opacity])")
@@ -501,7 +501,9 @@ def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(l
         lab.page.keyboard.press("Enter")
         drawn_as(count)
     shown.root.get_by_text("★ Solved.").wait_for()
-    assert "Complete and legal." in told.inner_text() and here("GPipe, NeurIPS 2019, figure 2(b)")
+    assert "Complete and legal." in summary.inner_text() and here(
+        "GPipe, NeurIPS 2019, figure 2(b)"
+    )
     lab.page.keyboard.press("u")
     drawn_as(3)
     lab.page.keyboard.press("r")

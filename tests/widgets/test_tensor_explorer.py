@@ -46,7 +46,7 @@ def test_a_rank_sends_what_the_lecture_counts():
     assert price(explorer, "reduce_output")["bytes"] == 786_432
     for form in ("data", "partition_output", "reduce_output"):
         own = price(explorer, form)
-        assert own["bytes"] == sum(own["ways"]) == layer_bytes(form, *LAYER.values(), ranks=4)
+        assert own["bytes"] == sum(own["directions"]) == layer_bytes(form, *LAYER.values(), ranks=4)
         assert elements(form, **LAYER) == layer_elements(form, *LAYER.values())
     assert "B > C_out = 2,048" in state(explorer)["answer"]
     assert "B > C_in = 512" in state(explorer)["answer"]
@@ -354,15 +354,15 @@ def test_a_run_is_measured_below_predicted_and_shown_again_where_its_controls_ar
     explorer = TensorExplorer("mlp", **ODD)
     before = state(explorer)
     explorer.run()
-    reported = state(explorer)
-    run = reported["run"]
-    assert run["ways"] == pytest.approx(price(explorer, "mlp")["ways"])
+    told = state(explorer)
+    run = told["run"]
+    assert run["directions"] == pytest.approx(price(explorer, "mlp")["directions"])
     assert run["bytes"] == pytest.approx(price(explorer, "mlp")["bytes"])
     took = step_seconds(explorer.measured)
     assert np.median(took) == pytest.approx(price(explorer, "mlp")["seconds"], rel=0.01)
-    assert (before["drawn"], reported["drawn"]) == ("form", "run")
-    assert reported["matrices"] == before["matrices"]  # the ranks had what the form says
-    assert "not of one size" in " ".join(run["notes"])
+    assert (before["drawn"], told["drawn"]) == ("form", "run")
+    assert told["matrices"] == before["matrices"]  # the ranks had what the form says
+    assert "not of one size" in " ".join(run["summary"])
     messages, spans = explorer.measured.messages, explorer.measured.spans
     assert run["first"][2] == -1
     for first, direction in zip(run["first"][:2], WAYS, strict=False):
@@ -393,7 +393,7 @@ def test_a_run_is_measured_below_predicted_and_shown_again_where_its_controls_ar
     pages = json.loads(explorer.saved_state()["pages"])
     of = [(page["controls"], page["state"]) for page in pages]
     shown = {controls["form"]: new for controls, new in of if controls["ranks"] == 3}
-    assert shown["mlp"]["run"]["ways"] == run["ways"]
+    assert shown["mlp"]["run"]["directions"] == run["directions"]
     assert "batch=10 (B) cannot be split over 3 ranks" in shown["data"]["error"]
 
 
@@ -435,7 +435,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     explorer = TensorExplorer(**LAYER)
     page, faults = open_page(browser, explorer, "tensor/index")
     shown = Page(page)
-    table = shown.root.locator(".dlv-ways tbody")
+    table = shown.root.locator(".dlv-amounts tbody")
     box = shown.root.locator(".dlv-sizes svg").bounding_box()
     changes = {
         "batch": lambda: shown.slide("B", 20),

@@ -874,9 +874,9 @@ def lines_of(trace, order, hidden=()):
         "const scene = readScene(v[0]);"
         "const own = arranged(scene, { order: v[1], hidden: new Set(v[2]), pinned: new Set() });"
         "const view = { from: 0, to: 4, width: 400, top: 0, height: 1000, span: -1, message: -1 };"
-        "const { lost, notes } = m.drawList(own, scene.clocks[0], view);"
+        "const { lost, remarks } = m.drawList(own, scene.clocks[0], view);"
         "const edges = own.rows.map(({ top, bottom }) => [top, bottom]);"
-        "return { lost, notes, edges };"
+        "return { lost, remarks, edges };"
     )
     also = {"readScene": "timeline/state.js", "arranged": "shared/gantt/rows.js"}
     return node.run("shared/gantt/geometry.js", code, state(trace), order, hidden, also=also)
@@ -890,18 +890,18 @@ def test_a_lost_rank_is_crossed_out_at_its_moment_over_its_rows_as_in_the_figure
         {"x": 150, "top": killed[0], "bottom": killed[1], "place": 1},
     ]
     (figure,) = [one for one in viz.timeline(lossy()).data if one.name == "rank lost"]
-    reported = [one["summary"] for one in state(lossy())["clocks"][0]["lost"]]
-    assert reported == [figure.customdata[0], figure.customdata[4]]
-    (remark,) = made["notes"]
-    assert remark["text"] == "rank 2 is lost, with all that it had recorded"
-    assert killed[0] < remark["y"] < killed[1]
+    told = [one["summary"] for one in state(lossy())["clocks"][0]["lost"]]
+    assert told == [figure.customdata[0], figure.customdata[4]]
+    (note,) = made["remarks"]
+    assert note["text"] == "rank 2 is lost, with all that it had recorded"
+    assert killed[0] < note["y"] < killed[1]
 
 
 def test_the_mark_of_a_lost_rank_follows_its_rows():
     made = lines_of(lossy(), [1, 0, 2, 3], hidden=[3])
     _, own, lane, _ = made["edges"]
     assert [(one["top"], one["bottom"]) for one in made["lost"]] == [tuple(own), tuple(lane)]
-    assert not made["notes"]
+    assert not made["remarks"]
 
 
 def test_a_step_shows_the_losses_in_it_alone():
@@ -981,7 +981,7 @@ def test_the_saved_svg_holds_every_bar_and_label_as_vectors_and_text(made):
     assert len(paths) == len(list_["cycle"]) + len(list_["lost"])
     for one, path in zip(list_["lost"], paths[len(list_["cycle"]) :], strict=True):
         assert path.get("d").startswith(f"M{one['x']} {one['top']}L{one['x']} {one['bottom']}M")
-    assert {one["text"] for one in list_["notes"]} <= {*words}
+    assert {one["text"] for one in list_["remarks"]} <= {*words}
     assert {*words} >= ({"<h>", "b"} if made == "on" else set())
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 

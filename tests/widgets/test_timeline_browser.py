@@ -331,7 +331,7 @@ def only_page(browser):
     """A page, and a list of what went wrong on it: errors, warnings and whatever it fetched."""
     page, wrong = browser.new_page(), []
 
-    def told(message):
+    def heard(message):
         if message.type in ("error", "warning"):
             wrong.append(f"{message.type}: {message.text}")
 
@@ -340,7 +340,7 @@ def only_page(browser):
             wrong.append(f"fetched {request.url}")
 
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-    page.on("console", told)
+    page.on("console", heard)
     page.on("request", asked)
     yield page, wrong
     page.close()
@@ -449,10 +449,10 @@ def row_of(trace, rank, lane):
 
 def first(trace, **columns):
     """The first span that has these values."""
-    kept = np.ones(len(trace.spans), bool)
+    found = np.ones(len(trace.spans), bool)
     for name, value in columns.items():
-        kept &= trace.spans[name] == value
-    return int(np.flatnonzero(kept)[0])
+        found &= trace.spans[name] == value
+    return int(np.flatnonzero(found)[0])
 
 
 def last_wait(trace, rank):
@@ -494,14 +494,14 @@ def test_zoom_keys_keep_the_middle(read_page, trace, keys, factor):
         begin, end = reader.view
         assert end - begin == pytest.approx((high - low) * factor)
         assert end + begin == pytest.approx(high + low)
-        assert int(reader.data["draws"]) == draws + 1  # at once, with no animation
+        assert int(reader.data["draws"]) == draws + 1  # immediately, without animation
 
 
 def test_pan_keys_move_by_a_part_of_the_view_and_stop_at_the_ends(read_page, trace):
     reader = read_page(trace)
     whole = reader.view
     reader.press(*"www")
-    for key, way in (
+    for key, sign in (
         ("d", 1),
         ("D", 1),
         ("ArrowRight", 1),
@@ -511,7 +511,7 @@ def test_pan_keys_move_by_a_part_of_the_view_and_stop_at_the_ends(read_page, tra
     ):
         low, high = reader.view
         reader.press(key)
-        step = way * 0.15 * (high - low)
+        step = sign * 0.15 * (high - low)
         assert reader.view == pytest.approx((low + step, high + step))
     length = reader.length
     reader.press(*"a" * 30)
@@ -662,8 +662,8 @@ def test_m_c_and_t_turn_messages_clock_and_table(read_page, trace):
         assert reader.view == pytest.approx((view[0] + by, view[1] + by))
         pressed = reader.root.get_by_role("group", name="clock").locator("[aria-pressed=true]")
         assert pressed.inner_text() == {"wall": "wall-clock time", "device": "device time"}[clock]
-        told = reader.root.locator("header p").first.inner_text()
-        assert told.endswith(pressed.inner_text())
+        line = reader.root.locator("header p").first.inner_text()
+        assert line.endswith(pressed.inner_text())
     for key, shown in (("t", True), ("T", False)):
         reader.press(key)
         assert table.is_visible() is shown
@@ -673,17 +673,17 @@ def test_p_and_its_button_outline_the_critical_path_of_the_clock_that_shows(read
     reader = read_page(trace)
     spoken = reader.root.locator(".dlv-spoken")
     assert spoken.text_content() == "", "nobody has asked for the critical path"
-    button, note = reader.button("critical path"), reader.root.locator("p.dlv-found")
+    button, words = reader.button("critical path"), reader.root.locator("p.dlv-found")
     plain = reader.picture
-    assert reader.data["critical"] == "false" and note.inner_text() == ""
+    assert reader.data["critical"] == "false" and words.inner_text() == ""
     reader.press("p")
     outlined = reader.picture
     assert outlined != plain and button.get_attribute("aria-pressed") == "true"
-    assert note.inner_text() == critical_of(trace, None, "device").sentences
+    assert words.inner_text() == critical_of(trace, None, "device").sentences
     reader.press("c")  # the wall clock has a critical path of its own
-    assert note.inner_text() == critical_of(trace, None, "wall").sentences
+    assert words.inner_text() == critical_of(trace, None, "wall").sentences
     reader.press("c", "P")
-    assert reader.picture == plain and note.inner_text() == ""
+    assert reader.picture == plain and words.inner_text() == ""
     button.click()
     reader.settle()
     reader.root.focus()
@@ -742,13 +742,13 @@ def test_chunks_are_painted_in_their_shades_and_the_legend_shows_them(read_page,
     assert forward.locator("canvas").count() == 2
 
 
-def test_a_simulated_pipelines_memory_is_told_in_microbatches(read_page, chunked):
+def test_a_simulated_pipelines_memory_is_in_microbatches(read_page, chunked):
     reader = read_page(chunked)
     reader.press("t")
     table = reader.root.locator(".dlv-wide table").nth(1)
     most = metrics.peak_in_flight(chunked)
-    told = [row.locator("td").first.inner_text() for row in table.locator("tbody tr").all()]
-    assert told == [f"{held} microbatches" for held in most]
+    cells = [row.locator("td").first.inner_text() for row in table.locator("tbody tr").all()]
+    assert cells == [f"{held} microbatches" for held in most]
 
 
 def test_slash_searches_and_escape_clears_everything(read_page, trace):
@@ -828,7 +828,7 @@ def test_every_key_of_the_list_changes_something(page, notebook, trace):
             reader.press("w", "w")
             reader.ask(f"root => {{ window.before = ({look})(root); }}")
             reader.press(*(["[", "]"] if key == "]" else [key]))
-            if key == "]":  # there already: the way back from the sender counts
+            if key == "]":  # there already: coming back from the sender counts
                 assert reader.span == row
                 continue
             assert reader.ask(f"root => ({look})(root) !== window.before"), (shown, key)
@@ -1044,7 +1044,7 @@ def test_a_click_on_an_arrows_end_goes_to_that_end(read_page, trace):
             assert spans.flow[row] in near_by
 
 
-def test_a_click_on_idle_time_names_who_kept_whom_waiting(read_page, held_up):
+def test_a_click_on_idle_time_names_who_made_whom_wait(read_page, held_up):
     reader = read_page(held_up)
     holes = idle(held_up, np.arange(4), 0.0, 5 * MS)
     at = next(i for i in range(len(holes.why)) if holes.rank[i] == 1 and holes.span[i] == 0)
@@ -1063,7 +1063,7 @@ def test_a_click_on_idle_time_names_who_kept_whom_waiting(read_page, held_up):
     assert reader.span == 0  # rank 0's forward
 
 
-def test_hovering_tells_of_the_span_and_leaving_takes_it_away(read_page, trace):
+def test_hovering_describes_the_span_and_leaving_hides_the_words(read_page, trace):
     row = last_wait(trace, 3)
     reader = read_page(trace)
     x, y = reader.middle(row)
@@ -1078,7 +1078,7 @@ def test_hovering_tells_of_the_span_and_leaving_takes_it_away(read_page, trace):
     box = tip.bounding_box()
     assert box["x"] + box["width"] <= 1100
     reader.press("w")
-    assert not tip.is_visible()  # what it told of has moved
+    assert not tip.is_visible()  # its target has moved
     reader.press("s")
     reader.page.mouse.move(x, y - 1)
     reader.settle()
@@ -1088,7 +1088,7 @@ def test_hovering_tells_of_the_span_and_leaving_takes_it_away(read_page, trace):
     assert not tip.is_visible() and reader.picture == plain
 
 
-def test_hovering_a_message_tells_of_it(read_page, trace):
+def test_hovering_a_message_describes_it(read_page, trace):
     reader = read_page(trace, step=0)
     reader.press("m")
     arrow = next(one for one in reader.places()["arrows"] if one["x2"] > reader.x(5 * MS))
@@ -1098,7 +1098,7 @@ def test_hovering_a_message_tells_of_it(read_page, trace):
     assert "message rank" in text and "4.1 KB" in text and "click: the " in text
 
 
-def test_hovering_the_memory_strip_tells_what_the_rank_holds(read_page, trace):
+def test_hovering_the_memory_strip_says_what_the_rank_holds(read_page, trace):
     reader = read_page(trace)
     box = reader.page.locator(".dlv-canvas").bounding_box()
     inner = first(trace, rank=0, kind="data", step=0)  # on rank 0's first row
@@ -1463,7 +1463,7 @@ def test_statistics_name_the_longest_wait_and_lead_to_it(read_page, trace):
 # ---- the panel of the selection
 
 
-def test_the_panel_tells_all_and_its_links_lead_on(read_page, trace, program):
+def test_the_panel_says_all_and_its_links_lead_on(read_page, trace, program):
     spans = trace.spans
     row = last_wait(trace, 3)
     wait, flow = waits(trace)[row], spans.flow[row]
@@ -1472,7 +1472,7 @@ def test_the_panel_tells_all_and_its_links_lead_on(read_page, trace, program):
     words = panel.inner_text()
     assert "rank 3 · comm" in words and "4.1 KB" in words and "step 2" in words
     assert f"for {wait.whom}; {wait.doing}" in words
-    assert "100 µs (the wall clock after" in words  # late by
+    assert "100 µs (wall clock minus device clock" in words  # late by
     assert f"train.py, line {spans.where[row].rpartition(':')[2]}" in words
 
     panel.get_by_role("button", name="show it").first.click()
@@ -1594,7 +1594,7 @@ def test_all_fits_a_laptop_and_each_answer_is_in_view_beside_its_control(page, r
     assert page.evaluate("document.documentElement.scrollHeight") <= 680  # nothing lies below
 
 
-def test_a_strip_over_all_ranks_is_selected_by_a_click_and_tells_of_each_rank(read_page):
+def test_a_strip_over_all_ranks_is_selected_by_a_click_and_describes_each_rank(read_page):
     reader = read_page(data_parallel(3, 2))
     first_, second = reader.places()["heads"]
     reader.page.mouse.move(second["x"] + 40, second["y"] + 4)
@@ -1626,11 +1626,11 @@ def test_statistics_have_a_sum_mark_the_slowest_and_are_sorted_by_any_column(rea
     assert order() == ["0", "1", "2", "3"]
     for name, column in (("compute", "compute"), ("idle", "idle")):
         numbers = {rank: amount(own[column]) for rank, own in reader.cells("ranks").items()}
-        for way, sort in ((-1, "descending"), (1, "ascending")):
+        for sign, sort in ((-1, "descending"), (1, "ascending")):
             table.locator("thead button", has_text=name).press("Enter")
             reader.settle()
-            assert [way * numbers[rank] for rank in order()] == sorted(
-                way * n for n in numbers.values()
+            assert [sign * numbers[rank] for rank in order()] == sorted(
+                sign * n for n in numbers.values()
             )
             assert table.locator(f"thead th[aria-sort={sort}]").inner_text().startswith(name)
             assert reader.focused.startswith(name)  # the column's head keeps the focus
@@ -1904,7 +1904,7 @@ def test_z_goes_back_to_what_was_in_view_and_y_forward_again(read_page, trace):
         reader.press(key)
         assert reader.view == pytest.approx(views[place])
     reader.press("y")
-    assert "what was in view last" in reader.panel("selected span").inner_text()
+    assert "There is no later view." in reader.panel("selected span").inner_text()
 
 
 def test_rows_are_hidden_pinned_and_moved_by_their_list(read_page, trace):
@@ -1944,13 +1944,13 @@ def test_hosts_are_named_over_their_rows_which_their_list_still_moves(read_page)
     first, second = (found["axis"] + one["y"] + 7 for one in found["groups"])
     tip = reader.root.locator(".dlv-tip")
 
-    def told(y):
+    def words_at(y):
         box = canvas.bounding_box()
         reader.page.mouse.move(box["x"] + 20, box["y"] + y)
         reader.settle()
         return tip.inner_text().split("\n") if tip.is_visible() else []
 
-    assert told(first) == [long, "ranks 0, 1"] and told(second) == ["host-b", "ranks 2, 3"]
+    assert words_at(first) == [long, "ranks 0, 1"] and words_at(second) == ["host-b", "ranks 2, 3"]
     box = canvas.bounding_box()
     right = box["x"] + box["width"] - 40
     for y in (first, second):  # a line across the whole picture
@@ -1966,14 +1966,14 @@ def test_hosts_are_named_over_their_rows_which_their_list_still_moves(read_page)
         panel.get_by_label(f"show {row}", exact=True).click()
     panel.get_by_label("pin rank 3", exact=True).click()
     reader.settle()
-    assert told(first) == ["host-b", "ranks 2, 3"]  # over the row that is pinned
-    assert told(second) == []
+    assert words_at(first) == ["host-b", "ranks 2, 3"]  # over the row that is pinned
+    assert words_at(second) == []
     panel.get_by_label("move rank 1 · comm down", exact=True).click()
     reader.settle()
     assert names() == ["gpu-node-of-the-…e-cellar-07", "host-b"] * 2
     panel.get_by_text("as they were").click()
     reader.settle()
-    assert told(first)[0] == long and told(second)[0] == "host-b"
+    assert words_at(first)[0] == long and words_at(second)[0] == "host-b"
 
 
 def test_the_pinned_row_stays_in_view_while_the_others_are_scrolled(read_page):
@@ -1996,16 +1996,16 @@ def top_of(box, part):
     return [box["x"] + x, box["y"] + y, wide, tall]
 
 
-def test_a_mark_keeps_its_note_by_its_clock_and_is_taken_away(page, notebook, trace):
+def test_a_mark_stores_its_note_by_its_clock_and_can_be_removed(page, notebook, trace):
     (reader,) = notebook(Timeline(trace))
     reader.press(".", "n")
     assert reader.focused == "note of mark 1"
     page.keyboard.type("here it waits")
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
-    kept = page.evaluate("() => window.shown[0].model.get('marks')")
+    stored = page.evaluate("() => window.shown[0].model.get('marks')")
     start = trace.spans.start[reader.span]
-    assert kept == [{"clock": "device", "time": pytest.approx(start), "note": "here it waits"}]
+    assert stored == [{"clock": "device", "time": pytest.approx(start), "note": "here it waits"}]
     flag = reader.root.locator(".dlv-flag")
     assert flag.get_attribute("title") == "here it waits"
     box = flag.bounding_box()
@@ -2077,15 +2077,17 @@ def test_the_chart_of_steps_chooses_the_step_and_is_as_high_as_they_took(read_pa
     assert chart.locator("g.dlv-own").get_attribute("data-step") == "1"
 
 
-def test_another_trace_lies_below_on_the_same_axis_and_tells_of_its_own_spans(browser, tmp_path):
+def test_another_trace_lies_below_on_the_same_axis_and_describes_its_own_spans(browser, tmp_path):
     before, after = (simulate(make(name, 4, 8)) for name in ("gpipe", "zb_h1"))
     page = browser.new_page()
     page.goto(Timeline(before, beside=after).save_html(tmp_path / "two.html").as_uri())
     reader = Reader(page)
     reader.ready()
     assert page.locator(".dlv").bounding_box()["height"] <= 640
-    told = reader.panel("what changed").inner_text()
-    assert "the whole" in told and "33 s" in told and "27 s" in told and "−18.2 %" in told
+    changed = reader.panel("what changed").inner_text()
+    assert (
+        "the whole" in changed and "33 s" in changed and "27 s" in changed and "−18.2 %" in changed
+    )
     first, second = page.locator(".dlv-canvas").all()
     picture = "canvas => canvas.toDataURL()"
     pictures = [one.evaluate(picture) for one in (first, second)]
@@ -2229,7 +2231,9 @@ def test_a_hundred_thousand_spans_are_drawn_and_every_key_still_acts(read_page):
     assert "the first 300 are listed" in reader.root.locator(".dlv-wide caption").first.inner_text()
 
 
-def test_a_failed_run_shows_messages_that_nobody_received_and_ranks_that_told_nothing(read_page):
+def test_a_failed_run_shows_messages_that_nobody_received_and_ranks_that_reported_nothing(
+    read_page,
+):
     spans = [
         {"rank": 0, "kind": "send", "peer": 1, "flow": 0, "start": 0.0, "end": 1 * MS},
         {"rank": 0, "kind": "recv", "peer": 2, "start": 1 * MS, "end": 8 * MS},

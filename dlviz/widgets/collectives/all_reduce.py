@@ -333,7 +333,7 @@ def run(progress: Progress, **controls: Any) -> Found:
         "measured": measured,
         "predicted": predicted,
         "late": late_words(trace.meta["lateness"]["worst"], shortest * factor, ranks),
-        "notes": summary,
+        "summary": summary,
     }, trace
 
 

@@ -153,5 +153,5 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
         "between": {axis: last[axis].between.tolist() if axis in last else none for axis in AXES},
         "total": seconds_between_ends(trace),
         "late": late_words(trace.meta["lateness"]["worst"], LATE, trace.meta["ranks"]),
-        "notes": summary,
+        "summary": summary,
     }

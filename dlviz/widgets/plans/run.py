@@ -46,7 +46,7 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
         "bubble": float(bubble_ratio(trace, whole_actions=True)),
         "exposed": {name: exposed.get(name, 0.0) for name in AXES},
         "late": late_words(late, SLOW * took, trace.meta["ranks"]),
-        "notes": summary,
+        "summary": summary,
     }
 
 

@@ -180,7 +180,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
         "inside": round(float(metrics.idle_inside(trace).max()), digits),
         "peak": metrics.peak_in_flight(trace).tolist(),
         "formula": None if ratio is None else {"text": FORMULAS[schedule.name], "ratio": ratio},
-        "note": INSIDE if schedule.name in ("zb_h2", "zbv") and ratio is not None else "",
+        "remark": INSIDE if schedule.name in ("zb_h2", "zbv") and ratio is not None else "",
     }
 
 

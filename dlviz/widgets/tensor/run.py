@@ -60,12 +60,12 @@ def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
         )
     late = trace.meta["lateness"]["worst"]
     return {
-        "ways": sums.mean(axis=1).tolist(),
+        "directions": sums.mean(axis=1).tolist(),
         "bytes": float(each.mean()),
         "first": [first.get(direction, -1) for direction in WAYS],
         "seconds": took,
         "late": late_words(late, seconds(**values) / 10, values["ranks"]),
-        "notes": summary,
+        "summary": summary,
         "blocks": blocks_of(trace),
     }
 

@@ -6,48 +6,33 @@
  * @property {number} stage
  * @property {string} kind F, B, I or W
  * @property {number} microbatch
- * @property {Action[]} halves the two of an overlap; of any other action itself alone
+ * @property {Action[]} halves the two actions of an overlap; for any other action the action itself
  */
 
 export const KINDS = "FBIW";
 /** @type {Record<string, string>} */
-export const EXCLUDES = { F: "F", B: "BIW", I: "IB", W: "WB" }; // the kinds of which there is one at most
+export const EXCLUDES = { F: "F", B: "BIW", I: "IB", W: "WB" }; // kinds that exclude each other
 const ONE = /^([0-9]{1,9})([FBIW])([0-9]{1,9})$/;
 const TWO = /^\(([^;()]*);([^;()]*)\)OVERLAP_F_B$/;
-const SHOWN = 8; // actions of a row in a message
+const SHOWN = 8; // actions of a row that a message shows
 
-/** What cannot be done, in a sentence for the reader. */
+/** An action that is impossible, with a sentence for the reader. */
 export class Refused extends Error {}
 
-/**
- * The action of a stage, kind and microbatch.
- * @param {number} stage
- * @param {string} kind
- * @param {number} microbatch
- * @returns {Action}
- */
+/** The action of a stage, kind and microbatch. @type {(stage: number, kind: string, microbatch: number) => Action} */
 export function action(stage, kind, microbatch) {
   const one = { text: `${stage}${kind}${microbatch}`, stage, kind, microbatch, halves: /** @type {Action[]} */ ([]) };
   one.halves.push(one);
   return one;
 }
 
-/**
- * A forward and a backward at the same time.
- * @param {Action} one
- * @param {Action} other
- * @returns {Action}
- */
+/** A forward and a backward at the same time. @type {(one: Action, other: Action) => Action} */
 export function overlap(one, other) {
   const text = `(${one.text};${other.text})OVERLAP_F_B`;
   return { text, stage: -1, kind: "OVERLAP_F_B", microbatch: -1, halves: [one, other] };
 }
 
-/**
- * The action that is written `text`; what is none is refused.
- * @param {string} text
- * @returns {Action}
- */
+/** Parses an action; refuses any other text. @type {(text: string) => Action} */
 export function parse(text) {
   const own = text.trim();
   const two = TWO.exec(own);
@@ -57,21 +42,13 @@ export function parse(text) {
   throw new Refused(`${quoted(own.slice(0, 40))} is no action: write stage, F, B, I or W, and microbatch, as in 2F0.`);
 }
 
-/**
- * Whether an action is one forward and one backward at the same time.
- * @param {Action} one
- * @returns {boolean}
- */
+/** Whether an action is one forward and one backward at the same time. @type {(one: Action) => boolean} */
 export function isOverlap({ halves }) {
   return ["FB", "BF", "FI", "IF"].includes(halves.map(({ kind }) => kind).join(""));
 }
 
-/**
- * What has to have run before an action, F, B, I or W: each a list of actions any of which would do.
- * @param {Action} one
- * @param {number} stages
- * @returns {Action[][]}
- */
+/** What has to have run before an action, F, B, I or W: each a list of actions any of which would do.
+ * @type {(one: Action, stages: number) => Action[][]} */
 export function needs({ stage, kind, microbatch }, stages) {
   if (kind === "W") return [[action(stage, "I", microbatch)]];
   const neighbour = stage + (kind === "F" ? -1 : 1);
@@ -80,12 +57,8 @@ export function needs({ stage, kind, microbatch }, stages) {
   return [...own, [...(kind === "F" ? "F" : "BI")].map((each) => action(neighbour, each, microbatch))];
 }
 
-/**
- * Refuses rows in which an action is on another rank than its stage, or there twice.
- * @param {Action[][]} rows
- * @param {number[]} stages the rank of each stage
- * @returns {void}
- */
+/** Refuses rows with an action on the wrong rank or drawn twice. `stages`: the rank of each stage.
+ * @type {(rows: Action[][], stages: number[]) => void} */
 export function checkActions(rows, stages) {
   rows.forEach((row, rank) => row.forEach((one, index) => {
     if (one.halves.length > 1 && !isOverlap(one)) {
@@ -115,12 +88,8 @@ export function checkActions(rows, stages) {
   }));
 }
 
-/**
- * Refuses rows that do not all come to their end, and says what is missing.
- * @param {Action[][]} rows
- * @param {number[]} stages the rank of each stage
- * @returns {void}
- */
+/** Refuses rows that cannot finish, and says what is missing. `stages`: the rank of each stage.
+ * @type {(rows: Action[][], stages: number[]) => void} */
 export function checkProgress(rows, stages) {
   /** @type {Set<string>} */
   const done = new Set();
@@ -141,15 +110,8 @@ export function checkProgress(rows, stages) {
   if (rank >= 0) throw stuck(rows, stages, rank, reached, missing(rows[rank][reached[rank]]));
 }
 
-/**
- * Why a rank stops where it does, and where the rank stops that has what it needs.
- * @param {Action[][]} rows
- * @param {number[]} stages
- * @param {number} rank
- * @param {number[]} reached
- * @param {Action[][]} choices
- * @returns {Refused}
- */
+/** Why a rank stops, and where the rank that has the missing action stops.
+ * @type {(rows: Action[][], stages: number[], rank: number, reached: number[], choices: Action[][]) => Refused} */
 function stuck(rows, stages, rank, reached, choices) {
   const there = new Set(rows.flat().flatMap(({ halves }) => halves.map(({ text }) => text)));
   const missing = choices.map((choice) => choice.find(({ text }) => there.has(text)) ?? choice[0]);
@@ -166,14 +128,8 @@ function stuck(rows, stages, rank, reached, choices) {
   return broken(rows, rank, index, words);
 }
 
-/**
- * `words`, and the row of the rank up to the place.
- * @param {Action[][]} rows
- * @param {number} rank
- * @param {number} index
- * @param {string} words
- * @returns {Refused}
- */
+/** `words`, and the row of the rank up to the place.
+ * @type {(rows: Action[][], rank: number, index: number, words: string) => Refused} */
 function broken(rows, rank, index, words) {
   const shown = rows[rank].slice(0, index + 1);
   const cells = shown.slice(-SHOWN).map(({ text }) => text);
@@ -182,32 +138,19 @@ function broken(rows, rank, index, words) {
   return new Refused(`${words}; its row up to there: ${cells.join(" ")}.`);
 }
 
-/**
- * The place in a row as a reader counts: "1st" for 0.
- * @param {number} index
- * @returns {string}
- */
+/** The place in a row as a reader counts: "1st" for 0. @type {(index: number) => string} */
 function ordinal(index) {
   const number = index + 1;
   const end = Math.floor(number / 10) % 10 === 1 ? "th" : ["th", "st", "nd", "rd"][number % 10] ?? "th";
   return `${number}${end}`;
 }
 
-/**
- * A sentence with its values.
- * @param {string} words with names in braces
- * @param {Record<string, unknown>} values
- * @returns {string}
- */
+/** Fills in the names in braces. @type {(words: string, values: Record<string, unknown>) => string} */
 export function filled(words, values) {
   return words.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
 }
 
-/**
- * A value as Python writes it.
- * @param {unknown} value
- * @returns {string}
- */
+/** A value as Python writes it. @type {(value: unknown) => string} */
 export function quoted(value) {
   if (typeof value !== "string") return String(value);
   const [mark, other] = value.includes("'") && !value.includes('"') ? ['"', '"'] : ["'", "\\'"];

@@ -1,4 +1,4 @@
-// What a widget of schedules shows where no kernel answers: drawings and levels, by the rules of this page.
+// Drawings and levels of the explorer of schedules without a kernel, by the rules of this page.
 import { toCsv } from "./csv.js";
 import { firstFault } from "./faults.js";
 import { pictureOf } from "./picture.js";
@@ -13,25 +13,22 @@ import { SENTENCES } from "./sentences.js";
  * @typedef {object} Alone
  * @property {(name: string, value: any) => boolean} can whether a control can be set without a kernel
  * @property {(name: string, value: any) => void} change sets it
- * @property {() => void} drew takes over what was drawn
+ * @property {() => void} drew takes over the drawing
  */
 
 /** @typedef {{ board: Given, rules: Rules, known: object }} Blank a level's empty grid and its known schedule */
 
 const DRAWN = "drawn";
 
-/**
- * The kernel's part, for what can be done without one. What a widget shows is its traits, as with a kernel.
- * @param {Model} model
- * @returns {Alone}
- */
+/** Does the part of the kernel that a page can do: it sets the widget's traits, as a kernel does.
+ * @type {(model: Model) => Alone} */
 export function alone(model) {
   /** @type {Record<string, Blank>} */
   const blanks = JSON.parse(model.get("blanks") ?? "{}");
-  const first = read(model, "state"); // to go back to from drawing
+  const first = read(model, "state"); // shown again when the drawing is left
   /** @type {Map<number, string>} */
   const boards = new Map(); // what was drawn on other levels
-  let opening = false; // another level: its board is not drawn on
+  let opening = false; // while another level opens, its board is not a drawing
 
   /** @param {object} changes */
   function show(changes) {
@@ -95,43 +92,26 @@ export function alone(model) {
   };
 }
 
-/**
- * @param {Model} model
- * @param {string} name
- * @returns {any}
- */
+/** @type {(model: Model, name: string) => any} */
 function read(model, name) {
   return JSON.parse(model.get(name));
 }
 
 /** @typedef {{ number: number, title: string, solved: boolean }} LevelChip */
 
-/**
- * Whether the level that is shown was solved.
- * @param {{ level: number, levels: LevelChip[] }} state
- * @returns {boolean}
- */
+/** Whether the current level was solved. @type {(state: { level: number, levels: LevelChip[] }) => boolean} */
 function solved({ level, levels }) {
   return levels.some((one) => one.number === level && one.solved);
 }
 
-/**
- * The levels, that which is shown with its star once it is solved.
- * @param {LevelChip[]} levels
- * @param {number} level
- * @param {BoardState} board
- * @returns {LevelChip[]}
- */
+/** The levels; the current one gets its star once it is solved.
+ * @type {(levels: LevelChip[], level: number, board: BoardState) => LevelChip[]} */
 function solvedBy(levels, level, board) {
   const now = board.level?.answer != null;
   return levels.map((one) => (one.number === level ? { ...one, solved: one.solved || now } : one));
 }
 
-/**
- * What is drawn as a side, or why it cannot be shown as one.
- * @param {Model} model
- * @returns {object}
- */
+/** The drawing as a side, or why it cannot be one. @type {(model: Model) => object} */
 function sideOf(model) {
   const title = read(model, "state").titles[DRAWN];
   const { present, shades } = tableIn(model);

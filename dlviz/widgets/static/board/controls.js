@@ -1,4 +1,4 @@
-// The controls of a drawing board: what is done with the drawing, what is placed, help, and what is offered.
+// The controls of a drawing board: the whole drawing, actions to place, and help.
 import { h, write } from "../shared/dom.js";
 import { button, toggle } from "../shared/stage.js";
 import { act, check, choose, here, pickUp, place, remove } from "./hand.js";
@@ -16,21 +16,12 @@ import { nameOf } from "./words.js";
 
 const BACKWARDS = { whole: "B, whole", split: "I and W, split", either: "B, or I and W" };
 
-/**
- * A group of controls with a name.
- * @param {string} name
- * @param {...Child} children
- * @returns {HTMLElement}
- */
+/** A group of controls with a name. @type {(name: string, ...children: Child[]) => HTMLElement} */
 export function group(name, ...children) {
   return h("span", { role: "group", "aria-label": name }, children);
 }
 
-/**
- * What is done with the whole drawing, and what the pipeline offers.
- * @param {Board} board
- * @returns {Bar}
- */
+/** Buttons for the whole drawing, and what the pipeline offers. @type {(board: Board) => Bar} */
 export function drawingBar(board) {
   const does = (/** @type {string} */ what) => () => act(board, { do: what });
   const undo = button("↶ undo", "undo", does("undo"));
@@ -66,10 +57,7 @@ export function drawingBar(board) {
   return { bar, draw };
 }
 
-/**
- * @param {Board} board
- * @returns {Bar}
- */
+/** @type {(board: Board) => Bar} */
 function offerBar(board) {
   const backward = h("select", {
     "aria-label": "backward", onchange: () => act(board, { do: "set", backward: backward.value }),
@@ -97,12 +85,7 @@ function offerBar(board) {
   return { bar, draw };
 }
 
-/**
- * The actions to place, and help.
- * @param {Board} board
- * @param {Omit<Look, "colors" | "shades">} look
- * @returns {Bar}
- */
+/** The actions to place, and help. @type {(board: Board, look: Omit<Look, "colors" | "shades">) => Bar} */
 export function placingBar(board, look) {
   const typed = h("input", {
     type: "text", size: 6, placeholder: "2F0", spellcheck: "false", autocomplete: "off",
@@ -141,13 +124,8 @@ export function placingBar(board, look) {
   return { bar, draw };
 }
 
-/**
- * A button of an action that may come next, to be pressed or dragged onto the grid.
- * @param {Board} board
- * @param {Ghost} ghost
- * @param {Omit<Look, "colors">} look
- * @returns {HTMLButtonElement}
- */
+/** A button of an action that may come next, to be pressed or dragged onto the grid.
+ * @type {(board: Board, ghost: Ghost, look: Omit<Look, "colors">) => HTMLButtonElement} */
 function chipOf(board, ghost, look) {
   const name = nameOf(ghost);
   const pressed = board.now.brush === ghost.action;
@@ -155,27 +133,21 @@ function chipOf(board, ghost, look) {
     type: "button", "aria-pressed": String(pressed), "aria-label": `choose ${name}`,
     title: `${ghost.action}, at slot ${ghost.slot}`,
     onclick: (/** @type {MouseEvent} */ event) => {
-      if (event.detail === 0) choose(board, pressed ? null : ghost.action); // by a key: the pointer's is a drag
+      if (event.detail === 0) choose(board, pressed ? null : ghost.action); // by key: the pointer drags
     },
   }, sampleOf(ghost.parts[0], look), name);
   makeDraggable(board, chip, ghost);
   return chip;
 }
 
-/**
- * A whole number that was typed; other text as it is, to be refused in words.
- * @param {string} typed
- * @returns {number | string}
- */
+/** The whole number typed; other text unchanged, to be refused with an error.
+ * @type {(typed: string) => number | string} */
 function numberIn(typed) {
   return /^\d{1,9}$/.test(typed) ? Number(typed) : typed;
 }
 
-/**
- * Puts buttons into a group; the focus stays where it was, by name.
- * @param {HTMLElement} holder
- * @param {HTMLElement[]} buttons
- */
+/** Replaces the buttons of a group; the focus stays on the button of the same name.
+ * @type {(holder: HTMLElement, buttons: HTMLElement[]) => void} */
 function refill(holder, buttons) {
   const active = document.activeElement;
   const name = active && holder.contains(active) ? active.getAttribute("aria-label") : null;

@@ -1,4 +1,4 @@
-// A drawing as the compute-only CSV of torch.distributed.pipelining, out and in.
+// Writes and reads a drawing as the compute-only CSV of torch.distributed.pipelining.
 import { Refused, checkActions, checkProgress, parse } from "./actions.js";
 import { laidOut, offering, rowsOf } from "./drawing.js";
 import { checkInside } from "./pipeline.js";
@@ -8,27 +8,18 @@ import { SENTENCES } from "./sentences.js";
 /** @import { Drawing } from "./drawing.js" */
 /** @import { Pipeline } from "./pipeline.js" */
 
-/** What only a kernel can do. */
+/** A request that only a kernel can answer. */
 export class AskKernel extends Refused {}
 
 const AWAY = "This text is a schedule of another size: without a kernel only one of this size can be drawn.";
 
-/**
- * The order of a drawing.
- * @param {Drawing} drawn
- * @returns {string}
- */
+/** The order of a drawing. @type {(drawn: Drawing) => string} */
 export function toCsv(drawn) {
   return rowsOf(drawn).map((row) => `${row.map(({ text }) => text).join(",")}\n`).join("");
 }
 
-/**
- * The drawing of a CSV at the earliest times; what is no schedule or cannot go on is refused.
- * @param {string} text
- * @param {Pipeline} pipeline
- * @param {boolean} fixed whether it has to be one of this very pipeline
- * @returns {Drawing}
- */
+/** The drawing of a CSV at the earliest times; refuses an invalid schedule and one that deadlocks. `fixed`: whether
+ * only this pipeline will do. @type {(text: string, pipeline: Pipeline, fixed: boolean) => Drawing} */
 export function fromCsv(text, pipeline, fixed) {
   const given = cellsOf(text);
   const rows = fitting([...given, ...Array.from({ length: pipeline.ranks - given.length }, () => [])], pipeline);
@@ -46,24 +37,17 @@ export function fromCsv(text, pipeline, fixed) {
   return drawn;
 }
 
-/**
- * The cells of each row of a CSV, or of its rows on one line with "/" between them.
- * @param {string} text
- * @returns {string[][]}
- */
+/** The cells of each row of a CSV, or of its rows on one line with "/" between them.
+ * @type {(text: string) => string[][]} */
 export function cellsOf(text) {
-  const own = text.replace(/^\uFEFF/, "").trimEnd(); // Excel's "CSV UTF-8" begins with a mark
+  const own = text.replace(/^\uFEFF/, "").trimEnd(); // Excel's "CSV UTF-8" begins with a BOM
   if (!own) return [];
   const lines = own.includes("/") ? own.split("/") : own.split(/\r\n|\r|\n/);
   return lines.map((line) => line.replaceAll(",", " ").trim().split(/\s+/).filter(Boolean));
 }
 
-/**
- * The rows, where each action is one of the pipeline and on the rank of its stage.
- * @param {string[][]} cells
- * @param {Pipeline} pipeline
- * @returns {Action[][] | null}
- */
+/** The rows, if each action belongs to the pipeline and is on the rank of its stage; else null.
+ * @type {(cells: string[][], pipeline: Pipeline) => Action[][] | null} */
 function fitting(cells, pipeline) {
   if (cells.length !== pipeline.ranks) return null;
   try {
@@ -78,11 +62,8 @@ function fitting(cells, pipeline) {
   }
 }
 
-/**
- * The rows of a schedule of any size, and the rank of each of its stages: that whose row runs it.
- * @param {string[][]} cells
- * @returns {[rows: Action[][], stages: number[]]}
- */
+/** The rows of a schedule of any size, and the rank whose row runs each stage.
+ * @type {(cells: string[][]) => [rows: Action[][], stages: number[]]} */
 function rowsAlone(cells) {
   const rows = cells.map((row, rank) => {
     try {

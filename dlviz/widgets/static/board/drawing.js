@@ -1,4 +1,4 @@
-// A schedule drawn by hand: what was put where, and what follows from that.
+// A schedule drawn by hand: which action is where, and what follows.
 import { KINDS, Refused, action, checkActions, checkProgress, filled } from "./actions.js";
 import { BACKWARDS, checkInside, earliest, gridOf, kindsOf, lasting, put, rankOf, readyAt } from "./pipeline.js";
 import { SENTENCES } from "./sentences.js";
@@ -9,19 +9,14 @@ import { SENTENCES } from "./sentences.js";
 /**
  * @typedef {object} Drawing
  * @property {Pipeline} pipeline
- * @property {Placed[]} placed in the order in which it was put
- * @property {Grid} grid the same on its ranks and slots
- * @property {Map<string, Placed>} where each action was put first, the halves of an overlap each for itself
- * @property {Action[]} left what is not drawn; where a B or an I and W may be, both ways
- * @property {number} end the slot at which the last action has ended
+ * @property {Placed[]} placed in the order of placing
+ * @property {Grid} grid the placed actions on their ranks and slots
+ * @property {Map<string, Placed>} where the first place of each action; the halves of an overlap count separately
+ * @property {Action[]} left actions not drawn yet; both forms where either a B or an I and a W may be drawn
+ * @property {number} end the slot at which the last action ends
  */
 
-/**
- * A drawing.
- * @param {Pipeline} pipeline
- * @param {Placed[]} [placed]
- * @returns {Drawing}
- */
+/** A drawing. @type {(pipeline: Pipeline, placed?: Placed[]) => Drawing} */
 export function drawing(pipeline, placed = []) {
   /** @type {Map<string, Placed>} */
   const where = new Map();
@@ -31,20 +26,12 @@ export function drawing(pipeline, placed = []) {
   return { pipeline, placed, grid: gridOf(pipeline, placed), where, left, end };
 }
 
-/**
- * @param {Pipeline} pipeline
- * @param {Placed} placed
- * @returns {number}
- */
+/** @type {(pipeline: Pipeline, placed: Placed) => number} */
 export function endOf(pipeline, { action: one, slot }) {
   return slot + lasting(pipeline, one);
 }
 
-/**
- * @param {Pipeline} pipeline
- * @param {Map<string, Placed>} where
- * @returns {Action[]}
- */
+/** @type {(pipeline: Pipeline, where: Map<string, Placed>) => Action[]} */
 function leftOf(pipeline, where) {
   const left = [];
   for (let stage = 0; stage < pipeline.stages.length; stage++) {
@@ -58,22 +45,13 @@ function leftOf(pipeline, where) {
   return left;
 }
 
-/**
- * Whether two placed actions are one.
- * @param {Placed} one
- * @param {Placed} other
- * @returns {boolean}
- */
+/** Whether two placed actions are the same. @type {(one: Placed, other: Placed) => boolean} */
 export function isSame(one, other) {
   return one.action.text === other.action.text && one.rank === other.rank && one.slot === other.slot;
 }
 
-/**
- * With an action at a slot of a rank, legal or not; what the pipeline does not have is refused.
- * @param {Drawing} before
- * @param {Placed} placed
- * @returns {Drawing}
- */
+/** Adds an action at a slot of a rank, legal or not; refuses one that the pipeline does not have.
+ * @type {(before: Drawing, placed: Placed) => Drawing} */
 export function place(before, placed) {
   checkInside(before.pipeline, placed);
   const { action: { text }, rank, slot } = placed;
@@ -83,12 +61,8 @@ export function place(before, placed) {
   return drawing(before.pipeline, [...before.placed, placed]);
 }
 
-/**
- * With an action on its own rank, at its first legal slot or, without one, behind what is drawn of that rank.
- * @param {Drawing} before
- * @param {Action} one
- * @returns {Drawing}
- */
+/** Adds an action on its own rank, at its first legal slot or, without one, after the rank's last action.
+ * @type {(before: Drawing, one: Action) => Drawing} */
 export function add(before, one) {
   checkInside(before.pipeline, { action: one, rank: 0, slot: 0 });
   const rank = rankOf(before.pipeline, one);
@@ -96,12 +70,7 @@ export function add(before, one) {
   return place(before, { action: one, rank, slot });
 }
 
-/**
- * Without what was placed; what is not there is refused.
- * @param {Drawing} before
- * @param {Placed} placed
- * @returns {Drawing}
- */
+/** Removes a placed action; refuses one that is not there. @type {(before: Drawing, placed: Placed) => Drawing} */
 export function remove(before, placed) {
   const { action: { text }, rank, slot } = placed;
   const rest = before.placed.filter((one) => !isSame(one, placed));
@@ -109,11 +78,7 @@ export function remove(before, placed) {
   throw new Refused(`${text} is not at slot ${slot} of rank ${rank}, so it cannot be removed.`);
 }
 
-/**
- * The actions of each rank in the order of their slots.
- * @param {Drawing} drawing
- * @returns {Action[][]}
- */
+/** The actions of each rank by slot. @type {(drawing: Drawing) => Action[][]} */
 export function rowsOf({ pipeline, placed }) {
   /** @type {Action[][]} */
   const rows = Array.from({ length: pipeline.ranks }, () => []);
@@ -121,12 +86,8 @@ export function rowsOf({ pipeline, placed }) {
   return rows;
 }
 
-/**
- * Rows on a pipeline, each action as early as it can be; rows that cannot go on are refused.
- * @param {Pipeline} pipeline
- * @param {Action[][]} rows
- * @returns {Drawing}
- */
+/** Lays rows out, each action as early as possible; refuses rows that deadlock.
+ * @type {(pipeline: Pipeline, rows: Action[][]) => Drawing} */
 export function laidOut(pipeline, rows) {
   checkActions(rows, pipeline.stages);
   checkProgress(rows, pipeline.stages);
@@ -136,12 +97,8 @@ export function laidOut(pipeline, rows) {
   return drawing(pipeline, placed);
 }
 
-/**
- * Fills a grid with rows, each action behind what is there of its rank and as early as it can be.
- * @param {Grid} grid
- * @param {Action[][]} rows
- * @returns {Placed[]}
- */
+/** Fills a grid with rows, each action after those of its rank and as early as possible.
+ * @type {(grid: Grid, rows: Action[][]) => Placed[]} */
 export function fill(grid, rows) {
   const free = grid.busy.map((busy) => busy.at(-1)?.[1] ?? 0);
   const reached = rows.map(() => 0);
@@ -164,12 +121,7 @@ export function fill(grid, rows) {
   return placed;
 }
 
-/**
- * The pipeline that offers all that rows are made of.
- * @param {Pipeline} pipeline
- * @param {Action[][]} rows
- * @returns {Pipeline}
- */
+/** The pipeline that offers all actions of the rows. @type {(pipeline: Pipeline, rows: Action[][]) => Pipeline} */
 export function offering(pipeline, rows) {
   const all = rows.flat();
   const kinds = new Set(all.flatMap(({ halves }) => halves.map(({ kind }) => kind)));

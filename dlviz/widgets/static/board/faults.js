@@ -1,4 +1,4 @@
-// The rules that a drawing breaks, each told with what would mend it.
+// The rules that a drawing breaks, and how to mend each.
 import { EXCLUDES, action, filled, needs } from "./actions.js";
 import { endOf, isSame } from "./drawing.js";
 import { arrivals, earliest, gridOf, heldIn, kindsOf, lasting, rankOf } from "./pipeline.js";
@@ -10,11 +10,7 @@ import { SENTENCES } from "./sentences.js";
 
 /** @typedef {{ placed: Placed, law: string, words: string, mend: string }} Fault */
 
-/**
- * The rules that are broken; of two actions in each other's way the one put last.
- * @param {Drawing} drawn
- * @returns {Fault[]}
- */
+/** The broken rules; of two actions in conflict, the one placed last. @type {(drawn: Drawing) => Fault[]} */
 export function faultsOf(drawn) {
   const order = new Map(drawn.placed.map((placed, number) => [placed, number]));
   const number = (/** @type {Placed} */ placed) => order.get(placed) ?? -1;
@@ -24,22 +20,14 @@ export function faultsOf(drawn) {
   return found.sort((one, other) => number(one.placed) - number(other.placed));
 }
 
-/**
- * The first rule that is broken, and what would mend it; "" where none is.
- * @param {Drawing} drawn
- * @returns {string}
- */
+/** The first broken rule and how to mend it; "" if none is broken. @type {(drawn: Drawing) => string} */
 export function firstFault(drawn) {
   const [fault] = faultsOf(drawn);
   return fault ? `${fault.words} ${fault.mend}` : "";
 }
 
-/**
- * Each forward of a rank, and how many microbatches the rank holds once it starts.
- * @param {Drawing} drawn
- * @param {number} rank
- * @returns {{ placed: Placed, held: number }[]}
- */
+/** Each forward of a rank, and how many microbatches the rank holds once it starts.
+ * @type {(drawn: Drawing, rank: number) => { placed: Placed, held: number }[]} */
 export function holdingOf({ pipeline, placed }, rank) {
   /** @type {Placed[]} */
   const forwards = [];
@@ -60,12 +48,8 @@ export function holdingOf({ pipeline, placed }, rank) {
   });
 }
 
-/**
- * Of the actions any of which would do, the drawn one or, without one, the one offered.
- * @param {Drawing} drawn
- * @param {Action[]} choice
- * @returns {Action}
- */
+/** Of alternative actions the drawn one, else the one that the pipeline offers.
+ * @type {(drawn: Drawing, choice: Action[]) => Action} */
 export function meant({ where, pipeline }, choice) {
   const offered = kindsOf(pipeline);
   return choice.find(({ text }) => where.has(text)) ?? choice.find(({ kind }) => offered.includes(kind)) ?? choice[0];
@@ -76,10 +60,7 @@ function at({ action: { text }, rank, slot }) {
   return `${text} (rank ${rank}, slot ${slot})`;
 }
 
-/**
- * @param {Drawing} drawn
- * @returns {Fault[]}
- */
+/** @type {(drawn: Drawing) => Fault[]} */
 function misplaced({ placed: all, pipeline }) {
   return all.flatMap((placed) => {
     const half = placed.action.halves.find(({ stage }) => pipeline.stages[stage] !== placed.rank);
@@ -90,10 +71,7 @@ function misplaced({ placed: all, pipeline }) {
   });
 }
 
-/**
- * @param {Drawing} drawn
- * @returns {Fault[]}
- */
+/** @type {(drawn: Drawing) => Fault[]} */
 function twice({ placed: all }) {
   /** @type {Fault[]} */
   const found = [];
@@ -115,11 +93,8 @@ function twice({ placed: all }) {
   return found;
 }
 
-/**
- * @param {Drawing} drawn
- * @param {(placed: Placed) => number} number its place in the order in which all was put
- * @returns {Fault[]}
- */
+/** `number`: its place in the order of placing.
+ * @type {(drawn: Drawing, number: (placed: Placed) => number) => Fault[]} */
 function together(drawn, number) {
   const { pipeline, placed: all } = drawn;
   /** @type {Map<Placed, Fault>} */
@@ -142,10 +117,7 @@ function together(drawn, number) {
   return [...found.values()];
 }
 
-/**
- * @param {Drawing} drawn
- * @returns {Fault[]}
- */
+/** @type {(drawn: Drawing) => Fault[]} */
 function unmet(drawn) {
   return drawn.placed.flatMap((placed) => arrivals(drawn.grid, placed.action).flatMap(({ choice, slot }) => {
     if (slot <= placed.slot) return [];
@@ -159,10 +131,7 @@ function unmet(drawn) {
   }));
 }
 
-/**
- * @param {Drawing} drawn
- * @returns {Fault[]}
- */
+/** @type {(drawn: Drawing) => Fault[]} */
 function overfull(drawn) {
   const { pipeline } = drawn;
   const { limit, ranks } = pipeline;
@@ -177,12 +146,7 @@ function overfull(drawn) {
     });
 }
 
-/**
- * @param {Drawing} drawn
- * @param {Placed} placed
- * @param {Action | null} [need]
- * @returns {string}
- */
+/** @type {(drawn: Drawing, placed: Placed, need?: Action | null) => string} */
 function moveThere({ pipeline, placed: all }, placed, need = null) {
   const { text } = placed.action;
   const slot = earliest(gridOf(pipeline, all.filter((one) => !isSame(one, placed))), placed.action);
@@ -190,13 +154,7 @@ function moveThere({ pipeline, placed: all }, placed, need = null) {
   return `Move ${text} to slot ${slot}${need ? `, or move ${need.text} to an earlier slot` : ""}.`;
 }
 
-/**
- * How a need that is not drawn could be there in time.
- * @param {Drawing} drawn
- * @param {Action} need
- * @param {Placed} placed
- * @returns {string}
- */
+/** How to draw a missing action in time. @type {(drawn: Drawing, need: Action, placed: Placed) => string} */
 function drawWords(drawn, need, placed) {
   const rank = rankOf(drawn.pipeline, need);
   const by = placed.slot - (rank === placed.rank ? 0 : drawn.pipeline.latency);
@@ -206,12 +164,8 @@ function drawWords(drawn, need, placed) {
   return `Draw ${need.text} on rank ${rank} so that ${need.text} ends by slot ${by}.`;
 }
 
-/**
- * The slot by which an action can have ended at the soonest, beside what is drawn.
- * @param {Drawing} drawn
- * @param {Action} wanted
- * @returns {number}
- */
+/** The earliest slot at which an action can end, given what is drawn.
+ * @type {(drawn: Drawing, wanted: Action) => number} */
 function soonest({ pipeline, grid: { there } }, wanted) {
   const offered = kindsOf(pipeline);
   /** @type {Map<string, number>} */
@@ -230,13 +184,8 @@ function soonest({ pipeline, grid: { there } }, wanted) {
   return ends.get(wanted.text) ?? Infinity;
 }
 
-/**
- * The slot at which an action can start where what it needs ends as in `ends`.
- * @param {Pipeline} pipeline
- * @param {Action} one
- * @param {Map<string, number>} ends
- * @returns {number}
- */
+/** The slot at which an action can start; `ends` says when its needs end.
+ * @type {(pipeline: Pipeline, one: Action, ends: Map<string, number>) => number} */
 function begun(pipeline, one, ends) {
   const rank = rankOf(pipeline, one);
   return Math.max(0, ...needs(one, pipeline.stages.length).map((choice) => {

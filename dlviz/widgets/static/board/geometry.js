@@ -1,4 +1,4 @@
-// Where the drawing board's things lie, as plain objects: its state and how it is looked at in, boxes out.
+// Where the parts of the drawing board lie, as plain objects: state and view in, boxes out.
 import { clamp } from "../shared/arrays.js";
 import { nextOn, thingAt } from "./state.js";
 import { longName, shortName } from "./words.js";
@@ -21,14 +21,9 @@ import { longName, shortName } from "./words.js";
 /** @typedef {Box & { ghost: Ghost, label: string }} GhostBox */
 /** @typedef {Box & { count: number }} MoreBox */
 /** @typedef {Box & { area: Idle, index: number }} IdleBox */
-/**
- * @typedef {object} List all that is drawn
- * @property {IdleBox[]} idle
- * @property {CellBox[]} cells what breaks a rule behind the others, thus in front of them on the page
- * @property {{ shown: GhostBox[], more: MoreBox[] }} ghosts
- * @property {{ slot: number, x: number }[]} marks
- * @property {{ rank: number, y: number, height: number, middle: number }[]} rows
- */
+/** All that is drawn. `cells`: cells that break a rule last, so that they are painted in front.
+ * @typedef {{ idle: IdleBox[], cells: CellBox[], ghosts: { shown: GhostBox[], more: MoreBox[] }, marks: { slot:
+ *   number, x: number }[], rows: { rank: number, y: number, height: number, middle: number }[] }} List */
 
 const [LOWEST, HIGHEST] = [21, 40]; // pixels from one rank's row to the next
 const GAP = 5; // pixels between two rows
@@ -36,16 +31,11 @@ const TOP = 22; // of the slots' numbers
 const NARROWEST = 26; // pixels of the shortest action
 const WIDEST = 44;
 const STRIP = 11; // pixels of a ghost, of several on top of each other in one row
-const LIFT = 0.2; // of its row, by which what breaks a rule stands out of it
-const LETTER = 7.4; // pixels of a letter
+const LIFT = 0.2; // of its row, by which a cell that breaks a rule sticks out
+const CHARACTER = 7.4; // pixels of a character
 
-/**
- * Where slots and rows lie in a grid that is `width` pixels wide and whose rows are `room` high, if they can be.
- * @param {BoardState} state
- * @param {number} width
- * @param {number} room
- * @returns {Layout}
- */
+/** Where slots and rows lie in a grid `width` pixels wide, with rows that fit into `room` pixels if possible.
+ * @type {(state: BoardState, width: number, room: number) => Layout} */
 export function layoutOf(state, width, room) {
   const shortest = Math.min(...[...state.kinds].flatMap((kind) => state.lasts[kind]));
   const slot = clamp(width / state.columns, NARROWEST / shortest, WIDEST / shortest);
@@ -55,13 +45,7 @@ export function layoutOf(state, width, room) {
   return { slot, columns, pitch, row, ranks: state.ranks, width: columns * slot, height };
 }
 
-/**
- * The rank and slot at a point; null off the grid.
- * @param {Layout} layout
- * @param {number} x
- * @param {number} y
- * @returns {Spot | null}
- */
+/** The rank and slot at a point; null off the grid. @type {(layout: Layout, x: number, y: number) => Spot | null} */
 export function slotAt(layout, x, y) {
   const rank = Math.floor((y - TOP) / layout.pitch);
   const slot = Math.floor(x / layout.slot);
@@ -69,13 +53,8 @@ export function slotAt(layout, x, y) {
   return inside ? { rank, slot } : null;
 }
 
-/**
- * All that is drawn, what may come next only with `ghosts`.
- * @param {BoardState} state
- * @param {Layout} layout
- * @param {boolean} ghosts
- * @returns {List}
- */
+/** All that is drawn; what may come next only with `ghosts`.
+ * @type {(state: BoardState, layout: Layout, ghosts: boolean) => List} */
 export function drawList(state, layout, ghosts) {
   const full = state.cells.every((cell) => cell.parts.every((part) => fits(longName(part), cell.slots * layout.slot)));
   const name = full ? longName : shortName;
@@ -95,37 +74,21 @@ export function drawList(state, layout, ghosts) {
   };
 }
 
-/**
- * The box of a slot, or of an action that starts at it.
- * @param {Layout} layout
- * @param {Spot} spot
- * @param {number} [slots]
- * @returns {Box}
- */
+/** The box of a slot, or of an action that starts at it. @type {(layout: Layout, spot: Spot, slots?: number) => Box} */
 export function boxAt(layout, { rank, slot }, slots = 1) {
   const [x, y] = [slot * layout.slot, TOP + rank * layout.pitch];
   return { x, y, width: slots * layout.slot, height: layout.row };
 }
 
-/**
- * The box of the cursor: all of the action that it is on.
- * @param {BoardState} state
- * @param {Layout} layout
- * @param {Spot} cursor
- * @returns {Box}
- */
+/** The box of the cursor: the whole action under it.
+ * @type {(state: BoardState, layout: Layout, cursor: Spot) => Box} */
 export function cursorAt(state, layout, cursor) {
   const { cell } = thingAt(state, cursor);
   return cell ? boxAt(layout, cell, cell.slots) : boxAt(layout, cursor);
 }
 
-/**
- * What lies at a point: {cell}, {ghost}, {idle} or {}; what is drawn last comes first.
- * @param {List} list
- * @param {number} x
- * @param {number} y
- * @returns {{ cell?: Cell, ghost?: Ghost, idle?: Idle }}
- */
+/** What lies at a point: {cell}, {ghost}, {idle} or {}; the topmost wins.
+ * @type {(list: List, x: number, y: number) => { cell?: Cell, ghost?: Ghost, idle?: Idle }} */
 export function hit(list, x, y) {
   /** @param {Box} box */
   const within = (box) => x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height;
@@ -137,12 +100,7 @@ export function hit(list, x, y) {
   return idle ? { idle: idle.area } : {};
 }
 
-/**
- * @param {Layout} layout
- * @param {Cell} cell
- * @param {(part: Part) => string} name
- * @returns {CellBox}
- */
+/** @type {(layout: Layout, cell: Cell, name: (part: Part) => string) => CellBox} */
 function cellBox(layout, cell, name) {
   const whole = boxAt(layout, cell, cell.slots);
   const lift = cell.faults.length ? Math.round(LIFT * layout.row) : 0;
@@ -155,22 +113,13 @@ function cellBox(layout, cell, name) {
   return { ...place, cell, faulty: lift > 0, parts };
 }
 
-/**
- * @param {string} text
- * @param {number} width
- * @returns {boolean}
- */
+/** @type {(text: string, width: number) => boolean} */
 function fits(text, width) {
-  return text.length * LETTER + 3 <= width;
+  return text.length * CHARACTER + 3 <= width;
 }
 
-/**
- * The leading ghosts of each row, side by side where they overlap; `more` is how many did not fit.
- * @param {BoardState} state
- * @param {Layout} layout
- * @param {(part: Part) => string} name
- * @returns {List["ghosts"]}
- */
+/** The leading ghosts of each row, side by side where they overlap; `more` is how many did not fit.
+ * @type {(state: BoardState, layout: Layout, name: (part: Part) => string) => List["ghosts"]} */
 function ghostsOf(state, layout, name) {
   /** @type {List["ghosts"]} */
   const found = { shown: [], more: [] };
@@ -184,11 +133,7 @@ function ghostsOf(state, layout, name) {
   return found;
 }
 
-/**
- * Ghosts of one row, in the order of their slots, in groups that overlap.
- * @param {Ghost[]} ghosts
- * @returns {Ghost[][]}
- */
+/** The ghosts of a row by slot, in groups that overlap. @type {(ghosts: Ghost[]) => Ghost[][]} */
 function clustersOf(ghosts) {
   /** @type {Ghost[][]} */
   const clusters = [];
@@ -201,13 +146,8 @@ function clustersOf(ghosts) {
   return clusters;
 }
 
-/**
- * A group of ghosts that overlap, on top of each other.
- * @param {Ghost[]} cluster
- * @param {Layout} layout
- * @param {(part: Part) => string} name
- * @returns {List["ghosts"]}
- */
+/** Overlapping ghosts, stacked.
+ * @type {(cluster: Ghost[], layout: Layout, name: (part: Part) => string) => List["ghosts"]} */
 function stacked(cluster, layout, name) {
   /** @type {number[]} */
   const lanes = []; // where each ends
@@ -229,11 +169,8 @@ function stacked(cluster, layout, name) {
   return { shown, more };
 }
 
-/**
- * The slots that bear a number: each, or so many that they stand apart.
- * @param {Layout} layout
- * @returns {{ slot: number, x: number }[]}
- */
+/** The slots with a number: each, or every so many so that the numbers do not touch.
+ * @type {(layout: Layout) => { slot: number, x: number }[]} */
 function marksOf({ slot, columns }) {
   const every = [1, 2, 5, 10, 20, 50, 100].find((step) => step * slot >= 36) ?? 200;
   return Array.from({ length: Math.ceil(columns / every) }, (_, i) => ({ slot: i * every, x: i * every * slot }));

@@ -1,4 +1,4 @@
-// What the reader's hand does on a drawing board, whether by a key, a button or the pointer.
+// What the reader does on a drawing board, by key, button or pointer.
 import { clamp } from "../shared/arrays.js";
 import { besides, halvesOf, nextOn, nextOnAll, pick, placeOf, sameAs, thingAt, turned } from "./state.js";
 import { boxAt } from "./geometry.js";
@@ -10,17 +10,17 @@ import { scoreWords, wordsOf } from "./words.js";
 /** @import { BoardState, Cell, Gesture, Ghost, Idle, Part, Piece, Place, Spot } from "./state.js" */
 
 /**
- * @typedef {object} Drag what the pointer holds
+ * @typedef {object} Drag a drag of the pointer
  * @property {Piece | null} piece
  * @property {Cell} [cell] the piece, where it is one of the grid
  * @property {Ghost} [ghost] the piece, where it may come next
  * @property {Ghost} [chip] the same on a button
- * @property {number} held the slot of the piece by which it is held
+ * @property {number} held the slot of the piece under the pointer
  * @property {Spot | null} [free] the empty slot that was pressed
  * @property {number} x where it was pressed, in pixels of the window
  * @property {number} y
- * @property {boolean} far whether it was moved so far that it is a drag
- * @property {Spot | null} target where the piece would be put down
+ * @property {boolean} far whether it moved far enough to be a drag
+ * @property {Spot | null} target where the piece would land
  */
 
 /**
@@ -28,25 +28,21 @@ import { scoreWords, wordsOf } from "./words.js";
  * @property {BoardState} board
  * @property {Spot} cursor
  * @property {string | null} brush the action that the reader chose to place
- * @property {boolean} byName whether the reader typed it: it then goes where it can run first
+ * @property {boolean} byName whether the reader typed it: it then goes to its first legal slot
  * @property {Place | null} chosen the cell that is selected
- * @property {Cell | null} carried the cell that the keys move
+ * @property {Cell | null} carried the cell that keys move
  * @property {Drag | null} drag
- * @property {[x: number, y: number] | null} pointer where it is over the grid
- * @property {boolean} hovered whether it went to another thing since `note` came up
- * @property {string} note what was last asked for, until the next gesture
- * @property {boolean} grave whether that is a fault
+ * @property {[x: number, y: number] | null} pointer its place over the grid
+ * @property {boolean} hovered whether the pointer moved on since `remark` appeared
+ * @property {string} remark the last answer, until the next gesture
+ * @property {boolean} grave whether the remark is a fault
  * @property {boolean} looked whether the reader moved the cursor since
  * @property {boolean} ghosts whether what may come next is shown
  * @property {Colors | null} colors
  */
 
-/**
- * @typedef {object} View what is on the grid
- * @property {Layout} layout
- * @property {List} list
- * @property {{ cell?: Cell, ghost?: Ghost, idle?: Idle }} pointed
- */
+/** What is on the grid.
+ * @typedef {{ layout: Layout, list: List, pointed: { cell?: Cell, ghost?: Ghost, idle?: Idle } }} View */
 
 /**
  * @typedef {object} Board what the parts of a drawing board share
@@ -56,41 +52,25 @@ import { scoreWords, wordsOf } from "./words.js";
  * @property {View} view
  * @property {(gesture: Gesture) => void} send
  * @property {(words: string) => void} say reads a sentence out
- * @property {(action: (Place & Omit<Part, "chunk">) | null) => void} selected hears of what the reader selected
+ * @property {(action: (Place & Omit<Part, "chunk">) | null) => void} selected receives what the reader selects
  * @property {SVGSVGElement} grid
  * @property {HTMLElement} scroller around the grid
  */
 
-/**
- * Shows a sentence until the next gesture.
- * @param {Board} board
- * @param {string} note
- * @param {boolean} [grave]
- * @returns {void}
- */
-export function remark(board, note, grave = false) {
-  board.set({ note, grave, hovered: false });
+/** Shows a sentence until the next gesture. @type {(board: Board, words: string, grave?: boolean) => void} */
+export function remark(board, words, grave = false) {
+  board.set({ remark: words, grave, hovered: false });
 }
 
-/**
- * Does a gesture.
- * @param {Board} board
- * @param {Gesture} gesture
- * @returns {void}
- */
+/** Does a gesture. @type {(board: Board, gesture: Gesture) => void} */
 export function act(board, gesture) {
   remark(board, "");
   board.set({ looked: false });
   board.send(gesture);
 }
 
-/**
- * Says what came of a gesture.
- * @param {Board} board
- * @param {Gesture} asked
- * @returns {void}
- */
-export function tell(board, asked) {
+/** Reports the effect of a gesture. @type {(board: Board, asked: Gesture) => void} */
+export function report(board, asked) {
   const state = board.now.board;
   const { advice, cells, said } = state;
   const at = asked.do === "place" ? cells.at(-1)
@@ -110,15 +90,10 @@ export function tell(board, asked) {
     move: cell && `${cell.action} moved`,
     remove: asked.from && `${asked.from.action} removed`,
   };
-  board.say(board.now.note || `${words[asked.do] ?? asked.do}. ${state.verdict} ${scoreWords(state)}`);
+  board.say(board.now.remark || `${words[asked.do] ?? asked.do}. ${state.verdict} ${scoreWords(state)}`);
 }
 
-/**
- * Brings what is shown in line with another board.
- * @param {Board} board
- * @param {BoardState} state
- * @returns {void}
- */
+/** Shows another board. @type {(board: Board, state: BoardState) => void} */
 export function take(board, state) {
   const { brush, chosen, carried, cursor } = board.now;
   board.set({ board: state, cursor: { rank: Math.min(cursor.rank, state.ranks - 1), slot: cursor.slot } });
@@ -127,35 +102,21 @@ export function take(board, state) {
   if (carried && !state.cells.some(sameAs(carried))) board.set({ carried: null });
 }
 
-/**
- * Chooses an action to place, null: none.
- * @param {Board} board
- * @param {string | null} brush
- * @param {boolean} [byName]
- * @returns {void}
- */
+/** Chooses an action to place, null: none. @type {(board: Board, brush: string | null, byName?: boolean) => void} */
 export function choose(board, brush, byName = false) {
   board.set({ brush, byName });
 }
 
-/**
- * The action that Enter places: the one chosen, else what may come next on the cursor's rank.
- * @param {Readonly<Now>} now
- * @returns {string | null}
- */
+/** The action that Enter places: the chosen one, else the next one of the cursor's rank.
+ * @type {(now: Readonly<Now>) => string | null} */
 export function toPlace({ board, brush, cursor }) {
   if (brush) return brush;
   const next = nextOn(board, cursor.rank);
   return (next.find((ghost) => ghost.slot === cursor.slot) ?? next[0])?.action ?? null;
 }
 
-/**
- * Places an action, or several that were typed; puts down what is carried.
- * @param {Board} board
- * @param {string | null} [action]
- * @param {Spot} [spot]
- * @returns {void}
- */
+/** Places an action, or several that were typed; drops the carried one.
+ * @type {(board: Board, action?: string | null, spot?: Spot) => void} */
 export function place(board, action = toPlace(board.now), { rank, slot } = board.now.cursor) {
   const { byName, board: state, carried } = board.now;
   if (carried) return putDown(board);
@@ -166,7 +127,7 @@ export function place(board, action = toPlace(board.now), { rank, slot } = board
     remark(board, wrong
       ? `${wrong} is no action of this pipeline: write stage, kind (${kinds}) and microbatch, as in 0F0.`
       : "No action is chosen: press f or b, or write an action.");
-    return board.say(board.now.note);
+    return board.say(board.now.remark);
   }
   if (byName) for (const one of all) act(board, { do: "place", action: one });
   else {
@@ -177,11 +138,7 @@ export function place(board, action = toPlace(board.now), { rank, slot } = board
   select(board, null);
 }
 
-/**
- * Picks up the action at the cursor; puts down what is carried.
- * @param {Board} board
- * @returns {void}
- */
+/** Picks up the action at the cursor; drops the carried one. @type {(board: Board) => void} */
 export function pickUp(board) {
   const cell = here(board.now);
   if (board.now.carried) return putDown(board);
@@ -189,7 +146,7 @@ export function pickUp(board) {
   board.set({ carried: cell });
   remark(board, `${cell.action} is picked up: choose a slot with the arrows, press Enter to put it down, `
     + "Escape to leave it.");
-  board.say(board.now.note);
+  board.say(board.now.remark);
 }
 
 /** @param {Board} board */
@@ -199,41 +156,22 @@ function putDown(board) {
   if (carried) move(board, carried, cursor);
 }
 
-/**
- * Moves an action, unless it is there.
- * @param {Board} board
- * @param {Cell} cell
- * @param {Spot} to
- * @returns {void}
- */
+/** Moves an action, unless it is there already. @type {(board: Board, cell: Cell, to: Spot) => void} */
 export function move(board, cell, to) {
   if (cell.rank !== to.rank || cell.slot !== to.slot) act(board, { do: "move", from: placeOf(cell), ...to });
 }
 
-/**
- * Removes a cell, by default that at the cursor.
- * @param {Board} board
- * @param {Cell | null} [cell]
- * @returns {void}
- */
+/** Removes a cell, by default the one at the cursor. @type {(board: Board, cell?: Cell | null) => void} */
 export function remove(board, cell = here(board.now)) {
   if (cell) act(board, { do: "remove", from: placeOf(cell) });
 }
 
-/**
- * The cell that is selected or, without one, that at the cursor.
- * @param {Readonly<Now>} now
- * @returns {Cell | null}
- */
+/** The selected cell, else the one at the cursor. @type {(now: Readonly<Now>) => Cell | null} */
 export function here({ board, chosen, cursor }) {
   return (chosen && board.cells.find(sameAs(chosen))) ?? thingAt(board, cursor).cell ?? null;
 }
 
-/**
- * Says what a look at the whole drawing finds, and goes to the first fault.
- * @param {Board} board
- * @returns {void}
- */
+/** Says the verdict on the drawing and goes to the first fault. @type {(board: Board) => void} */
 export function check(board) {
   const state = board.now.board;
   remark(board, state.verdict, state.broken > 0);
@@ -242,16 +180,11 @@ export function check(board) {
     board.set({ cursor: { rank: wrong.rank, slot: wrong.slot } });
     select(board, wrong);
   }
-  board.say(board.now.note);
+  board.say(board.now.remark);
   reveal(board);
 }
 
-/**
- * Selects a cell, null: none.
- * @param {Board} board
- * @param {Cell | null} cell
- * @returns {void}
- */
+/** Selects a cell, null: none. @type {(board: Board, cell: Cell | null) => void} */
 export function select(board, cell) {
   const before = board.now.chosen;
   if (before && cell ? sameAs(before)(cell) : !before && !cell) return;
@@ -261,13 +194,7 @@ export function select(board, cell) {
   board.selected({ ...placeOf(cell), stage, kind, microbatch });
 }
 
-/**
- * Moves the cursor by ranks and slots.
- * @param {Board} board
- * @param {number} ranks
- * @param {number} slots
- * @returns {void}
- */
+/** Moves the cursor by ranks and slots. @type {(board: Board, ranks: number, slots: number) => void} */
 export function step(board, ranks, slots) {
   const { board: state, carried, cursor } = board.now;
   const slot = slots && !carried ? besides(state, cursor, slots) : cursor.slot + slots;
@@ -277,12 +204,7 @@ export function step(board, ranks, slots) {
   });
 }
 
-/**
- * Moves the cursor to a slot, and selects what is there.
- * @param {Board} board
- * @param {Spot} cursor
- * @returns {void}
- */
+/** Moves the cursor to a slot, and selects what is there. @type {(board: Board, cursor: Spot) => void} */
 export function goTo(board, cursor) {
   const { board: state, carried } = board.now;
   const thing = thingAt(state, cursor);
@@ -294,12 +216,8 @@ export function goTo(board, cursor) {
   reveal(board);
 }
 
-/**
- * Goes to the next action that may come, or back, and chooses it.
- * @param {Board} board
- * @param {number} by 1 or -1
- * @returns {void}
- */
+/** Goes to the next possible action, or back, and chooses it. `by`: 1 or -1.
+ * @type {(board: Board, by: number) => void} */
 export function next(board, by) {
   const { board: state, brush, cursor } = board.now;
   const all = nextOnAll(state);
@@ -311,26 +229,16 @@ export function next(board, by) {
   goTo(board, { rank: ghost.rank, slot: ghost.slot });
 }
 
-/**
- * Chooses an action of a kind.
- * @param {Board} board
- * @param {string} kind
- * @returns {void}
- */
+/** Chooses an action of a kind. @type {(board: Board, kind: string) => void} */
 export function chooseKind(board, kind) {
   const { board: state, brush, cursor } = board.now;
   const found = pick(state, cursor.rank, kind, brush);
   remark(board, found ? "" : `Rank ${cursor.rank} has no ${kind} left to place.`);
-  board.say(found ?? board.now.note);
+  board.say(found ?? board.now.remark);
   if (found) choose(board, found);
 }
 
-/**
- * Chooses the next microbatch, or the one before.
- * @param {Board} board
- * @param {number} by 1 or -1
- * @returns {void}
- */
+/** Chooses the next microbatch, or the one before. `by`: 1 or -1. @type {(board: Board, by: number) => void} */
 export function turn(board, by) {
   const action = toPlace(board.now);
   if (!action) return;
@@ -338,11 +246,7 @@ export function turn(board, by) {
   board.say(board.now.brush ?? "");
 }
 
-/**
- * Lets go of all that is chosen, carried or selected; false where nothing was.
- * @param {Board} board
- * @returns {boolean}
- */
+/** Clears what is chosen, carried or selected; false if nothing was. @type {(board: Board) => boolean} */
 export function clear(board) {
   const { carried, drag, brush, chosen } = board.now;
   if (!carried && !drag && !brush && !chosen) return false;
@@ -352,10 +256,7 @@ export function clear(board) {
   return true;
 }
 
-/**
- * Scrolls so that the cursor is seen.
- * @param {Board} board
- */
+/** Scrolls to the cursor. @type {(board: Board) => void} */
 function reveal({ now, view, scroller, flush }) {
   flush();
   const { x, width } = boxAt(view.layout, now.cursor);

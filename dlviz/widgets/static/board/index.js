@@ -1,11 +1,11 @@
 // The drawing board: a schedule put together by hand on a grid of ranks and slots.
 //
-// The rules say what a drawing means; here it is shown, and each gesture is drawn at once and sent.
+// rules.js says what a drawing means; this module shows it, draws each gesture immediately and sends it.
 import { h, s, write } from "../shared/dom.js";
 import { state } from "../shared/state.js";
 import { drawingBar, group, placingBar } from "./controls.js";
 import { boxAt, cursorAt, drawList, hit, layoutOf } from "./geometry.js";
-import { take, tell, toPlace } from "./hand.js";
+import { report, take, toPlace } from "./hand.js";
 import { listenToKeys, press } from "./keys.js";
 import { paintBoard } from "./paint.js";
 import { knownPanel, legendOf, savingButton, sharePanel } from "./panels.js";
@@ -29,8 +29,8 @@ import { nameOf, scoreWords, wordsOf } from "./words.js";
  * @property {HTMLElement[]} openers the buttons that open a panel
  * @property {(colors: Colors) => void} colors
  * @property {(action: Omit<Part, "chunk"> | null) => void} choose marks an action
- * @property {(event: KeyboardEvent) => void} press takes a key that was pressed around the board, and with it the focus
- * @property {() => void} turnOff no kernel answers any more: the rules of the page do
+ * @property {(event: KeyboardEvent) => void} press handles a key pressed around the board, and takes the focus
+ * @property {() => void} turnOff no kernel answers any more: the page's rules do
  * @property {() => void} stop
  */
 
@@ -44,8 +44,8 @@ const LEAST = 200; // pixels of a grid
  * @param {OwnLook} own.look
  * @param {() => number} [own.room] pixels that the rows may take
  * @param {(words: string) => void} [own.say] reads a sentence out
- * @param {Board["selected"]} [own.selected] hears of the action that the reader selected
- * @param {Opened} [own.opened] hears which panel was opened
+ * @param {Board["selected"]} [own.selected] receives the action that the reader selects
+ * @param {Opened} [own.opened] receives the opener of the panel that was opened
  * @returns {DrawingBoard}
  */
 export function drawingBoard({
@@ -53,7 +53,7 @@ export function drawingBoard({
 }) {
   const gestures = session(model, (done) => {
     take(board, gestures.shown());
-    if (done) tell(board, done);
+    if (done) report(board, done);
     if (done?.do === "reset") shown.set({ cursor: { rank: 0, slot: 0 }, brush: null });
     shown.flush();
   });
@@ -108,47 +108,29 @@ export function drawingBoard({
   };
 }
 
-/**
- * What is shown first.
- * @param {Now["board"]} board
- * @returns {Now}
- */
+/** What is shown first. @type {(board: Now["board"]) => Now} */
 function firstOf(board) {
   return {
     board, cursor: { rank: 0, slot: 0 }, brush: null, byName: false, chosen: null, carried: null, drag: null,
-    pointer: null, hovered: false, note: "", grave: false, looked: false, ghosts: true, colors: null,
+    pointer: null, hovered: false, remark: "", grave: false, looked: false, ghosts: true, colors: null,
   };
 }
 
-/**
- * A name for the patterns of one board, beside those of other widgets of the page, each of which has loaded this
- * module for itself.
- * @returns {string}
- */
+/** A prefix for the patterns of one board, unique on the page: each widget loads its own copy of this module.
+ * @type {() => string} */
 function named() {
   return `dlv-board-${Math.random().toString(36).slice(2)}`;
 }
 
-/**
- * @typedef {object} Frame what the parts of a board are made with
- * @property {SVGSVGElement} names of the ranks
- * @property {OwnLook} look
- * @property {Omit<Look, "colors" | "shades">} own
- * @property {Opened} opened
- * @property {State<Now>["paints"]} paints
- * @property {() => number} room
- */
+/** What the parts of a board need. `names` are the ranks'. @typedef {{ names: SVGSVGElement, look: OwnLook, own:
+ * Omit<Look, "colors" | "shades">, opened: Opened, paints: State<Now>["paints"], room: () => number }} Frame */
 
-/**
- * The parts of a board, each painted again when what it shows has changed.
- * @param {Board} board
- * @param {Frame} frame
- * @returns {{ root: HTMLElement, openers: HTMLElement[] }}
- */
+/** The parts of a board, each repainted when what it shows changes.
+ * @type {(board: Board, frame: Frame) => { root: HTMLElement, openers: HTMLElement[] }} */
 function parts(board, { names, look, own, opened, paints, room }) {
   const drawing = drawingBar(board);
   const placing = placingBar(board, own);
-  const words = h("p", { class: "dlv-boardtold" });
+  const words = h("p", { class: "dlv-boardwords" });
   const score = h("p", { class: "dlv-boardscore" });
   const known = knownPanel(board, opened);
   const share = sharePanel(board, opened);
@@ -158,7 +140,7 @@ function parts(board, { names, look, own, opened, paints, room }) {
     () => drawGrid(board, names, own, room()));
   paints(["board"], drawing.draw);
   paints(["board", "brush", "carried", "chosen", "cursor", "drag", "ghosts"], placing.draw);
-  paints(["board", "pointer", "hovered", "note", "grave", "looked", "cursor", "drag"],
+  paints(["board", "pointer", "hovered", "remark", "grave", "looked", "cursor", "drag"],
     () => drawWords(board, words));
   paints(["board"], () => {
     write(score, scoreWords(board.now.board));
@@ -175,12 +157,7 @@ function parts(board, { names, look, own, opened, paints, room }) {
   return { root, openers: [known.opener, share.opener] };
 }
 
-/**
- * @param {Board} board
- * @param {SVGSVGElement} names
- * @param {Omit<Look, "colors" | "shades">} own
- * @param {number} room
- */
+/** @type {(board: Board, names: SVGSVGElement, own: Omit<Look, "colors" | "shades">, room: number) => void} */
 function drawGrid({ now, view, grid, scroller }, names, own, room) {
   const { board, colors, cursor, brush, byName, chosen, carried, drag, pointer } = now;
   if (!colors) return;
@@ -206,16 +183,13 @@ function drawGrid({ now, view, grid, scroller }, names, own, room) {
   });
 }
 
-/**
- * @param {Board} board
- * @param {HTMLElement} element
- */
+/** @type {(board: Board, element: HTMLElement) => void} */
 function drawWords({ now, view }, element) {
-  const { board, cursor, hovered, note, grave, looked } = now;
+  const { board, cursor, hovered, remark, grave, looked } = now;
   const at = looked ? thingAt(board, cursor) : {};
-  const words = (!hovered && note) || wordsOf(view.pointed) || note || wordsOf(at) || board.verdict;
+  const words = (!hovered && remark) || wordsOf(view.pointed) || remark || wordsOf(at) || board.verdict;
   write(element, words);
-  const cell = words === note ? null : view.pointed.cell ?? at.cell;
-  const wrong = words === note ? grave : cell?.faults.length || (words === board.verdict && board.broken > 0);
+  const cell = words === remark ? null : view.pointed.cell ?? at.cell;
+  const wrong = words === remark ? grave : cell?.faults.length || (words === board.verdict && board.broken > 0);
   element.classList.toggle("dlv-boardwrong", Boolean(wrong));
 }

@@ -3,10 +3,7 @@ import { act, check, chooseKind, clear, goTo, next, pickUp, place, remove, step,
 
 /** @import { Board } from "./hand.js" */
 
-/**
- * What the keys do; a help may list them.
- * @type {[shown: string, does: string, actions: {}][]}
- */
+/** What the keys do; a help may list them. @type {[shown: string, does: string, actions: {}][]} */
 export const BOARD_KEYS = [
   ["← → ↑ ↓", "move on the grid", {}],
   ["n N", "go to the next action that can come, go back", {}],
@@ -20,10 +17,8 @@ export const BOARD_KEYS = [
   ["k g h", "check, show what can come next, name a good move", {}],
 ];
 
-/**
- * What each key does; an action that gives false left the key to others.
- * @type {Record<string, (board: Board) => unknown>}
- */
+/** What each key does; an action that returns false leaves the key to others.
+ * @type {Record<string, (board: Board) => unknown>} */
 const ACTIONS = {
   ArrowLeft: (board) => step(board, 0, -1),
   ArrowRight: (board) => step(board, 0, 1),
@@ -54,11 +49,7 @@ const ACTIONS = {
   Escape: clear,
 };
 
-/**
- * What a key does, null: nothing of the board's.
- * @param {KeyboardEvent} event
- * @returns {((board: Board) => unknown) | null}
- */
+/** The action of a key; null if it has none. @type {(event: KeyboardEvent) => ((board: Board) => unknown) | null} */
 function actionOf({ key, target, altKey, shiftKey, ctrlKey, metaKey }) {
   const element = /** @type {Element} */ (target);
   if (key === "Tab" || altKey || element.matches("input, textarea, select")) return null;
@@ -68,26 +59,16 @@ function actionOf({ key, target, altKey, shiftKey, ctrlKey, metaKey }) {
   return (board) => act(board, { do: shiftKey ? "redo" : "undo" });
 }
 
-/**
- * Has the keys pressed within `root` act on the board.
- * @param {Board} board
- * @param {HTMLElement} root
- * @returns {void}
- */
+/** Handles the keys pressed within `root`. @type {(board: Board, root: HTMLElement) => void} */
 export function listenToKeys(board, root) {
   root.addEventListener("keydown", (event) => void press(board, event));
 }
 
-/**
- * Has a key act on the board.
- * @param {Board} board
- * @param {KeyboardEvent} event
- * @returns {boolean} whether it is one of the board's
- */
+/** Handles a key; returns whether it is one of the board's. @type {(board: Board, event: KeyboardEvent) => boolean} */
 export function press(board, event) {
   const action = actionOf(event);
   if (!action) return false;
-  board.set({ pointer: null }); // words are for what the keys are at, wherever the pointer was left
+  board.set({ pointer: null }); // words describe what the keys are at, not where the pointer rests
   const done = action(board);
   board.flush();
   if (done === false) return false;

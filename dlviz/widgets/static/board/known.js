@@ -1,4 +1,4 @@
-// What is known of a drawing: its score, which known schedule it is, the best of them, a good next move.
+// The score of a drawing, which known schedule it is, the best of these, and a good next move.
 import { parse } from "./actions.js";
 import { cellsOf } from "./csv.js";
 import { fill, laidOut, place, rowsOf } from "./drawing.js";
@@ -11,28 +11,18 @@ import { nextOf } from "./waiting.js";
 /** @import { Grid, Pipeline, Placed } from "./pipeline.js" */
 /** @import { Paper, Score } from "./state.js" */
 
-/**
- * @typedef {object} Given a known schedule
- * @property {string} name
- * @property {string} title
- * @property {Paper | null} paper
- * @property {boolean} flushes
- * @property {string} rows as CSV
- */
+/** A known schedule. `rows`: as CSV.
+ * @typedef {{ name: string, title: string, paper: Paper | null, flushes: boolean, rows: string }} Given */
 /** @typedef {Omit<Given, "rows"> & { rows: Action[][], score: Score }} Schedule on a pipeline */
-/** @typedef {{ placed: Placed, end: number, order: string }} Move and the slot at which all may have ended after it */
+/** @typedef {{ placed: Placed, end: number, order: string }} Move and the slot at which all can end after it */
 
 /** @type {Record<string, string>} */
 const ORDERS = { "backward first": "IBFW", "forward first": "FIBW" };
 
 /** @type {WeakMap<Pipeline, Schedule[]>} */
-const zoos = new WeakMap(); // of each pipeline that of its board
+const zoos = new WeakMap(); // the zoo of each board's pipeline
 
-/**
- * What a drawing, as far as it goes, comes to.
- * @param {Drawing} drawn
- * @returns {Score}
- */
+/** The score of a drawing so far. @type {(drawn: Drawing) => Score} */
 export function scoreOf(drawn) {
   const { pipeline, placed, grid, end } = drawn;
   const first = placed.length ? Math.min(...placed.map(({ slot }) => slot)) : 0;
@@ -50,12 +40,8 @@ export function scoreOf(drawn) {
   return { slots, ratio, peak, inside: idle.length ? Math.max(...idle) : 0, fraction: ratio / (1 + ratio) };
 }
 
-/**
- * The known schedules on a pipeline, fastest first; of equally fast ones that which holds fewest microbatches.
- * @param {Pipeline} pipeline
- * @param {Given[]} given
- * @returns {Schedule[]}
- */
+/** The known schedules on a pipeline, fastest first; of equally fast ones the one that holds fewest microbatches.
+ * @type {(pipeline: Pipeline, given: Given[]) => Schedule[]} */
 export function zooOf(pipeline, given) {
   const known = zoos.get(pipeline) ?? given.map((one) => {
     const rows = cellsOf(one.rows).map((cells) => cells.map(parse));
@@ -66,22 +52,14 @@ export function zooOf(pipeline, given) {
   return known;
 }
 
-/**
- * The fastest of the known schedules that flushes and fits.
- * @param {Pipeline} pipeline
- * @param {Schedule[]} zoo
- * @returns {Schedule | null}
- */
+/** The fastest known schedule that flushes and fits.
+ * @type {(pipeline: Pipeline, zoo: Schedule[]) => Schedule | null} */
 export function bestOf(pipeline, zoo) {
   return zoo.find((one) => one.flushes && fits(one, pipeline)) ?? null;
 }
 
-/**
- * Whether a schedule keeps the limit of a pipeline and is made of what is offered there.
- * @param {Schedule} schedule
- * @param {Pipeline} pipeline
- * @returns {boolean}
- */
+/** Whether a schedule stays within the pipeline's limit and uses only what it offers.
+ * @type {(schedule: Schedule, pipeline: Pipeline) => boolean} */
 function fits({ rows, score }, pipeline) {
   if (pipeline.limit != null && Math.max(...score.peak) > pipeline.limit) return false;
   const offered = kindsOf(pipeline);
@@ -89,25 +67,15 @@ function fits({ rows, score }, pipeline) {
     (pipeline.overlaps || halves.length === 1) && halves.every(({ kind }) => offered.includes(kind)));
 }
 
-/**
- * The known schedules whose order a drawing has so far.
- * @param {Drawing} drawn
- * @param {Schedule[]} zoo
- * @returns {Schedule[]}
- */
+/** The known schedules that a drawing follows so far. @type {(drawn: Drawing, zoo: Schedule[]) => Schedule[]} */
 export function begunAs(drawn, zoo) {
   const so = rowsOf(drawn);
   return zoo.filter(({ rows }) => so.every((row, rank) =>
     row.length <= rows[rank].length && row.every(({ text }, i) => text === rows[rank][i].text)));
 }
 
-/**
- * The next actions of the rank that may go on first, and what the known schedules do next that go on from here,
- * the best move in front.
- * @param {Drawing} drawn without faults
- * @param {Schedule[]} zoo
- * @returns {Move[]}
- */
+/** The next actions of the rank that can go on first, and those of the known schedules that continue the drawing;
+ * the best move first. `drawn`: without faults. @type {(drawn: Drawing, zoo: Schedule[]) => Move[]} */
 export function movesOf(drawn, zoo) {
   const fitting = zoo.filter((one) => fits(one, drawn.pipeline));
   const leads = nextOf(drawn).filter(({ lead }) => lead).map(({ placed }) => placed);
@@ -127,12 +95,7 @@ export function movesOf(drawn, zoo) {
   return moves.sort((one, other) => by(one.end, other.end) || one.placed.slot - other.placed.slot);
 }
 
-/**
- * @param {Drawing} drawn
- * @param {Placed} placed
- * @param {Schedule[]} zoo
- * @returns {Move}
- */
+/** @type {(drawn: Drawing, placed: Placed, zoo: Schedule[]) => Move} */
 function judged(drawn, placed, zoo) {
   const after = place(drawn, placed);
   const ends = [
@@ -142,12 +105,8 @@ function judged(drawn, placed, zoo) {
   return { placed, ...ends.reduce((best, one) => (one.end < best.end ? one : best)) };
 }
 
-/**
- * What comes first of rows that is not drawn, behind what is drawn of its rank.
- * @param {Drawing} drawn
- * @param {Action[][]} rows
- * @returns {Placed}
- */
+/** The first action of rows that is not drawn, placed after the last one of its rank.
+ * @type {(drawn: Drawing, rows: Action[][]) => Placed} */
 function nextIn({ grid }, rows) {
   const nexts = rows.flatMap((row, rank) => {
     const busy = grid.busy[rank];
@@ -157,35 +116,23 @@ function nextIn({ grid }, rows) {
   return nexts.reduce((best, one) => (one.slot < best.slot ? one : best));
 }
 
-/**
- * The slot at which a drawing, gone on with by rows, ends.
- * @param {Drawing} drawn
- * @param {Action[][]} rows
- * @returns {number}
- */
+/** The slot at which a drawing ends when it continues with rows.
+ * @type {(drawn: Drawing, rows: Action[][]) => number} */
 function endAs({ pipeline, placed }, rows) {
   const grid = gridOf(pipeline, placed);
   fill(grid, rows.map((row, rank) => row.slice(grid.busy[rank].length)));
   return lastEnd(grid);
 }
 
-/**
- * @param {Grid} grid
- * @returns {number}
- */
+/** @type {(grid: Grid) => number} */
 function lastEnd({ busy }) {
   return Math.max(...busy.map((row) => row.at(-1)?.[1] ?? 0));
 }
 
 /** @typedef {{ slot: number, place: number, action: Action }} First an action, and its kind's place in an order */
 
-/**
- * The slot at which a drawing ends if whoever can start first does, of those at one slot the kind that `order`
- * names first; Infinity where nothing can start and something is left.
- * @param {Drawing} drawn
- * @param {string} order
- * @returns {number}
- */
+/** The slot at which a drawing ends when whatever can start first does; at the same slot, the kind that comes first
+ * in `order`. Infinity if it deadlocks. @type {(drawn: Drawing, order: string) => number} */
 function greedyEnd({ pipeline, placed, left: all }, order) {
   const grid = gridOf(pipeline, placed);
   const left = new Map(all.map((action) => [action.text, action]));
@@ -220,12 +167,7 @@ function greedyEnd({ pipeline, placed, left: all }, order) {
   return lastEnd(grid);
 }
 
-/**
- * @param {Grid} grid
- * @param {Map<string, Action>} able
- * @param {string} order
- * @returns {First | null}
- */
+/** @type {(grid: Grid, able: Map<string, Action>, order: string) => First | null} */
 function firstOf(grid, able, order) {
   /** @type {First | null} */
   let best = null;
@@ -238,11 +180,7 @@ function firstOf(grid, able, order) {
   return best;
 }
 
-/**
- * @param {First} one
- * @param {First} other
- * @returns {boolean}
- */
+/** @type {(one: First, other: First) => boolean} */
 function comesBefore(one, other) {
   const [a, b] = [one.action, other.action];
   return (one.slot - other.slot || one.place - other.place || a.microbatch - b.microbatch || a.stage - b.stage) < 0;

@@ -1,14 +1,11 @@
-// The bar of a game in levels: which level, what it asks for, and what it taught once it is solved.
+// The bar of the game: the level, its goals and, once it is solved, its lesson.
 import { h, write } from "../shared/dom.js";
 
 /** @import { Asked, Paper } from "./state.js" */
 
-/**
- * @typedef {object} LevelsState what a widget's state says of its levels
- * @property {number} level
- * @property {{ number: number, title: string, solved: boolean }[]} levels
- * @property {{ beside: string }} controls
- */
+/** The levels in a widget's state.
+ * @typedef {{ level: number, levels: { number: number, title: string, solved: boolean }[], controls: { beside:
+ *   string } }} LevelsState */
 
 /**
  * @typedef {object} LevelBar
@@ -16,8 +13,8 @@ import { h, write } from "../shared/dom.js";
  * @property {HTMLElement} box the question and its goals
  * @property {HTMLElement} solved
  * @property {HTMLElement} actions what may be done once a level is solved
- * @property {(state: LevelsState, asked: Asked, away: boolean, able: boolean) => void} draw `asked` is what the
- *   board says of its level, `away` whether the grid is, `able` whether levels can be opened and compared
+ * @property {(state: LevelsState, asked: Asked, away: boolean, able: boolean) => void} draw `asked`: the level and its
+ *   goals; `away`: whether the grid is hidden; `able`: whether levels can be opened and compared
  */
 
 /**
@@ -51,7 +48,7 @@ export function levelBar({ open, compare, back }) {
     const title = levels.find(({ number }) => number === level)?.title;
     question.replaceChildren(h("strong", {}, `Level ${level}: ${title}. `), asked.question);
     goals.replaceChildren(...asked.goals.map((goal) =>
-      h("span", { "data-met": String(goal.met) }, `${goal.met ? "☑" : "☐"} ${goal.words}`)));
+      h("span", { "data-reached": String(goal.reached) }, `${goal.reached ? "☑" : "☐"} ${goal.words}`)));
     solved.hidden = !asked.answer;
     if (!asked.answer) return;
     const { name, title: known, paper, words: solvedWords } = asked.answer;
@@ -70,23 +67,14 @@ export function levelBar({ open, compare, back }) {
   return { chips, box: h("div", {}, question, goals), solved, actions, draw };
 }
 
-/**
- * A link to a paper, which opens beside the page.
- * @param {Paper} paper
- * @returns {HTMLAnchorElement}
- */
+/** A link to a paper, which opens beside the page. @type {(paper: Paper) => HTMLAnchorElement} */
 export function paperLink({ cited, address }) {
   const name = { title: cited, "aria-label": `paper: ${cited}` };
   return h("a", { href: address, target: "_blank", rel: "noopener", ...name }, "paper ↗");
 }
 
-/**
- * @param {{ number: number, title: string, solved: boolean }} level
- * @param {boolean} shown
- * @param {boolean} able
- * @param {(number: number) => void} open
- * @returns {HTMLButtonElement}
- */
+/** @type {(level: { number: number, title: string, solved: boolean }, shown: boolean, able: boolean, open: (number:
+ *   number) => void) => HTMLButtonElement} */
 function chipOf({ number, title, solved }, shown, able, open) {
   return h("button", {
     type: "button", "aria-pressed": String(shown), disabled: !able, title, onclick: () => open(number),

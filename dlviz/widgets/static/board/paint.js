@@ -1,4 +1,4 @@
-// Paints the drawing board's list as SVG, on the page and as a file: every colour is in the element.
+// Paints the drawing board as SVG, on the page and as a file: every colour is in the element.
 import { s } from "../shared/dom.js";
 import { drawList, layoutOf } from "./geometry.js";
 import { tile } from "../shared/paint.js";
@@ -7,26 +7,19 @@ import { sameAs } from "./state.js";
 /** @import { Box, CellBox, GhostBox, IdleBox, Layout, List, MoreBox, PartBox } from "./geometry.js" */
 /** @import { BoardState, Place, Style } from "./state.js" */
 
-/** @typedef {Record<string, string>} Colors of the theme, and those of the marks on the grid */
+/** @typedef {Record<string, string>} Colors of the theme, and of the marks on the grid */
 
 /**
- * @typedef {object} Look how things look, whatever is drawn
+ * @typedef {object} Look colours and styles, whatever is drawn
  * @property {Colors} colors
  * @property {Record<string, Style[]>} shades of each kind the style in each chunk
  * @property {Style} idle the style of idle time
  * @property {string} prefix of the names of patterns
  */
 
-/**
- * @typedef {object} Shown what is on the grid
- * @property {List} list
- * @property {Layout} layout
- * @property {Box} cursor
- * @property {(Box & { label: string }) | null} brush the action that is about to be placed
- * @property {Place | null} chosen
- * @property {Place | null} faded the action that is being moved
- * @property {Place | null} advised
- */
+/** What is on the grid. `brush`: the action that is about to be placed; `faded`: the action that is being moved.
+ * @typedef {{ list: List, layout: Layout, cursor: Box, brush: (Box & { label: string }) | null, chosen: Place |
+ *   null, faded: Place | null, advised: Place | null }} Shown */
 
 /** @typedef {{ look: string, parts: Map<string, SVGElement>, layers: SVGElement[] }} Painted */
 
@@ -35,16 +28,10 @@ const NAMES = 52; // pixels of the ranks' names in a file
 const IDLE = { waiting: "\\", choice: ".", done: "" }; // the pattern of each cause of idle time
 
 /** @type {WeakMap<SVGElement, Painted>} */
-const painted = new WeakMap(); // of each grid what it shows, by what that was made of
+const painted = new WeakMap(); // what each grid shows, by what it was made of
 
-/**
- * Paints the board; what looks as it did stays as it is.
- * @param {SVGElement} grid
- * @param {SVGElement} names
- * @param {Look} look
- * @param {Shown} shown
- * @returns {void}
- */
+/** Paints the board; unchanged parts stay.
+ * @type {(grid: SVGElement, names: SVGElement, look: Look, shown: Shown) => void} */
 export function paintBoard(grid, names, look, { list, layout, cursor, brush, chosen, faded, advised }) {
   const { colors, shades } = look;
   const key = JSON.stringify([colors, shades, layout]);
@@ -52,7 +39,7 @@ export function paintBoard(grid, names, look, { list, layout, cursor, brush, cho
   const before = last?.look === key ? last.parts : new Map();
   const parts = new Map();
   /** @type {<T extends any[]>(make: (...what: T) => SVGElement, ...what: T) => SVGElement} */
-  const keep = (make, ...what) => {
+  const reuse = (make, ...what) => {
     const own = JSON.stringify([make.name, what]);
     const part = before.get(own) ?? make(...what);
     parts.set(own, part);
@@ -73,23 +60,18 @@ export function paintBoard(grid, names, look, { list, layout, cursor, brush, cho
   if (!last) grid.replaceChildren(...layers);
   const { shown, more: hidden } = list.ghosts;
   const nodes = [
-    [keep(back)],
-    list.idle.map((one) => keep(area, one)),
-    [...shown.map((one) => keep(ghost, one, is(advised, one.ghost))), ...hidden.map((one) => keep(more, one))],
-    list.cells.map((one) => keep(cell, one, { chosen: is(chosen, one.cell), faded: is(faded, one.cell) })),
+    [reuse(back)],
+    list.idle.map((one) => reuse(area, one)),
+    [...shown.map((one) => reuse(ghost, one, is(advised, one.ghost))), ...hidden.map((one) => reuse(more, one))],
+    list.cells.map((one) => reuse(cell, one, { chosen: is(chosen, one.cell), faded: is(faded, one.cell) })),
     [cursorOf(cursor, colors), ...(brush ? [brushOf(brush, colors)] : [])],
   ];
   layers.forEach((layer, i) => fill(layer, nodes[i]));
   painted.set(grid, { look: key, parts, layers });
 }
 
-/**
- * The board as an SVG of its own.
- * @param {BoardState} state
- * @param {Colors} colors
- * @param {{ font: string, kinds: Record<string, Style> }} type
- * @returns {SVGElement}
- */
+/** The board as a separate SVG.
+ * @type {(state: BoardState, colors: Colors, type: { font: string, kinds: Record<string, Style> }) => SVGElement} */
 export function savedBoard(state, colors, { font, kinds }) {
   const columns = Math.max(state.end, 1);
   const layout = layoutOf({ ...state, columns }, 0, Infinity);
@@ -110,12 +92,8 @@ export function savedBoard(state, colors, { font, kinds }) {
   return svg;
 }
 
-/**
- * A small picture of a kind or of a cause of idle time, for a legend or a button.
- * @param {{ kind?: string, chunk?: number, cause?: string }} what
- * @param {Omit<Look, "colors">} look
- * @returns {SVGElement}
- */
+/** A small picture of a kind or of a cause of idle time, for a legend or a button.
+ * @type {(what: { kind?: string, chunk?: number, cause?: string }, look: Omit<Look, "colors">) => SVGElement} */
 export function sampleOf({ kind = "", chunk = 0, cause }, { shades, idle, prefix }) {
   const own = `${prefix}${cause ?? kind}${chunk}`;
   const style = cause ? { ...idle, pattern: IDLE[cause] } : shades[kind][chunk];
@@ -126,11 +104,8 @@ export function sampleOf({ kind = "", chunk = 0, cause }, { shades, idle, prefix
 
 /** @typedef {{ chosen: boolean, faded: boolean }} CellMarks */
 
-/**
- * Makes `nodes` the children of a layer, touching those alone that were not.
- * @param {SVGElement} layer
- * @param {SVGElement[]} nodes
- */
+/** Makes `nodes` the children of a layer; touches only those that change.
+ * @type {(layer: SVGElement, nodes: SVGElement[]) => void} */
 function fill(layer, nodes) {
   /** @type {Set<ChildNode>} */
   const wanted = new Set(nodes);
@@ -142,31 +117,20 @@ function fill(layer, nodes) {
   }
 }
 
-/**
- * A rectangle inside a box.
- * @param {Box} box
- * @param {number} aside pixels off its left and right edges
- * @param {number} above pixels off its upper and lower ones
- * @param {Record<string, any>} attributes
- */
+/** A rectangle inside a box, `aside` pixels from its left and right edges and `above` from the upper and lower ones.
+ * @type {(box: Box, aside: number, above: number, attributes: Record<string, any>) => SVGRectElement} */
 function inside({ x, y, width, height }, aside, above, attributes) {
   const box = { x: x + aside, y: y + above, width: Math.max(1, width - 2 * aside), height: height - 2 * above };
   return s("rect", { ...box, ...attributes });
 }
 
-/**
- * @param {Box} box
- * @param {Colors} colors
- */
+/** @type {(box: Box, colors: Colors) => SVGRectElement} */
 function cursorOf(box, colors) {
   const line = { fill: "none", stroke: colors.ink, "stroke-width": 2, rx: 3 };
   return inside(box, 1, -2, { class: "dlv-boardcursor", ...line });
 }
 
-/**
- * @param {Box & { label: string }} box
- * @param {Colors} colors
- */
+/** @type {(box: Box & { label: string }, colors: Colors) => SVGGElement} */
 function brushOf(box, colors) {
   const ground = { fill: colors.paper, "fill-opacity": 0.6 };
   const line = { stroke: colors.hint, "stroke-width": 2.4, "stroke-dasharray": "2 2", rx: 3 };
@@ -175,22 +139,14 @@ function brushOf(box, colors) {
     text(box.x + box.width / 2, box.y + box.height / 2, box.label, colors.ink));
 }
 
-/**
- * @param {SVGElement} svg
- * @param {number} width
- * @param {number} height
- */
+/** @type {(svg: SVGElement, width: number, height: number) => void} */
 function size(svg, width, height) {
   svg.setAttribute("width", String(width));
   svg.setAttribute("height", String(height));
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
 }
 
-/**
- * @param {Record<string, Style[]>} shades
- * @param {Style} idle
- * @param {string} prefix
- */
+/** @type {(shades: Record<string, Style[]>, idle: Style, prefix: string) => SVGDefsElement} */
 function patterns(shades, idle, prefix) {
   return s("defs", {},
     Object.entries(shades).map(([kind, styles]) =>
@@ -198,19 +154,12 @@ function patterns(shades, idle, prefix) {
     Object.entries(IDLE).map(([cause, pattern]) => tile({ ...idle, pattern }, `${prefix}-${cause}`)));
 }
 
-/**
- * @param {List} list
- * @param {Colors} colors
- */
+/** @type {(list: List, colors: Colors) => SVGTextElement[]} */
 function rankNames(list, colors) {
   return list.rows.map(({ rank, middle }) => text(NAMES - 6, middle, `rank ${rank}`, colors.ink, "end"));
 }
 
-/**
- * @param {List} list
- * @param {Layout} layout
- * @param {Colors} colors
- */
+/** @type {(list: List, layout: Layout, colors: Colors) => SVGGElement[]} */
 function ground(list, layout, colors) {
   const line = { stroke: colors.grid, "stroke-width": 1 };
   return [
@@ -221,21 +170,14 @@ function ground(list, layout, colors) {
   ];
 }
 
-/**
- * @param {IdleBox} box
- * @param {Omit<Look, "colors">} look
- */
+/** @type {(box: IdleBox, look: Omit<Look, "colors">) => SVGRectElement} */
 function idleOf(box, { idle, prefix }) {
   const { cause } = box.area;
   const style = { fill: `url(#${prefix}-${cause})`, stroke: idle.edge, "stroke-width": 0.6 };
   return inside(box, 1, 3, { class: "dlv-boardidle", "data-cause": cause, ...style });
 }
 
-/**
- * @param {GhostBox} box
- * @param {Colors} colors
- * @param {boolean} advised
- */
+/** @type {(box: GhostBox, colors: Colors, advised: boolean) => SVGGElement} */
 function ghostOf(box, colors, advised) {
   const line = { stroke: advised ? colors.hint : colors.faint, "stroke-width": advised ? 3 : 1.4 };
   const points = box.height < 16 ? 10 : 11;
@@ -244,19 +186,12 @@ function ghostOf(box, colors, advised) {
     text(box.x + box.width / 2, box.y + box.height / 2, box.label, colors.ink, "middle", points));
 }
 
-/**
- * @param {MoreBox} box
- * @param {Colors} colors
- */
+/** @type {(box: MoreBox, colors: Colors) => SVGTextElement} */
 function moreOf({ x, y, width, height, count }, colors) {
   return text(x + width + 3, y + height - 6, `+${count}`, colors.faint, "start", 10);
 }
 
-/**
- * @param {CellBox} box
- * @param {Look} look
- * @param {CellMarks} marks
- */
+/** @type {(box: CellBox, look: Look, marks: CellMarks) => SVGGElement} */
 function cellOf(box, look, { chosen, faded }) {
   const { cell, faulty } = box;
   const data = { "data-action": cell.action, "data-rank": cell.rank, "data-slot": cell.slot };
@@ -269,10 +204,7 @@ function cellOf(box, look, { chosen, faded }) {
   return group;
 }
 
-/**
- * @param {PartBox} part
- * @param {Look} look
- */
+/** @type {(part: PartBox, look: Look) => (SVGRectElement | SVGTextElement | null)[]} */
 function partOf(part, { shades, prefix }) {
   const style = shades[part.kind][part.chunk];
   const [x, y, half] = [part.x + part.width / 2, part.y + part.height / 2, 4 * part.label.length + 1];
@@ -285,10 +217,7 @@ function partOf(part, { shades, prefix }) {
   ];
 }
 
-/**
- * @param {CellBox} box
- * @param {Colors} colors
- */
+/** @type {(box: CellBox, colors: Colors) => (SVGCircleElement | SVGRectElement | SVGTextElement)[]} */
 function faultOf(box, colors) {
   const [x, y] = [box.x + box.width - 7, box.y + 1];
   const outline = { rx: 3, fill: "none" };
@@ -301,14 +230,7 @@ function faultOf(box, colors) {
   ];
 }
 
-/**
- * @param {number} x
- * @param {number} y
- * @param {string} words
- * @param {string} color
- * @param {string} [anchor]
- * @param {number} [points]
- */
+/** @type {(x: number, y: number, words: string, color: string, anchor?: string, points?: number) => SVGTextElement} */
 function text(x, y, words, color, anchor = "middle", points = 12) {
   const type = `font-size: ${points}px; text-anchor: ${anchor}; dominant-baseline: central`;
   return s("text", { x, y, style: `fill: ${color}; ${type}` }, words);

@@ -20,12 +20,8 @@ const IDLE = { waiting: "idle: waits", choice: "idle: your choice", done: "idle:
 const SHARING = "A line for each rank, its actions in order: the CSV of torch.distributed.pipelining. Paste a CSV or "
   + "a copied line, then press draw this; each action is drawn at its earliest slot.";
 
-/**
- * What the fills mean.
- * @param {Board} board
- * @param {Omit<Look, "colors" | "shades">} look
- * @returns {{ element: HTMLElement, draw: () => void }}
- */
+/** What the fills mean.
+ * @type {(board: Board, look: Omit<Look, "colors" | "shades">) => { element: HTMLElement, draw: () => void }} */
 export function legendOf(board, look) {
   const element = h("p", { class: "dlv-boardlegend", "aria-hidden": "true" });
   let seen = "";
@@ -39,7 +35,7 @@ export function legendOf(board, look) {
     const own = { ...look, shades, prefix: `${look.prefix}key` };
     const sample = (/** @type {{ kind?: string, cause?: string }} */ what, /** @type {string} */ words) =>
       h("span", {}, sampleOf(what, own), ` ${words}`);
-    const chunks = stages.length > ranks ? "; small letters, lighter: a rank's later chunks" : "";
+    const chunks = stages.length > ranks ? "; lower case, lighter: a rank's later chunks" : "";
     element.replaceChildren(
       ...kinds.map((kind) => sample({ kind }, `${kind} ${DOES[kind]}`)),
       ...Object.entries(IDLE).map(([cause, words]) => sample({ cause }, words)),
@@ -49,12 +45,7 @@ export function legendOf(board, look) {
   return { element, draw };
 }
 
-/**
- * A table of the known schedules.
- * @param {Board} board
- * @param {Opened} opened
- * @returns {Panel}
- */
+/** A table of the known schedules. @type {(board: Board, opened: Opened) => Panel} */
 export function knownPanel(board, opened) {
   const panel = h("div", { class: "dlv-opened", hidden: true });
   const opener = opens(toggle("known", "show the known schedules of this size", false, (on) => {
@@ -83,12 +74,7 @@ export function knownPanel(board, opened) {
   return { opener, panel, draw };
 }
 
-/**
- * The drawing as text, out and in.
- * @param {Board} board
- * @param {Opened} opened
- * @returns {Panel}
- */
+/** The drawing as text, to copy or paste. @type {(board: Board, opened: Opened) => Panel} */
 export function sharePanel(board, opened) {
   const text = h("textarea", { rows: 4, spellcheck: "false", "aria-label": "the drawing as text" });
   const take = button("draw this", "draw what the text says", () => act(board, { do: "csv", text: text.value }));
@@ -113,12 +99,8 @@ export function sharePanel(board, opened) {
   return { opener, panel, draw };
 }
 
-/**
- * A button that saves the grid as a file.
- * @param {Board} board
- * @param {{ font: string, kinds: Record<string, Style> }} look
- * @returns {HTMLButtonElement}
- */
+/** A button that saves the grid as an SVG file.
+ * @type {(board: Board, look: { font: string, kinds: Record<string, Style> }) => HTMLButtonElement} */
 export function savingButton(board, look) {
   return button("SVG", "save the grid as an SVG file", () => {
     const { board: state, colors } = board.now;

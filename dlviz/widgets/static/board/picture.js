@@ -1,5 +1,5 @@
-// A drawing as a side of the explorer of schedules: its order at the earliest times, as
-// dlviz/widgets/schedules/pipelines.py makes it from a simulated Trace.
+// A drawing as a side of the explorer of schedules: its order at the earliest times, in the form that
+// dlviz/widgets/schedules/pipelines.py makes from a simulated Trace.
 import { laidOut, rowsOf } from "./drawing.js";
 import { arrivals, chunkOf, lasting } from "./pipeline.js";
 
@@ -7,25 +7,12 @@ import { arrivals, chunkOf, lasting } from "./pipeline.js";
 /** @import { Pipeline } from "./pipeline.js" */
 /** @import { Style } from "./state.js" */
 
-/**
- * @typedef {object} Span one of F, B, I and W; an overlap is two, of half 1 and 2
- * @property {string} name
- * @property {number} rank
- * @property {number} stage
- * @property {string} kind
- * @property {number} microbatch
- * @property {number} start slots
- * @property {number} end
- * @property {number} half
- * @property {number} source the span whose result it receives from another stage, or -1
- */
+/** An F, B, I or W; an overlap is two spans, half 1 and 2. `start` and `end` in slots; `source`: the span whose
+ * result it receives from another stage, or -1. @typedef {{ name: string, rank: number, stage: number, kind: string,
+ * microbatch: number, start: number, end: number, half: number, source: number }} Span */
 
-/**
- * The columns of a drawing without faults that has an action.
- * @param {Drawing} drawn
- * @param {Record<string, Style[]>} shades
- * @returns {object}
- */
+/** The columns of a drawing without faults that has an action.
+ * @type {(drawn: Drawing, shades: Record<string, Style[]>) => object} */
 export function pictureOf(drawn, shades) {
   const { pipeline } = drawn;
   const { slot, latency } = pipeline;
@@ -66,15 +53,11 @@ export function pictureOf(drawn, shades) {
     inside: seconds(Math.max(...held.map((_, rank) => idleInside(spans.filter((span) => span.rank === rank))))),
     peak: held.map((many) => Math.max(0, ...many.map(([, each]) => each))),
     formula: null,
-    note: "",
+    remark: "",
   };
 }
 
-/**
- * Rank by rank, in the order of their starts.
- * @param {Drawing} tight
- * @returns {Span[]}
- */
+/** Rank by rank, in the order of their starts. @type {(tight: Drawing) => Span[]} */
 function spansOf({ pipeline, placed, grid }) {
   const ordered = placed.toSorted((one, other) => one.rank - other.rank || one.slot - other.slot);
   const spans = ordered.flatMap(({ action, rank, slot }) => {
@@ -94,12 +77,8 @@ function spansOf({ pipeline, placed, grid }) {
   return spans;
 }
 
-/**
- * Of each rank the times at which it holds another number of microbatches, and how many from then on.
- * @param {Span[]} spans
- * @param {number} ranks
- * @returns {[time: number, many: number][][]}
- */
+/** For each rank the times at which the number of microbatches it holds changes, and the number from then on.
+ * @type {(spans: Span[], ranks: number) => [time: number, many: number][][]} */
 function heldBy(spans, ranks) {
   const releases = spans.some(({ kind }) => kind !== "F") ? "BW" : "F";
   return Array.from({ length: ranks }, (_, rank) => {
@@ -116,23 +95,15 @@ function heldBy(spans, ranks) {
   });
 }
 
-/**
- * The idle slots of a rank between its first action and its last.
- * @param {Span[]} spans
- * @returns {number}
- */
+/** The idle slots of a rank between its first action and its last. @type {(spans: Span[]) => number} */
 function idleInside(spans) {
   if (!spans.length) return 0;
   const work = spans.reduce((sum, { start, end, half }) => sum + (half === 2 ? 0 : end - start), 0);
   return Math.max(...spans.map(({ end }) => end)) - spans[0].start - work;
 }
 
-/**
- * What decides the makespan: from the span that ends last back, each time to what it waited for.
- * @param {Span[]} spans
- * @param {Pipeline} pipeline
- * @returns {number[]}
- */
+/** The critical path: from the last span back to what each waited for.
+ * @type {(spans: Span[], pipeline: Pipeline) => number[]} */
 function criticalPath(spans, { latency }) {
   const last = Math.max(...spans.map(({ end }) => end));
   const path = [];
@@ -142,7 +113,7 @@ function criticalPath(spans, { latency }) {
     const first = half === 2 ? at - 1 : at;
     let to = first - 1;
     if (spans[to]?.rank !== rank) to = -1;
-    else if (spans[to].half === 2 && half !== 2) to -= 1; // both halves end at once: the one on its own lane
+    else if (spans[to].half === 2 && half !== 2) to -= 1; // both halves end together: the one on its own lane
     let until = to < 0 ? -Infinity : spans[to].end;
     for (const one of half ? [at, half === 1 ? at + 1 : first] : [at]) {
       const { source } = spans[one];

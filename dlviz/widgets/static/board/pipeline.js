@@ -1,4 +1,4 @@
-// What a schedule is drawn for, and the grid of its ranks and slots as it fills.
+// The pipeline that a schedule is drawn for, and the grid of ranks and slots as it fills.
 import { upTo } from "../shared/arrays.js";
 import { EXCLUDES, Refused, filled, isOverlap, needs } from "./actions.js";
 import { SENTENCES } from "./sentences.js";
@@ -16,7 +16,7 @@ import { SENTENCES } from "./sentences.js";
  * @property {string} backward "whole", "split", "either" or "none"
  * @property {number | null} limit the microbatches (of a stage) that a rank may hold
  * @property {boolean} overlaps whether two actions may be drawn as one overlap
- * @property {Record<string, number[]>} lasts of each kind the slots that it lasts in each stage
+ * @property {Record<string, number[]>} lasts for each kind its duration in each stage, in slots
  * @property {number} latency slots
  * @property {number} slot seconds
  */
@@ -24,79 +24,43 @@ import { SENTENCES } from "./sentences.js";
 /** @type {Record<string, string>} */
 export const BACKWARDS = { whole: "FB", split: "FIW", either: "FBIW", none: "F" };
 
-/**
- * The pipeline of a board.
- * @param {Given} given
- * @returns {Pipeline}
- */
+/** The pipeline of a board. @type {(given: Given) => Pipeline} */
 export function pipelineOf({ stages, ranks, microbatches, backward, limit, overlaps, lasts, latency, slot }) {
   return { stages, ranks, microbatches, backward, limit, overlaps, lasts, latency, slot };
 }
 
-/**
- * The kinds of action that are offered.
- * @param {Pipeline} pipeline
- * @returns {string}
- */
+/** The kinds of action that are offered. @type {(pipeline: Pipeline) => string} */
 export function kindsOf({ backward }) {
   return BACKWARDS[backward];
 }
 
-/**
- * What a rank holds, in words: a chunk counts by itself.
- * @param {Pipeline} pipeline
- * @returns {string}
- */
+/** What a rank holds, in words: each chunk counts. @type {(pipeline: Pipeline) => string} */
 export function heldIn({ stages, ranks }) {
   return stages.length === ranks ? "microbatches" : "chunks";
 }
 
-/**
- * How many slots an action lasts.
- * @param {Pipeline} pipeline
- * @param {Action} action
- * @returns {number}
- */
+/** How many slots an action lasts. @type {(pipeline: Pipeline, action: Action) => number} */
 export function lasting({ lasts }, { halves }) {
   return halves.reduce((sum, { kind, stage }) => sum + lasts[kind][stage], 0);
 }
 
-/**
- * A slot by which all would be done, one action and one message after another.
- * @param {Pipeline} pipeline
- * @returns {number}
- */
+/** A slot by which all is done, even one action and one message at a time. @type {(pipeline: Pipeline) => number} */
 function horizonOf({ lasts, stages, latency, microbatches }) {
   const once = Object.values(lasts).flat().reduce((sum, slots) => sum + slots, 0);
   return (once + 2 * stages.length * latency) * microbatches;
 }
 
-/**
- * The place of a stage among those of its rank.
- * @param {Pipeline} pipeline
- * @param {number} stage
- * @returns {number}
- */
+/** The index of a stage among those of its rank. @type {(pipeline: Pipeline, stage: number) => number} */
 export function chunkOf({ stages }, stage) {
   return stages.slice(0, stage).filter((rank) => rank === stages[stage]).length;
 }
 
-/**
- * The rank on which an action has to run.
- * @param {Pipeline} pipeline
- * @param {Action} action
- * @returns {number}
- */
+/** The rank on which an action has to run. @type {(pipeline: Pipeline, action: Action) => number} */
 export function rankOf({ stages }, { halves }) {
   return stages[halves[0].stage];
 }
 
-/**
- * Refuses what a pipeline does not have.
- * @param {Pipeline} pipeline
- * @param {Placed} placed
- * @returns {void}
- */
+/** Refuses an action that the pipeline does not have. @type {(pipeline: Pipeline, placed: Placed) => void} */
 export function checkInside(pipeline, { action, rank, slot }) {
   const { stages, microbatches, backward, ranks } = pipeline;
   const refused = (/** @type {string} */ words, /** @type {Record<string, unknown>} */ values) =>
@@ -117,18 +81,13 @@ export function checkInside(pipeline, { action, rank, slot }) {
 /**
  * @typedef {object} Grid ranks and slots that are being filled
  * @property {Pipeline} pipeline
- * @property {[start: number, end: number][][]} busy of each rank, in their order
- * @property {Map<string, number>} there the slot at which an action has ended
- * @property {number[][]} taken of each rank the starts of its forwards, in their order
- * @property {number[][]} freed of each rank the ends of what releases a microbatch
+ * @property {[start: number, end: number][][]} busy of each rank, in order
+ * @property {Map<string, number>} there the slot at which each action ends
+ * @property {number[][]} taken the starts of each rank's forwards, in order
+ * @property {number[][]} freed the ends of the actions that release a microbatch, by rank
  */
 
-/**
- * A grid with what was placed, which a schedule may go on filling.
- * @param {Pipeline} pipeline
- * @param {Placed[]} [placed]
- * @returns {Grid}
- */
+/** A grid with the placed actions. @type {(pipeline: Pipeline, placed?: Placed[]) => Grid} */
 export function gridOf(pipeline, placed = []) {
   const rows = () => Array.from({ length: pipeline.ranks }, () => /** @type {any[]} */ ([]));
   const grid = { pipeline, busy: rows(), there: new Map(), taken: rows(), freed: rows() };
@@ -136,14 +95,7 @@ export function gridOf(pipeline, placed = []) {
   return grid;
 }
 
-/**
- * Puts an action into a grid.
- * @param {Grid} grid
- * @param {Action} action
- * @param {number} rank
- * @param {number} slot
- * @returns {void}
- */
+/** Puts an action into a grid. @type {(grid: Grid, action: Action, rank: number, slot: number) => void} */
 export function put({ pipeline, busy, there, taken, freed }, action, rank, slot) {
   const end = slot + lasting(pipeline, action);
   const at = busy[rank].findLastIndex(([start, stop]) => start < slot || (start === slot && stop <= end));
@@ -156,20 +108,13 @@ export function put({ pipeline, busy, there, taken, freed }, action, rank, slot)
   }
 }
 
-/**
- * @param {number[]} values ascending
- * @param {number} value
- */
+/** `values`: ascending. @type {(values: number[], value: number) => void} */
 function insert(values, value) {
   values.splice(upTo(values, value), 0, value);
 }
 
-/**
- * What an action needs, each with the slot from which on it is there, or Infinity.
- * @param {Grid} grid
- * @param {Action} action
- * @returns {{ choice: Action[], slot: number }[]}
- */
+/** What an action needs, each with the slot at which it arrives, or Infinity.
+ * @type {(grid: Grid, action: Action) => { choice: Action[], slot: number }[]} */
 export function arrivals({ pipeline, there }, action) {
   const rank = rankOf(pipeline, action);
   return action.halves.flatMap((half) => needs(half, pipeline.stages.length)).map((choice) => {
@@ -179,33 +124,19 @@ export function arrivals({ pipeline, there }, action) {
   });
 }
 
-/**
- * The slot from which on all that an action needs is there, or Infinity.
- * @param {Grid} grid
- * @param {Action} action
- * @returns {number}
- */
+/** The slot at which all that an action needs has arrived, or Infinity.
+ * @type {(grid: Grid, action: Action) => number} */
 export function readyAt(grid, action) {
   return Math.max(0, ...arrivals(grid, action).map(({ slot }) => slot));
 }
 
-/**
- * The microbatches (of a stage) that a rank holds once what starts at `slot` has.
- * @param {Grid} grid
- * @param {number} rank
- * @param {number} slot
- * @returns {number}
- */
+/** The microbatches (of a stage) that a rank holds once the action at `slot` has started.
+ * @type {(grid: Grid, rank: number, slot: number) => number} */
 export function heldAt({ taken, freed }, rank, slot) {
   return upTo(taken[rank], slot) - upTo(freed[rank], slot);
 }
 
-/**
- * The first slot at which an action may start, null: none.
- * @param {Grid} grid
- * @param {Action} action
- * @returns {number | null}
- */
+/** The first slot at which an action may start; null if none. @type {(grid: Grid, action: Action) => number | null} */
 export function earliest(grid, action) {
   const ready = readyAt(grid, action);
   if (ready === Infinity) return null;
@@ -222,13 +153,8 @@ export function earliest(grid, action) {
   return at;
 }
 
-/**
- * The first slot, from `at` on, that begins as many free ones.
- * @param {[start: number, end: number][]} row
- * @param {number} at
- * @param {number} slots
- * @returns {number}
- */
+/** The first slot from `at` on with so many free slots after it.
+ * @type {(row: [start: number, end: number][], at: number, slots: number) => number} */
 function gapAt(row, at, slots) {
   for (const [start, end] of row) {
     if (end <= at) continue;
@@ -238,24 +164,15 @@ function gapAt(row, at, slots) {
   return at;
 }
 
-/**
- * Whether a forward may start at a slot, with those that come after it.
- * @param {Grid} grid
- * @param {number} rank
- * @param {number} at
- * @param {number} limit
- * @returns {boolean}
- */
+/** Whether a forward may start at a slot, given the later ones.
+ * @type {(grid: Grid, rank: number, at: number, limit: number) => boolean} */
 function hasRoom(grid, rank, at, limit) {
   const taken = grid.taken[rank];
   return [at, ...taken.slice(upTo(taken, at))].every((slot) => heldAt(grid, rank, slot) < limit);
 }
 
-/**
- * What an action rules out: its own kind, and for a B the I and W that it consists of.
- * @param {Action} action
- * @returns {string[]} texts
- */
+/** The texts of the actions that an action excludes: its own kind, and for a B its I and W.
+ * @type {(action: Action) => string[]} */
 export function excludedBy({ stage, kind, microbatch }) {
   return [...EXCLUDES[kind]].map((each) => `${stage}${each}${microbatch}`);
 }

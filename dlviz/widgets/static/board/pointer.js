@@ -1,18 +1,14 @@
-// The pointer on a drawing board: what it is over, a click, a drag.
+// The pointer on a drawing board: hover, click, drag.
 import { hit, slotAt } from "./geometry.js";
 import { choose, move, place, remark, remove, select } from "./hand.js";
 
 /** @import { Board, Drag } from "./hand.js" */
 /** @import { Ghost } from "./state.js" */
 
-const FAR = 4; // pixels from which on a press is a drag
+const FAR = 4; // pixels of movement that make a press a drag
 const EDGE = 24; // pixels from an edge within which a drag scrolls
 
-/**
- * Has the pointer act on the grid.
- * @param {Board} board
- * @returns {void}
- */
+/** Handles the pointer on the grid. @type {(board: Board) => void} */
 export function listenToPointer(board) {
   const { grid, scroller } = board;
   grid.addEventListener("pointerdown", (event) => {
@@ -31,34 +27,22 @@ export function listenToPointer(board) {
   });
 }
 
-/**
- * Has a button be dragged onto the grid, to place its action.
- * @param {Board} board
- * @param {HTMLElement} button
- * @param {Ghost} chip
- * @returns {void}
- */
+/** Makes a button draggable onto the grid, to place its action.
+ * @type {(board: Board, button: HTMLElement, chip: Ghost) => void} */
 export function makeDraggable(board, button, chip) {
   button.addEventListener("pointerdown", (event) => {
     if (event.button === 0) begin(board, event, button, { piece: chip, chip, held: 0 });
   });
 }
 
-/**
- * The point of an event on the grid, in pixels.
- * @param {Board} board
- * @param {PointerEvent} event
- * @returns {[x: number, y: number]}
- */
+/** The point of an event on the grid, in pixels.
+ * @type {(board: Board, event: PointerEvent) => [x: number, y: number]} */
 function pointOf({ grid }, { clientX, clientY }) {
   const box = grid.getBoundingClientRect();
   return [clientX - box.left, clientY - box.top];
 }
 
-/**
- * @param {Board} board
- * @param {[x: number, y: number] | null} pointer
- */
+/** @type {(board: Board, pointer: [x: number, y: number] | null) => void} */
 function point(board, pointer) {
   const before = thing(board);
   board.view.pointed = pointer ? hit(board.view.list, ...pointer) : {};
@@ -72,13 +56,9 @@ function thing({ view: { pointed } }) {
   return pointed.cell ?? pointed.ghost ?? pointed.idle;
 }
 
-/**
- * Follows the pointer that was pressed on `holder` until it is let go.
- * @param {Board} board
- * @param {PointerEvent} event
- * @param {Element} holder
- * @param {Omit<Drag, "x" | "y" | "far" | "target">} what
- */
+/** Follows the pointer from a press on `holder` to its release.
+ * @type {(board: Board, event: PointerEvent, holder: Element, what: Omit<Drag, "x" | "y" | "far" | "target">) =>
+ *   void} */
 function begin(board, event, holder, what) {
   board.set({ drag: { ...what, x: event.clientX, y: event.clientY, far: false, target: null } });
   holder.setPointerCapture(event.pointerId);
@@ -98,10 +78,7 @@ function begin(board, event, holder, what) {
   on("pointercancel", end);
 }
 
-/**
- * @param {Board} board
- * @param {PointerEvent} event
- */
+/** @type {(board: Board, event: PointerEvent) => void} */
 function dragged(board, event) {
   const { drag } = board.now;
   if (!drag) return;
@@ -116,12 +93,8 @@ function dragged(board, event) {
     : `Let go and ${action} is ${drag.cell ? "removed" : "not placed"}.`);
 }
 
-/**
- * Whether the pointer is within the frame; near an edge that scrolls.
- * @param {Board} board
- * @param {PointerEvent} event
- * @returns {boolean}
- */
+/** Whether the pointer is within the frame; near an edge it scrolls.
+ * @type {(board: Board, event: PointerEvent) => boolean} */
 function scrolledTo({ scroller }, { clientX, clientY }) {
   const frame = scroller.getBoundingClientRect();
   const { left, right, top, bottom } = frame;
@@ -131,10 +104,7 @@ function scrolledTo({ scroller }, { clientX, clientY }) {
   return true;
 }
 
-/**
- * @param {Board} board
- * @param {Drag} drag
- */
+/** @type {(board: Board, drag: Drag) => void} */
 function dropped(board, { far, target, cell, piece, free, ghost, chip }) {
   remark(board, "");
   if (!far) {

@@ -1,4 +1,4 @@
-// The rules of the drawing board: what is drawn and a gesture in, what is drawn then and all that is said of it out.
+// The rules of the drawing board: a drawing and a gesture in; the next drawing, and all that is said of it, out.
 import { Refused, filled, parse, quoted } from "./actions.js";
 import { AskKernel, fromCsv, toCsv } from "./csv.js";
 import { add, drawing, isSame, laidOut, offering, place, remove, rowsOf } from "./drawing.js";
@@ -26,24 +26,19 @@ import { idleOf, nextOf } from "./waiting.js";
  * @property {Drawing} present
  * @property {Drawing[]} past
  * @property {Drawing[]} future
- * @property {number} older how many steps before these the kernel alone can undo
- * @property {number} newer how many steps after these it alone can do again
+ * @property {number} older how many earlier steps only the kernel can undo
+ * @property {number} newer how many later steps only it can redo
  * @property {Rules} rules
  * @property {Record<string, Style[]>} shades
- * @property {string} said why the last gesture was not done
- * @property {boolean} beyond whether only a kernel can do it
- * @property {Move[] | null} moves the next ones, where the last gesture asked for them
+ * @property {string} said why the last gesture was refused
+ * @property {boolean} beyond whether only a kernel can do the last gesture
+ * @property {Move[] | null} moves the next moves, if the last gesture asked for them
  */
 
-const ROOM = 3; // actions that fit behind the last one
+const ROOM = 3; // empty room after the last action, in actions
 
-/**
- * A drawing, to be gone on with.
- * @param {Drawn} given
- * @param {Rules} rules
- * @param {boolean} [live] whether a kernel has its history
- * @returns {Table}
- */
+/** A table of a given drawing. `live`: whether a kernel has its history.
+ * @type {(given: Drawn, rules: Rules, live?: boolean) => Table} */
 export function tableOf(given, rules, live = false) {
   const { name, shades, cells, undo, redo } = given;
   const present = drawing(pipelineOf(given), cells.map(placedOf));
@@ -51,49 +46,30 @@ export function tableOf(given, rules, live = false) {
   return { name, present, past: [], future: [], older, newer, rules, shades, said: "", beyond: false, moves: null };
 }
 
-/**
- * What is drawn in a model.
- * @param {Model} model
- * @param {boolean} [live] whether a kernel has its history
- * @returns {Table}
- */
+/** The table of a model's drawing. `live`: whether a kernel has its history.
+ * @type {(model: Model, live?: boolean) => Table} */
 export function tableIn(model, live = false) {
   return tableOf(JSON.parse(model.get("board")), JSON.parse(model.get("rules")), live);
 }
 
-/**
- * A table without its history, as a widget holds it.
- * @param {Table} table
- * @returns {Drawn}
- */
+/** A table without its history, as a widget stores it. @type {(table: Table) => Drawn} */
 export function givenOf(table) {
   const { name, present: { pipeline, placed }, shades } = table;
   return { name, ...pipeline, cells: placed.map(placeIn), ...stepsOf(table), shades };
 }
 
-/**
- * How many steps can be undone and done again.
- * @param {Table} table
- */
+/** How many steps can be undone and redone. @type {(table: Table) => { undo: number, redo: number }} */
 function stepsOf({ past, future, older, newer }) {
   return { undo: past.length + older, redo: future.length + newer };
 }
 
-/**
- * @param {Placed} placed
- * @returns {Place}
- */
+/** @type {(placed: Placed) => Place} */
 function placeIn({ action: { text }, rank, slot }) {
   return { action: text, rank, slot };
 }
 
-/**
- * What the kernel has to know of a gesture: what came of it, or the gesture itself where that is the kernel's to say.
- * @param {Gesture} gesture
- * @param {Table} before
- * @param {Table} table
- * @returns {object}
- */
+/** What the kernel needs to know of a gesture: its result, or the gesture itself where only the kernel can do it.
+ * @type {(gesture: Gesture, before: Table, table: Table) => object} */
 export function stepOf(gesture, { name: on }, { name, beyond, present }) {
   if (beyond) return { ...gesture, on };
   if (["undo", "redo"].includes(gesture.do)) return { do: gesture.do, on, name };
@@ -102,12 +78,7 @@ export function stepOf(gesture, { name: on }, { name, beyond, present }) {
   return { do: "draw", on, name, backward, limit, overlaps, cells, fault: firstFault(present) };
 }
 
-/**
- * A table after a gesture. What cannot be done is said and changes nothing.
- * @param {Table} table
- * @param {Gesture} asked
- * @returns {Table}
- */
+/** A table after a gesture; a refused one changes only `said`. @type {(table: Table, asked: Gesture) => Table} */
 export function apply(table, asked) {
   const before = { ...table, said: "", beyond: false };
   try {
@@ -118,12 +89,7 @@ export function apply(table, asked) {
   }
 }
 
-/**
- * A table with another drawing; undo brings the present one back.
- * @param {Table} table
- * @param {Drawing} next
- * @returns {Table}
- */
+/** A table with another drawing; undo restores the present one. @type {(table: Table, next: Drawing) => Table} */
 function did(table, next) {
   const { present, past } = table;
   const same = next.placed.length === present.placed.length
@@ -133,11 +99,7 @@ function did(table, next) {
   return { ...table, present: next, past: [...past, present], future: [], newer: 0, moves: null };
 }
 
-/**
- * @param {Pipeline} one
- * @param {Pipeline} other
- * @returns {boolean}
- */
+/** @type {(one: Pipeline, other: Pipeline) => boolean} */
 function samePipeline(one, other) {
   return one.backward === other.backward && one.limit === other.limit && one.overlaps === other.overlaps;
 }
@@ -191,12 +153,8 @@ const DOES = {
   },
 };
 
-/**
- * A pipeline with another `backward`, `limit` or `overlaps`.
- * @param {Pipeline} pipeline
- * @param {Gesture} asked
- * @returns {Pipeline}
- */
+/** A pipeline with another `backward`, `limit` or `overlaps`.
+ * @type {(pipeline: Pipeline, asked: Gesture) => Pipeline} */
 function changed(pipeline, asked) {
   const { limit = pipeline.limit, backward = pipeline.backward, overlaps = pipeline.overlaps } = asked;
   if (limit != null && !(Number.isInteger(limit) && limit >= 1)) {
@@ -207,31 +165,24 @@ function changed(pipeline, asked) {
     throw new Refused(filled(SENTENCES.backward, { value: quoted(backward), known }));
   }
   if ((backward === "none") !== (pipeline.backward === "none")) {
-    throw new Refused("A pipeline of training stays one, and one of inference too.");
+    throw new Refused("A pipeline for training cannot become one for inference, nor the reverse.");
   }
   return { ...pipeline, limit, backward, overlaps };
 }
 
-/**
- * @param {Place} place
- * @returns {Placed}
- */
+/** @type {(place: Place) => Placed} */
 function placedOf({ action, rank, slot }) {
   return { action: parse(action), rank, slot };
 }
 
-/**
- * All that is drawn and said of a table.
- * @param {Table} table
- * @returns {BoardState}
- */
+/** All that is drawn and said of a table. @type {(table: Table) => BoardState} */
 export function stateOf(table) {
   const { present: drawn, rules: { known, level } } = table;
   const { pipeline } = drawn;
   const [faults, nexts, score, zoo] = [faultsOf(drawn), nextOf(drawn), scoreOf(drawn), zooOf(pipeline, known)];
   const seen = { drawn, faults, nexts, score };
   const goals = level && goalsOf(level, seen);
-  const secret = goals != null && !goals.every(({ met }) => met); // a level names no schedule beforehand
+  const secret = goals != null && !goals.every(({ reached }) => reached); // a level does not give its schedule away
   const is = faults.length || !drawn.placed.length ? [] : begunAs(drawn, zoo);
   const names = secret ? [] : is.map(({ title }) => title);
   const best = level ? null : bestOf(pipeline, zoo);
@@ -259,7 +210,7 @@ export function stateOf(table) {
 }
 
 /**
- * What a drawing is drawn for.
+ * The pipeline of a drawing.
  * @param {Pipeline} pipeline
  */
 function sizeOf(pipeline) {
@@ -292,22 +243,14 @@ function gridState(drawn, faults, nexts) {
   };
 }
 
-/**
- * @param {Pipeline} pipeline
- * @param {Placed} placed
- * @returns {Piece}
- */
+/** @type {(pipeline: Pipeline, placed: Placed) => Piece} */
 function pieceOf(pipeline, { action, rank, slot }) {
   const parts = action.halves.map(({ stage, kind, microbatch }) =>
     ({ stage, kind, microbatch, chunk: chunkOf(pipeline, stage) }));
   return { action: action.text, rank, slot, slots: lasting(pipeline, action), parts };
 }
 
-/**
- * The actions that are not drawn, by stage and kind.
- * @param {Drawing} drawn
- * @returns {Left[]}
- */
+/** The missing actions by stage and kind. @type {(drawn: Drawing) => Left[]} */
 function leftOf({ left }) {
   /** @type {Map<string, Left>} */
   const found = new Map();

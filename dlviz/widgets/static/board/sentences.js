@@ -1,4 +1,4 @@
-// What the page and the kernel both say of a drawing: one table, which dlviz/board/sentences.py reads as JSON.
+// What both the page and the kernel say of a drawing: one table, which dlviz/board/sentences.py reads as JSON.
 
 export const SENTENCES = {
   "overlap": "{action} is no overlap: an overlap is one forward and one backward.",
@@ -13,7 +13,7 @@ export const SENTENCES = {
   "empty": "Nothing is drawn yet: place an action on the grid.",
   "count": "{name}={value} has to be a whole number, 1 or more.",
   "backward": "backward={value} is unknown: use one of {known}.",
-  "fixed": "A level is drawn by hand, on the pipeline that it gives.",
+  "fixed": "A level is drawn by hand, on its own pipeline.",
   "other":
     "This text is a schedule of another size or of other kinds of action than this level: paste one of this level."
 };

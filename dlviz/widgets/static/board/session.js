@@ -1,4 +1,4 @@
-// The gestures on a drawing board: the rules of the page say what comes of each, and the kernel hears of it.
+// The gestures on a drawing board: the page's rules apply each, and the kernel is sent the result.
 import { requests } from "../shared/rpc.js";
 import { apply, givenOf, stateOf, stepOf, tableIn } from "./rules.js";
 
@@ -7,27 +7,20 @@ import { apply, givenOf, stateOf, stepOf, tableIn } from "./rules.js";
 /** @import { Table } from "./rules.js" */
 /** @import { BoardState, Gesture } from "./state.js" */
 
-/** @typedef {{ gesture: Gesture, table: Table }} Asked a gesture, and what comes of it */
+/** @typedef {{ gesture: Gesture, table: Table }} Asked a gesture and its result */
 
-/**
- * @typedef {object} Session
- * @property {() => BoardState} shown the board with all gestures
- * @property {(gesture: Gesture) => void} send
- * @property {() => void} turnOff no kernel answers any more: what it has not answered is taken back
- * @property {() => void} stop
- */
+/** `shown`: the board after all gestures; `turnOff`: no kernel answers any more: gestures that it has not answered are
+ * undone.
+ * @typedef {{ shown: () => BoardState, send: (gesture: Gesture) => void, turnOff: () => void, stop: () => void }}
+ *   Session */
 
-/**
- * The gestures of a board.
- * @param {Model} model
- * @param {(done: Gesture | null) => void} changed the board is another one, by a gesture or without one
- * @returns {Session}
- */
+/** The gestures of a board. `changed` is called when the board changed, by a gesture or (null) without one.
+ * @type {(model: Model, changed: (done: Gesture | null) => void) => Session} */
 export function session(model, changed) {
   let live = !model.page;
   let table = tableIn(model, live); // as the kernel has it
-  let pending = /** @type {Asked[]} */ ([]); // what the kernel has not answered
-  const away = /** @type {Map<string, Table>} */ (new Map()); // boards that were left for another level's
+  let pending = /** @type {Asked[]} */ ([]); // not answered by the kernel yet
+  const away = /** @type {Map<string, Table>} */ (new Map()); // boards of levels that were left
   let shown = table; // with all gestures
   const kernel = requests(model);
 
@@ -53,7 +46,7 @@ export function session(model, changed) {
     kernel.send("draw", { step }, (answer) => hearOf(asked, answer));
   }
 
-  /** @param {string} [said] why what the kernel has is not what was done here */
+  /** @param {string} [said] why the kernel's board differs from this one */
   function take(said = "") {
     const name = nameIn(model);
     if (table.past.length + table.future.length) away.set(table.name, table);
@@ -61,7 +54,7 @@ export function session(model, changed) {
     table = shown = { ...(live ? found : alone(found)), said };
   }
 
-  /** @type {(asked: Asked, answer: Answer) => void} `late`: what it was done on had become another board */
+  /** @type {(asked: Asked, answer: Answer) => void} `late`: the kernel's board had changed meanwhile */
   function hearOf(asked, { error, late }) {
     if (pending[0] !== asked) return; // it was asked again
     const rest = late ? pending : pending.slice(1);
@@ -77,7 +70,7 @@ export function session(model, changed) {
   }
 
   function hear() {
-    if (pending.length || nameIn(model) === table.name) return; // to what is pending an answer follows
+    if (pending.length || nameIn(model) === table.name) return; // the pending gestures will be answered
     take();
     changed(null);
   }
@@ -107,37 +100,24 @@ export function session(model, changed) {
 /** @type {WeakMap<Table, BoardState>} */
 const states = new WeakMap();
 
-/**
- * @param {Table} table
- * @returns {BoardState}
- */
+/** @type {(table: Table) => BoardState} */
 function stateAt(table) {
   const state = states.get(table) ?? stateOf(table);
   states.set(table, state);
   return state;
 }
 
-/**
- * A table without the steps that only a kernel knows.
- * @param {Table} table
- * @returns {Table}
- */
+/** A table without the steps that only a kernel can undo. @type {(table: Table) => Table} */
 function alone(table) {
   return { ...table, older: 0, newer: 0 };
 }
 
-/**
- * @param {Model} model
- * @returns {string} of what the kernel has
- */
+/** The name of the kernel's board. @type {(model: Model) => string} */
 function nameIn(model) {
   return JSON.parse(model.get("board")).name;
 }
 
-/**
- * A name for what is drawn, which no other drawing of the widget has.
- * @returns {string}
- */
+/** A unique name for a drawing. @type {() => string} */
 function named() {
   return Math.random().toString(36).slice(2);
 }

@@ -1,9 +1,9 @@
-// The drawing board's state as the rules give it, and what can be looked up in it.
+// The drawing board's state as the rules make it, and look-ups in it.
 
 /** @typedef {{ rank: number, slot: number }} Spot a slot of a rank */
 /** @typedef {{ action: string, rank: number, slot: number }} Place an action that starts in a slot of a rank */
 /** @typedef {{ stage: number, kind: string, microbatch: number, chunk: number }} Part an action, half of an overlap */
-/** @typedef {Place & { slots: number, parts: Part[] }} Piece what is or may be on the grid, for so many slots */
+/** @typedef {Place & { slots: number, parts: Part[] }} Piece a cell or a ghost on the grid, `slots` wide */
 /** @typedef {Piece & { faults: string[] }} Cell */
 /** @typedef {Piece & { lead: boolean }} Ghost what may come next; `lead`: the first of its stage and kind */
 /** @typedef {{ rank: number, start: number, end: number, cause: string, actions: string[], words: string }} Idle */
@@ -12,24 +12,21 @@
 /** @typedef {Score & { name: string, title: string, paper: Paper | null }} Known */
 /** @typedef {{ stage: number, kind: string, microbatches: number[] }} Left */
 /** @typedef {{ color: string, pattern: string, ink: string, edge: string, line: string }} Style */
-/** @typedef {{ words: string, met: boolean }} Goal */
+/** @typedef {{ words: string, reached: boolean }} Goal */
 /** @typedef {{ name: string, title: string, paper: Paper | null, words: string }} Answer */
 /** @typedef {{ question: string, goals: Goal[], answer: Answer | null }} Asked */
 
-/**
- * @typedef {Pick<BoardState, "ranks" | "microbatches" | "stages" | "lasts" | "slot" | "latency" | "backward" | "limit"
- *   | "overlaps" | "undo" | "redo" | "shades"> & { name: string, cells: Place[] }} Given a drawing as a widget and its
- *   kernel hold it (`DrawingBoard.state` in dlviz/board/board.py): from it all else follows. It has another `name`
- *   after each change
- */
+/** @typedef {Pick<BoardState, "ranks" | "microbatches" | "stages" | "lasts" | "slot" | "latency" | "backward" |
+ * "limit" | "overlaps" | "undo" | "redo" | "shades"> & { name: string, cells: Place[] }} Given a drawing as a widget
+ * and its kernel store it (`DrawingBoard.state` in dlviz/board/board.py). Each change gives it a new `name` */
 
 /**
- * @typedef {object} BoardState all that is drawn and said
+ * @typedef {object} BoardState all that the board shows
  * @property {number} ranks
  * @property {number} microbatches
  * @property {number[]} stages the rank of each stage
  * @property {string} kinds the kinds of action that are offered
- * @property {Record<string, number[]>} lasts of each kind the slots that it lasts in each stage
+ * @property {Record<string, number[]>} lasts for each kind its duration in each stage, in slots
  * @property {number} slot seconds
  * @property {number} latency slots
  * @property {string} backward
@@ -63,30 +60,18 @@
 
 const ACTION = /^(\d+)([FBIW])(\d+)$/;
 
-/**
- * Whether a cell is the one of this action, rank and slot.
- * @param {Place} one
- * @returns {(other: Place) => boolean}
- */
+/** Whether a cell has this action, rank and slot. @type {(one: Place) => (other: Place) => boolean} */
 export function sameAs(one) {
   return (other) => other.action === one.action && other.rank === one.rank && other.slot === one.slot;
 }
 
-/**
- * An action, rank and slot alone.
- * @param {Place} piece
- * @returns {Place}
- */
+/** An action, rank and slot alone. @type {(piece: Place) => Place} */
 export function placeOf({ action, rank, slot }) {
   return { action, rank, slot };
 }
 
-/**
- * What starts at, or runs over, a rank and slot; what was put last comes first.
- * @param {{ cells: Cell[], idle: Idle[] }} state
- * @param {Spot} spot
- * @returns {{ cell?: Cell, idle?: Idle }}
- */
+/** The cell or idle time at a rank and slot; the cell placed last wins.
+ * @type {(state: { cells: Cell[], idle: Idle[] }, spot: Spot) => { cell?: Cell, idle?: Idle }} */
 export function thingAt(state, { rank, slot }) {
   const cell = state.cells.findLast((one) => one.rank === rank && one.slot <= slot && slot < one.slot + one.slots);
   if (cell) return { cell };
@@ -94,25 +79,16 @@ export function thingAt(state, { rank, slot }) {
   return idle ? { idle } : {};
 }
 
-/**
- * Where the cursor comes to from a slot, `by` to the right: over an action in one go.
- * @param {BoardState} state
- * @param {Spot} spot
- * @param {number} by
- * @returns {number} slot
- */
+/** The slot `by` to the right of the cursor; an action counts as one step.
+ * @type {(state: BoardState, spot: Spot, by: number) => number} */
 export function besides(state, { rank, slot }, by) {
   const { cell } = thingAt(state, { rank, slot });
   if (!cell) return slot + by;
   return by > 0 ? cell.slot + cell.slots : cell.slot - 1;
 }
 
-/**
- * The halves of an action's text; null for what is none of this pipeline's.
- * @param {BoardState} state
- * @param {string} text
- * @returns {{ stage: number, kind: string, microbatch: number }[] | null}
- */
+/** The halves of an action's text; null if the pipeline has no such action.
+ * @type {(state: BoardState, text: string) => { stage: number, kind: string, microbatch: number }[] | null} */
 export function halvesOf(state, text) {
   const inner = /^\((.*);(.*)\)OVERLAP_F_B$/.exec(text);
   const parts = [];
@@ -124,46 +100,25 @@ export function halvesOf(state, text) {
   return parts.every(({ stage, kind }) => stage < state.stages.length && state.lasts[kind]) ? parts : null;
 }
 
-/**
- * How many slots an action lasts.
- * @param {BoardState} state
- * @param {string} text
- * @returns {number}
- */
+/** How many slots an action lasts. @type {(state: BoardState, text: string) => number} */
 export function slotsOf(state, text) {
   return halvesOf(state, text)?.reduce((sum, { stage, kind }) => sum + state.lasts[kind][stage], 0) ?? 1;
 }
 
-/**
- * The ghosts of a rank that lead, those that may start first in front: the palette.
- * @param {BoardState} state
- * @param {number} rank
- * @returns {Ghost[]}
- */
+/** The leading ghosts of a rank, earliest first: the palette. @type {(state: BoardState, rank: number) => Ghost[]} */
 export function nextOn(state, rank) {
   return state.ghosts.filter((ghost) => ghost.lead && ghost.rank === rank).sort((one, other) => one.slot - other.slot);
 }
 
-/**
- * The same of all ranks.
- * @param {BoardState} state
- * @returns {Ghost[]}
- */
+/** The leading ghosts of all ranks. @type {(state: BoardState) => Ghost[]} */
 export function nextOnAll(state) {
   const leads = state.ghosts.filter((ghost) => ghost.lead);
   return leads.sort((one, other) => one.slot - other.slot || one.rank - other.rank);
 }
 
-/**
- * The action of a kind that the reader most likely wants on a rank: the one that may come next or, on a
- * rank where none may, the first that is not drawn. Where `before` is of that kind, that of the rank's
- * next stage.
- * @param {BoardState} state
- * @param {number} rank
- * @param {string} kind
- * @param {string | null} before
- * @returns {string | null}
- */
+/** The action of a kind that the reader most likely wants on a rank: the one that may come next, else the first that
+ * is not drawn. If `before` is of that kind, the rank's next stage.
+ * @type {(state: BoardState, rank: number, kind: string, before: string | null) => string | null} */
 export function pick(state, rank, kind, before) {
   const mine = state.left.filter((one) => one.kind === kind && state.stages[one.stage] === rank);
   if (!mine.length) return null;
@@ -179,13 +134,8 @@ export function pick(state, rank, kind, before) {
   return ready[0]?.action ?? `${mine[0].stage}${kind}${mine[0].microbatches[0]}`;
 }
 
-/**
- * The same action of the next microbatch, or the one before, that is not drawn.
- * @param {BoardState} state
- * @param {string} action
- * @param {number} by 1 or -1
- * @returns {string}
- */
+/** The same action of the next, or previous, microbatch that is not drawn. `by`: 1 or -1.
+ * @type {(state: BoardState, action: string, by: number) => string} */
 export function turned(state, action, by) {
   const [own, other] = halvesOf(state, action) ?? [];
   if (!own || other) return action;

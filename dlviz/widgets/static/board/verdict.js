@@ -1,4 +1,4 @@
-// What is said of a whole drawing: a verdict, a good move, and what a level asks for.
+// A drawing in words: the verdict, a good move, and the goals of a level.
 import { heldIn } from "./pipeline.js";
 
 /** @import { Drawing } from "./drawing.js" */
@@ -15,21 +15,16 @@ import { heldIn } from "./pipeline.js";
  * @property {string} answer the name of the known schedule
  * @property {string} title its title
  * @property {Paper | null} paper
- * @property {string} source the paper and the place there
+ * @property {string} source the paper, and where in it
  * @property {string} lesson
  */
 
-/** @typedef {{ drawn: Drawing, faults: Fault[], nexts: Next[], score: Score }} Seen what follows from a drawing */
+/** @typedef {{ drawn: Drawing, faults: Fault[], nexts: Next[], score: Score }} Seen a drawing and its analysis */
 
 const HOW = "Estimated by completing the schedule greedily; not proven optimal.";
 
-/**
- * What a look at the whole drawing says: faults, what is missing or what it comes to.
- * @param {Seen} seen
- * @param {string[]} names the known schedules whose order it has
- * @param {Schedule | null} best
- * @returns {string}
- */
+/** The verdict on a drawing: its first fault, what is missing, or how it compares. `names`: the known schedules with
+ * its order. @type {(seen: Seen, names: string[], best: Schedule | null) => string} */
 export function verdict({ drawn, faults, nexts, score }, names, best) {
   const { placed, left } = drawn;
   if (faults.length) {
@@ -47,12 +42,7 @@ export function verdict({ drawn, faults, nexts, score }, names, best) {
   return `Complete and legal. ${compared(score.slots, names, best)}`.trimEnd();
 }
 
-/**
- * @param {number} ours
- * @param {string[]} names
- * @param {Schedule | null} best
- * @returns {string}
- */
+/** @type {(ours: number, names: string[], best: Schedule | null) => string} */
 function compared(ours, names, best) {
   const words = names.length ? `This is ${names.join(" or ")}. ` : "";
   if (!best) return words;
@@ -70,20 +60,16 @@ function nextWords(nexts) {
   return `${action.text} can come next, on rank ${rank} at slot ${slot}.`;
 }
 
-/**
- * The best of the next moves in words, and where it is.
- * @param {Move[]} found
- * @param {boolean} broken whether a rule is
- * @param {Map<string, string>} titles of the known schedules that may be named
- * @returns {{ words: string, move: Place | null }}
- */
+/** The best next move in words, and its place. `broken`: whether a rule is broken; `titles`: known schedules that
+ * may be named.
+ * @type {(found: Move[], broken: boolean, titles: Map<string, string>) => { words: string, move: Place | null }} */
 export function advice(found, broken, titles) {
   if (!found.length) {
     return { words: broken ? "First mend the broken rule." : "Every action is drawn.", move: null };
   }
   const { placed: { action, rank, slot }, end, order } = found[0];
   let words = `A good move is ${action.text} on rank ${rank} at slot ${slot}. `;
-  if (end === Infinity) words += "No way to complete the schedule was found. ";
+  if (end === Infinity) words += "No completion of the schedule was found. ";
   else {
     const title = titles.get(order);
     words += `The schedule can then end at slot ${end}${title ? `, continued like ${title}` : ""}. `;
@@ -99,40 +85,30 @@ function cost(slots) {
   return slots ? `costs ${slots} slot${slots > 1 ? "s" : ""}` : "costs nothing";
 }
 
-/**
- * What a level asks for, and what of that a drawing has.
- * @param {Level} level
- * @param {Seen} seen
- * @returns {Goal[]}
- */
+/** The goals of a level, and which a drawing reaches. @type {(level: Level, seen: Seen) => Goal[]} */
 export function goalsOf({ slots, inside }, { drawn, faults, score }) {
   const { pipeline, left } = drawn;
   const whole = !left.length && !faults.length;
-  const goals = [{ words: "every action is drawn and no rule is broken", met: whole }];
+  const goals = [{ words: "every action is drawn and no rule is broken", reached: whole }];
   if (pipeline.limit != null) {
     const words = `at most ${pipeline.limit} ${heldIn(pipeline)} in flight on a rank`;
-    goals.push({ words, met: faults.every(({ law }) => law !== "memory") });
+    goals.push({ words, reached: faults.every(({ law }) => law !== "memory") });
   }
-  goals.push({ words: `${slots} slots`, met: whole && score.slots <= slots });
+  goals.push({ words: `${slots} slots`, reached: whole && score.slots <= slots });
   if (inside != null) {
     const words = "no rank is idle between its first action and its last";
-    goals.push({ words, met: whole && score.inside <= inside });
+    goals.push({ words, reached: whole && score.inside <= inside });
   }
   return goals;
 }
 
-/**
- * What the board says of its level; once that is solved, which schedule it is known by.
- * @param {Level} level
- * @param {Goal[]} goals
- * @param {string[]} names the known schedules whose order the drawing has, once that is solved
- * @returns {Asked}
- */
+/** A level's question and goals and, once it is solved, its known schedule. `names`: the known schedules with the
+ * drawing's order. @type {(level: Level, goals: Goal[], names: string[]) => Asked} */
 export function askedBy({ question, answer: name, title, paper, source, lesson }, goals, names) {
-  if (!goals.every(({ met }) => met)) return { question, goals, answer: null };
+  if (!goals.every(({ reached }) => reached)) return { question, goals, answer: null };
   const same = names.includes(title);
   const known = same ? `This schedule is known as ${title}` : `The known schedule for this is ${title}`;
-  const other = same ? "" : " Your order is another one and just as short.";
+  const other = same ? "" : " Your order differs and is just as short.";
   const words = `${known}: ${source}.${other} ${lesson}`;
   return { question, goals, answer: { name, title, paper, words } };
 }

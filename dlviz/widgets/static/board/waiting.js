@@ -12,11 +12,7 @@ import { meant } from "./faults.js";
 
 const LISTED = 3; // actions in a sentence
 
-/**
- * All that may come next, at the earliest slot at which it is legal.
- * @param {Drawing} drawn
- * @returns {Next[]}
- */
+/** All possible next actions, each at its first legal slot. @type {(drawn: Drawing) => Next[]} */
 export function nextOf(drawn) {
   const { pipeline, grid, left } = drawn;
   const found = left.flatMap((action) => {
@@ -35,11 +31,7 @@ export function nextOf(drawn) {
   return [...found.map((placed) => ({ placed, lead: inFront.includes(placed) })), ...both];
 }
 
-/**
- * @param {Drawing} drawn
- * @param {Placed[]} leads
- * @returns {Next[]}
- */
+/** @type {(drawn: Drawing, leads: Placed[]) => Next[]} */
 function overlapsOf({ grid }, leads) {
   return leads.filter(({ action }) => action.kind === "F").flatMap((one) => leads.flatMap((other) => {
     const both = overlap(one.action, other.action);
@@ -49,11 +41,7 @@ function overlapsOf({ grid }, leads) {
   }));
 }
 
-/**
- * All idle time from the first start to the last end, by its cause.
- * @param {Drawing} drawn
- * @returns {Gap[]}
- */
+/** All idle time from the first start to the last end, by its cause. @type {(drawn: Drawing) => Gap[]} */
 export function idleOf(drawn) {
   const { pipeline, placed, left } = drawn;
   const first = placed.length ? Math.min(...placed.map(({ slot }) => slot)) : 0;
@@ -61,14 +49,8 @@ export function idleOf(drawn) {
     idleOn(drawn, rank, left.filter((one) => rankOf(pipeline, one) === rank), first)).flat();
 }
 
-/**
- * The idle time of a rank on which the actions of `left` are not drawn.
- * @param {Drawing} drawn
- * @param {number} rank
- * @param {Action[]} left
- * @param {number} first
- * @returns {Gap[]}
- */
+/** The idle time of a rank with the actions of `left` not drawn.
+ * @type {(drawn: Drawing, rank: number, left: Action[], first: number) => Gap[]} */
 function idleOn(drawn, rank, left, first) {
   const { pipeline, grid, where, end: last } = drawn;
   const started = [...where].flatMap(([text, { action, slot }]) => {
@@ -90,14 +72,9 @@ function idleOn(drawn, rank, left, first) {
   return found;
 }
 
-/**
- * A stretch of idle time with what is ahead of the rank, cut where one of that may run.
- * @param {Drawing} drawn
- * @param {{ rank: number, at: number, end: number }} stretch
- * @param {Action[]} ahead
- * @param {(one: Action) => number} ready
- * @returns {Gap[]}
- */
+/** An idle period, cut where one of the rank's actions ahead becomes ready.
+ * @type {(drawn: Drawing, period: { rank: number, at: number, end: number }, ahead: Action[], ready: (one: Action)
+ *   => number) => Gap[]} */
 function gapsOf(drawn, { rank, at, end }, ahead, ready) {
   const { pipeline: { limit }, grid } = drawn;
   const full = limit != null && heldAt(grid, rank, at) >= limit;
@@ -113,15 +90,9 @@ function gapsOf(drawn, { rank, at, end }, ahead, ready) {
   });
 }
 
-/**
- * What a rank waits for that can run none of what is ahead: the message for the first of that, or for what
- * that needs of its own rank.
- * @param {Drawing} drawn
- * @param {number} rank
- * @param {number} now
- * @param {Action[]} ahead
- * @returns {{ actions: Action[], words: string }}
- */
+/** What a rank waits for when none of its actions ahead can run: the message for the first of them, or for what that
+ * needs on its own rank.
+ * @type {(drawn: Drawing, rank: number, now: number, ahead: Action[]) => { actions: Action[], words: string }} */
 function waitedFor(drawn, rank, now, ahead) {
   const { pipeline, grid } = drawn;
   const { limit } = pipeline;

@@ -6,11 +6,7 @@ import { digits } from "../shared/numbers.js";
 /** @type {Record<string, string>} */
 export const DOES = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
 
-/**
- * What a drawing comes to, beside the best known schedule of its size.
- * @param {BoardState} state
- * @returns {string}
- */
+/** The score of a drawing, beside the best known schedule of its size. @type {(state: BoardState) => string} */
 export function scoreWords({ score, broken, complete, level, best, zoo, beaten, held, cells }) {
   const found = zoo.find(({ name }) => name === best);
   const words = [];
@@ -24,15 +20,12 @@ export function scoreWords({ score, broken, complete, level, best, zoo, beaten, 
   }
   if (found) {
     words.push(`Best known: ${found.title} with ${found.slots} slots, ${Math.max(...found.peak)} in flight.`);
-  } else if (!level) words.push("No known schedule keeps this limit.");
+  } else if (!level) words.push("No known schedule stays within this limit.");
   return words.join(" ");
 }
 
-/**
- * What is said of a thing on the grid, "" of none.
- * @param {{ cell?: Cell, ghost?: Ghost, idle?: Idle }} thing
- * @returns {string}
- */
+/** A cell, ghost or idle time in words; "" for none.
+ * @type {(thing: { cell?: Cell, ghost?: Ghost, idle?: Idle }) => string} */
 export function wordsOf({ cell, ghost, idle }) {
   if (cell) {
     if (cell.faults.length) return cell.faults.join(" ");
@@ -47,46 +40,29 @@ export function wordsOf({ cell, ghost, idle }) {
   return idle ? `Rank ${idle.rank}, ${slots(idle.start, idle.end)}: ${idle.words}.` : "";
 }
 
-/**
- * @param {number} from
- * @param {number} to
- * @returns {string}
- */
+/** @type {(from: number, to: number) => string} */
 function slots(from, to) {
   return to - from === 1 ? `slot ${from}` : `slots ${from} to ${to - 1}`;
 }
 
-/**
- * An action in a few letters: its text, or of an overlap its halves.
- * @param {{ action: string, parts: { stage: number, kind: string, microbatch: number }[] }} piece
- * @returns {string}
- */
+/** The short name of an action: its text, or the halves of an overlap.
+ * @type {(piece: { action: string, parts: { stage: number, kind: string, microbatch: number }[] }) => string} */
 export function nameOf({ action, parts }) {
   return parts.length > 1 ? parts.map(longName).join("&") : action;
 }
 
-/**
- * @param {{ stage: number, kind: string, microbatch: number }} part
- * @returns {string}
- */
+/** @type {(part: { stage: number, kind: string, microbatch: number }) => string} */
 export function longName({ stage, kind, microbatch }) {
   return `${stage}${kind}${microbatch}`;
 }
 
-/**
- * Without the stage, which the row tells: of a rank's second chunk in small letters, f3, then f3', ...
- * @param {{ kind: string, microbatch: number, chunk: number }} part
- * @returns {string}
- */
+/** Without the stage, which the row shows: lower case for a rank's second chunk, f3, then f3', ...
+ * @type {(part: { kind: string, microbatch: number, chunk: number }) => string} */
 export function shortName({ kind, microbatch, chunk }) {
   return `${chunk ? kind.toLowerCase() : kind}${microbatch}${"'".repeat(Math.max(0, chunk - 1))}`;
 }
 
-/**
- * A CSV on one line, as a chat or a cell keeps it.
- * @param {string} csv
- * @returns {string}
- */
+/** A CSV on one line, for a chat or a cell. @type {(csv: string) => string} */
 export function onOneLine(csv) {
   return csv.trimEnd().split("\n").map((row) => row.replaceAll(",", " ")).join(" / ");
 }

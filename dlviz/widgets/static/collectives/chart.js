@@ -1,4 +1,4 @@
-// Seconds over size: a line for each algorithm, who is the cheapest, what was measured.
+// Seconds over size: a line for each algorithm, the cheapest one, and measurements.
 import { nearest } from "../shared/arrays.js";
 import { s } from "../shared/dom.js";
 import { lines } from "../shared/lines.js";
@@ -9,7 +9,7 @@ import { cheapestWords } from "./words.js";
 /** @import { Lines } from "../shared/lines.js" */
 /** @import { Collectives, Data } from "./state.js" */
 
-const ROOM = 1.3; // beyond the least and the most, as a ratio
+const ROOM = 1.3; // beyond the lowest and the highest value, as a ratio
 
 /** @type {(own: Collectives, height: number) => HTMLElement} */
 export function linesChart(own, height) {

@@ -1,31 +1,25 @@
-// What the explorer of collectives draws, as plain objects: prices and a size in, positions out.
-import { nearest, stretches } from "../shared/arrays.js";
+// The explorer of collectives as plain objects: prices and a size in, positions out.
+import { nearest, segments } from "../shared/arrays.js";
 import { scaleLog } from "../shared/scale.js";
 
 /** @import { Box, Mark } from "../shared/chart.js" */
 /** @import { Prices } from "./state.js" */
 /** @import { Scale } from "../shared/scale.js" */
 
-/** @typedef {{ row: number, winner: number, x: number, y: number, width: number, height: number }} Stretch of a row */
+/** @typedef {{ row: number, winner: number, x: number, y: number, width: number, height: number }} Segment of a row */
 
-/**
- * The map of one network.
- * @typedef {object} WinnerMap
- * @property {Stretch[]} parts what one algorithm wins of a row
- * @property {{ winner: number, x: number, y: number, fits: boolean }[]} names
- * @property {Box} box
- * @property {Mark[]} ranks
- * @property {Mark[]} sizes
- * @property {(ranks: number, size: number) => { x: number, y: number, height: number }} cell
- * @property {(x: number, y: number) => { ranks: number, place: number }} found the ranks and the place in `sizes` there
- */
+/** The map of one network. `parts`: the segments that one algorithm wins; `found`: the ranks and the index in `sizes`
+ * at a point.
+ * @typedef {{ parts: Segment[], names: { winner: number, x: number, y: number, fits: boolean }[], box: Box, ranks:
+ *   Mark[], sizes: Mark[], cell: (ranks: number, size: number) => { x: number, y: number, height: number }, found:
+ *   (x: number, y: number) => { ranks: number, place: number } }} WinnerMap */
 
 const TENS = [10, 100, 1000]; // steps between the marks of an axis
-const [LETTER, NAME] = [6.6, 12]; // pixels of a name: a letter's width, and its height
+const [CHARACTER, NAME] = [6.6, 12]; // pixels of a name: a character's width, and the height
 const [GUTTER, GAP, TITLE, SIZES] = [22, 14, 16, 18]; // pixels around the maps, and above and below each
-const APART = 14; // pixels at least between two marks of ranks
+const APART = 14; // least pixels between two marks of ranks
 
-/** Powers of the first of `steps` of which at most `most` lie between low and high.
+/** Powers of the first of `steps` that has at most `most` of them between low and high.
  * @type {(low: number, high: number, steps: number[], most: number) => number[]} */
 function marksOf(low, high, steps, most) {
   /** @type {number[]} */
@@ -46,7 +40,7 @@ const marked = (scale, most) => marksOf(...scale.domain, TENS, most).map((value)
 /** @type {(sizes: number[], box: Box) => Scale} */
 const sizeScale = (sizes, { left, right }) => scaleLog([sizes[0], sizes[sizes.length - 1]], [left, right]);
 
-/** Where maps are drawn, two beside each other: room for a title above each, and for sizes below the lower ones.
+/** The boxes of the maps, two side by side: room for a title above each, and for sizes below the lower ones.
  * @type {(count: number, width: number, height: number) => Box[]} */
 export function boxesOf(count, width, height) {
   const wide = (width - GUTTER - 2 * GAP) / 2;
@@ -57,21 +51,21 @@ export function boxesOf(count, width, height) {
   });
 }
 
-/** The map of winners: stretches of a row that one algorithm wins, and a name in each region.
+/** The map of winners: the segments of a row that one algorithm wins, and a name in each region.
  * @type {(data: Prices, map: number[][], box: Box) => WinnerMap} */
 export function mapOf({ sizes, limits, algorithms }, map, box) {
   const x = sizeScale(sizes, box);
   const tall = (box.bottom - box.top) / map.length;
   /** @type {(row: number) => number} */
   const top = (row) => box.bottom - (row + 1) * tall;
-  const parts = map.flatMap((winners, row) => stretches(winners).map(({ value: winner, first, last }) => {
+  const parts = map.flatMap((winners, row) => segments(winners).map(({ value: winner, first, last }) => {
     const [left, right] = edges(x, sizes, first, last);
     return { row, winner, x: left, y: top(row), width: right - left, height: tall };
   }));
   return {
     parts, box,
     names: [...new Set(parts.map(({ winner }) => winner))].map((winner) =>
-      nameOf(parts.filter((own) => own.winner === winner), LETTER * algorithms[winner].length)),
+      nameOf(parts.filter((own) => own.winner === winner), CHARACTER * algorithms[winner].length)),
     cell: (ranks, size) => ({ x: x(size), y: top(ranks - limits.ranks[0]), height: tall }),
     ranks: map.map((_, row) => ({ value: limits.ranks[0] + row, at: top(row) + tall / 2 }))
       .filter(({ value }) => value % 2 ** Math.ceil(Math.log2(Math.max(2, APART / tall))) === 0),
@@ -83,7 +77,7 @@ export function mapOf({ sizes, limits, algorithms }, map, box) {
   };
 }
 
-/** Where the cells of some sizes begin and end: a cell reaches half-way to the next size.
+/** Where cells of sizes begin and end: half-way to the next size.
  * @type {(x: Scale, sizes: number[], first: number, last: number) => number[]} */
 function edges(x, sizes, first, last) {
   const half = (x(sizes[1]) - x(sizes[0])) / 2;
@@ -91,17 +85,17 @@ function edges(x, sizes, first, last) {
   return [Math.max(left, x(sizes[first]) - half), Math.min(right, x(sizes[last]) + half)];
 }
 
-/** The place of a name in the largest region of its parts: the middle row or, where that is too narrow, the widest.
- * @type {(parts: Stretch[], needed: number) => WinnerMap["names"][number]} */
+/** The place of a name in its largest region: the middle row or, if that is too narrow, the widest.
+ * @type {(parts: Segment[], needed: number) => WinnerMap["names"][number]} */
 function nameOf(parts, needed) {
-  /** @type {Stretch[][]} */
+  /** @type {Segment[][]} */
   const regions = []; // its parts in rows on top of each other
   for (const part of parts) {
     const last = regions.at(-1);
-    if (last && /** @type {Stretch} */ (last.at(-1)).row + 1 === part.row) last.push(part);
+    if (last && /** @type {Segment} */ (last.at(-1)).row + 1 === part.row) last.push(part);
     else regions.push([part]);
   }
-  /** @type {(region: Stretch[]) => number} */
+  /** @type {(region: Segment[]) => number} */
   const area = (region) => region.reduce((sum, own) => sum + own.width, 0);
   const largest = regions.reduce((most, region) => (area(region) > area(most) ? region : most));
   const widest = largest.reduce((most, part) => (part.width > most.width ? part : most));

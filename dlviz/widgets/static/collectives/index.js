@@ -52,8 +52,7 @@ function render({ model, el }) {
   };
 }
 
-/** Asks for what the kernel can tell ahead of a link, once the reader stays with it.
- * @type {(own: Collectives) => void} */
+/** Asks for pictures ahead for a link, once the reader stays with it. @type {(own: Collectives) => void} */
 function lookAhead({ shown, lookAhead: ask }) {
   let asked = "";
   shown.paints(["data", "live"], () => {

@@ -1,4 +1,4 @@
-// Who is the cheapest by ranks and size: a small map for each network.
+// The cheapest algorithm by ranks and size: a small map for each network.
 import { below, beside, fitted, grid, pointIn } from "../shared/chart.js";
 import { h, s } from "../shared/dom.js";
 import { bytes } from "../shared/numbers.js";
@@ -10,22 +10,14 @@ import { styleOf } from "./styles.js";
 /** @import { Box, Mark } from "../shared/chart.js" */
 /** @import { WinnerMap } from "./geometry.js" */
 
-/**
- * @typedef {object} Network
- * @property {string} topology
- * @property {string} name
- * @property {Box} box
- * @property {WinnerMap | null} map
- * @property {SVGElement} title
- * @property {SVGElement} edge
- * @property {SVGElement} cell of the chosen ranks and size
- */
+/** `cell` marks the chosen ranks and size. @typedef {{ topology: string, name: string, box: Box, map: WinnerMap |
+ * null, title: SVGElement, edge: SVGElement, cell: SVGElement }} Network */
 
 const COUNTING = "is being calculated …";
 const UNKNOWN = "needs a kernel";
 const EDGE = 28; // pixels: half of the longest size
 
-/** The maps, so many pixels high. @type {(own: Collectives, height: number) => HTMLElement} */
+/** The maps, `height` pixels high. @type {(own: Collectives, height: number) => HTMLElement} */
 export function winnerMaps({ shown, choose }, height) {
   const { now } = shown;
   const title = h("h4", { title: "Click to choose a network, ranks and a size." }, "Cheapest by ranks ↑ and size →");
@@ -33,7 +25,7 @@ export function winnerMaps({ shown, choose }, height) {
   const element = h("div", { class: "dlv-chart dlv-map" }, title, svg);
   /** @type {Network[]} */
   let networks = [];
-  let drawn = ""; // of which width, and of what
+  let drawn = ""; // the width and data of the last drawing
 
   svg.addEventListener("click", (event) => {
     const [x, y] = pointIn(svg, event);
@@ -75,7 +67,7 @@ function networkOf(data, topology, words, box, rows) {
   };
 }
 
-/** The side at which a size at the edge of a map stands within it: beside it there is another one.
+/** The side on which the label of a size at a map's edge stays within the map: another map is beside it.
  * @type {(box: Box, mark: Mark) => string | undefined} */
 function within({ left, right }, { at }) {
   return at - left < EDGE ? "dlv-atstart" : right - at < EDGE ? "dlv-atend" : undefined;

@@ -1,11 +1,10 @@
-// The messages of the chosen algorithm, in a player of their own.
+// The messages of the chosen algorithm, in a player.
 import { showMessages } from "../player/index.js";
 import { within } from "../player/within.js";
 
 /** @import { Collectives } from "./state.js" */
 
-/** The player, made anew where the messages are others; a saved page holds those of every algorithm. What is returned
- * ends it.
+/** The player, rebuilt when the messages change; a saved page stores those of every algorithm. Returns what ends it.
  * @type {(own: Collectives, el: HTMLElement) => () => void} */
 export function messages({ model, shown }, el) {
   const { now } = shown;

@@ -1,40 +1,24 @@
-// What the kernel tells of an all-reduce, and what can be shown of it before the kernel has answered.
+// What the kernel sends of an all-reduce, and what can be shown before it answers.
 import { placeOf } from "../shared/arrays.js";
 
 /** @import { Answer, Explorer } from "../shared/explorer.js" */
 /** @import { Part, Tabs } from "../shared/tabs.js" */
 
-/**
- * @typedef {object} Controls
- * @property {string} algorithm
- * @property {number} ranks
- * @property {number} nbytes
- * @property {number} alpha seconds; what was typed where that is no number, as the other two
- * @property {number} beta
- * @property {number} gamma
- * @property {string} topology
- */
+/** `alpha` (s), `beta` and `gamma` are the typed text if that is no number. @typedef {{ algorithm: string, ranks:
+ * number, nbytes: number, alpha: number, beta: number, gamma: number, topology: string }} Controls */
 
 /** @typedef {[seconds: number, algorithm: number | null, bus: number | null]} Price and its bandwidths */
 
 /** @typedef {Record<string, number[]>} Curves seconds of each algorithm at each of `sizes` */
 
-/**
- * @typedef {object} Run
- * @property {string} [error]
- * @property {string} [stopped]
- * @property {string} algorithm
- * @property {number} nbytes
- * @property {number} measured seconds
- * @property {number} predicted
- * @property {string} late why it was late, or ""
- * @property {string[]} [notes]
- */
+/** `measured` and `predicted` in seconds; `late` says why it was late, or "". @typedef {{ error?: string, stopped?:
+ * string, algorithm: string, nbytes: number, measured: number, predicted: number, late: string, summary?: string[]
+ * }} Run */
 
 /**
  * @typedef {object} Prices
  * @property {Controls} controls
- * @property {string} about how the lines were found
+ * @property {string} about how the lines were computed
  * @property {string[]} algorithms
  * @property {Record<string, string>} names
  * @property {Record<string, string>} topologies
@@ -51,17 +35,17 @@ import { placeOf } from "../shared/arrays.js";
 
 /** @typedef {Answer & Prices} Data */
 
-/** The lines of all numbers of ranks on one network.
- * @typedef {{ link?: Partial<Controls>, ranks?: Record<string, Pick<Prices, "curves" | "cheapest">> }} Ahead */
+/** The lines of all numbers of ranks on one network. @typedef {{ link?: Partial<Controls>, ranks?: Record<string,
+ * Pick<Prices, "curves" | "cheapest">> }} Ahead */
 
-/** Who is the cheapest on each network with one link, as far as it is known: places in `algorithms`, by ranks and size.
- * @typedef {{ link?: Partial<Controls>, of?: Record<string, number[][]> }} Maps */
+/** The cheapest on each network with one link, as far as known: indices in `algorithms`, by ranks and size. @typedef
+ * {{ link?: Partial<Controls>, of?: Record<string, number[][]> }} Maps */
 
 /** @typedef {{ part: Part, maps: Maps }} More */
 
 /** @typedef {Explorer<Data, More> & { tabs: Tabs }} Collectives */
 
-/** What is told of the chosen algorithm, size and, where its lines are known, number of ranks.
+/** The data for the chosen algorithm, size and, if its lines are known, number of ranks.
  * @type {(data: Data, controls: Controls, ahead: Ahead) => Data} */
 export function foresee(data, controls, ahead) {
   const { algorithm, ranks, nbytes } = controls;
@@ -74,13 +58,13 @@ export function foresee(data, controls, ahead) {
   return own;
 }
 
-/** Whether an algorithm may be called the cheapest at the chosen size: it costs the least, or next to nothing more.
+/** Whether an algorithm is called the cheapest at the chosen size: it costs the least, or hardly more.
  * @type {(data: Pick<Prices, "now" | "near">, name: string) => boolean} */
 export function isCheapest({ now, near }, name) {
   return now[name][0] <= (1 + near) * Math.min(...Object.values(now).map(([took]) => took));
 }
 
-/** Whether something was told of the link, or the network, of these controls.
+/** Whether data belong to the link, or the network, of these controls.
  * @type {(data: { link?: Partial<Controls> }, controls: Record<string, any>) => boolean} */
 export function isOf({ link }, controls) {
   return link != null && Object.entries(link).every(([name, value]) => controls[name] === value);

@@ -10,9 +10,9 @@ import { CHEAPEST, cheapestWords, rate } from "./words.js";
 /** @import { Collectives, Data } from "./state.js" */
 
 const HEADS = ["algorithm", "predicted", "× the least", "measured", "algorithm bandwidth", "bus bandwidth"];
-const MARKS = ["broad band: the least", "◇ another one takes over", "✕ measured"];
+const MARKS = ["broad band: the least", "◇ another algorithm takes over", "✕ measured"];
 
-/** The sentence, the table and what the marks of the charts mean, to be put below the charts.
+/** The sentence, the table and the key to the charts' marks, for below the charts.
  * @type {(own: Collectives) => HTMLElement[]} */
 export function pricesTable(own) {
   const { shown: { now, paints }, choose } = own;
@@ -22,7 +22,7 @@ export function pricesTable(own) {
     [...MARKS, `◆ ${CHEAPEST(now.data)}`].map((line) => h("p", {}, line)), aboutRun);
   paints(["data"], () => {
     write(cheapest, cheapestWords(now.data));
-    write(aboutRun, (now.data.run?.notes ?? []).join(" "));
+    write(aboutRun, (now.data.run?.summary ?? []).join(" "));
   });
   return [cheapest, h("div", { class: "dlv-pictures" },
     table(own, ["data"], () => tableOf(now.data, (algorithm) => choose({ algorithm }))), marks)];

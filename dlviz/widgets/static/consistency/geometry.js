@@ -1,4 +1,4 @@
-// A moment of a run as plain values: what each rank does, which messages are on their way and where; the next moment.
+// A moment of a run as plain values: what each rank does, which messages are in transit and where; the next moment.
 import { clamp, upTo } from "../shared/arrays.js";
 import { placesOf } from "../player/circle.js";
 import { served } from "./state.js";
@@ -6,16 +6,16 @@ import { served } from "./state.js";
 /** @import { Place } from "../player/circle.js" */
 /** @import { Side } from "./state.js" */
 
-/** A rank at a moment: the place of its kind, -1 where it does nothing; `clock` counts the gradients that it has
- * pushed, or without a server applied; `age` is the staleness of the last that was applied, null where there is none.
+/** A rank at a moment: the index of its kind, -1 if it does nothing; `clock` counts the gradients that it has pushed,
+ * or without a server applied; `age` is the staleness of the last one applied, null if none.
  * @typedef {{ rank: number, kind: number, waits: boolean, done: boolean, clock: number, age: number | null }} Doing */
 
 /** @typedef {Place & { message: number, src: number, dst: number, push: boolean, waits: boolean }} Dot */
 
 /** @typedef {Place & { rank: number, radius: number }} Spot */
 
-const PACE = 4e-5; // s of the run in one ms of the reader's time
-const FLIGHT = 1.25e-6; // the same while a message is on its way
+const PACE = 4e-5; // s of the run per ms of the reader's time
+const FLIGHT = 1.25e-6; // the same while a message is in transit
 
 /** What each rank does at a moment (s). @type {(side: Side, at: number) => Doing[]} */
 export function doingAt(side, at) {
@@ -43,7 +43,7 @@ export function doingAt(side, at) {
   });
 }
 
-/** Where each rank is in a square of `size` pixels: the server in the middle of the workers.
+/** Where each rank is in a square of `size` pixels, the server in the middle.
  * @type {(side: Side, size: number) => Spot[]} */
 export function spotsOf(side, size) {
   const all = Array.from({ length: side.ranks }, (_, rank) => rank);
@@ -56,7 +56,7 @@ export function spotsOf(side, size) {
   return [middle, ...beside];
 }
 
-/** The messages on their way at a moment (s), or arrived and not taken yet: those are at the receiver.
+/** The messages in transit at a moment (s), and at the receiver those that arrived and are not received yet.
  * @type {(side: Side, at: number, spots: Spot[]) => Dot[]} */
 export function dotsAt(side, at, spots) {
   const { src, dst, sent, arrived, received } = side.messages;
@@ -74,7 +74,7 @@ export function dotsAt(side, at, spots) {
   });
 }
 
-/** The moment (s) after so many ms of the reader's time: slower while a message is on its way, so that it can be seen.
+/** The moment (s) after `ms` of the reader's time: slower while a message is in transit, so that it can be seen.
  * @type {(side: Side, at: number, ms: number) => number} */
 export function advanced({ edges, aloft, last }, at, ms) {
   let left = ms;
@@ -89,7 +89,7 @@ export function advanced({ edges, aloft, last }, at, ms) {
   return at;
 }
 
-/** The next moment (s) at which a message leaves or arrives, or the one before.
+/** The next, or previous, moment (s) at which a message leaves or arrives.
  * @type {(side: Side, at: number, forward: boolean) => number} */
 export function stepped({ edges, last }, at, forward) {
   const place = upTo(edges, at);

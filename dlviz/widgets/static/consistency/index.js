@@ -1,4 +1,4 @@
-// Explores who waits for whom: a method and its knob, workers, how slow; the timeline, one moment of it, a run.
+// Explores who waits for whom: a method and its parameter, workers and their speed; timeline, moment, run.
 import { clamp } from "../shared/arrays.js";
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
@@ -20,8 +20,8 @@ import { answerWords, ranWords } from "./words.js";
 
 const SAVED = "This page has no kernel: the recorded runs can be shown and played; "
   + "for other controls, run the notebook's cell.";
-const AT_FIRST = 0.6; // s of the timeline in view
-const SLIDER = 1000; // places of the slider over time
+const AT_FIRST = 0.6; // s of the timeline in view at first
+const SLIDER = 1000; // steps of the slider over time
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
@@ -41,7 +41,7 @@ function render({ model, el }) {
   };
 }
 
-/** What explorers have in common, and what else this one shows.
+/** The explorer, with the state that is its own.
  * @type {(model: Model, el: HTMLElement) => Consistency & { travel: Travel }} */
 function begun(model, el) {
   const data = /** @type {Data} */ (JSON.parse(model.get("state")));
@@ -59,7 +59,7 @@ function begun(model, el) {
   return own;
 }
 
-/** Has the sides read anew from what the kernel says; other controls begin at the beginning, and so does a run.
+/** Reads the sides from each answer of the kernel; new controls and a new run start at the first moment.
  * @type {(own: Consistency & { travel: Travel }) => void} */
 function reading({ shown, travel }) {
   const { now } = shown;
@@ -91,7 +91,7 @@ function lastOf({ predicted, measured }) {
   return Math.max(predicted.last, measured?.last ?? 0);
 }
 
-/** The buttons and the slider that choose the moment, and of which side it is.
+/** The buttons and the slider that choose the moment and the side.
  * @type {(own: Consistency, travel: Travel) => HTMLElement} */
 function timeBar({ shown }, travel) {
   const { now } = shown;

@@ -1,4 +1,4 @@
-// One moment as a picture: the server among its workers, what each of them does, the messages on their way.
+// One moment as a picture: the server among its workers, what each does, the messages in transit.
 import { s } from "../shared/dom.js";
 import { tile } from "../shared/paint.js";
 import { doingAt, dotsAt, spotsOf } from "./geometry.js";
@@ -16,7 +16,7 @@ const DOT = 5;
 export function momentPicture({ shown }) {
   const { now } = shown;
   const svg = s("svg", { class: "dlv-moment", role: "img", viewBox: `0 0 ${SIZE} ${SIZE}`, width: SIZE, height: SIZE });
-  const own = Math.random().toString(36).slice(2); // patterns are named for the whole page
+  const own = Math.random().toString(36).slice(2); // patterns need names unique on the page
   shown.paints(["predicted", "measured", "which", "at"], () => {
     const side = now[now.which] ?? now.predicted;
     const doing = doingAt(side, now.at);
@@ -54,9 +54,9 @@ function linksOf(side, spots) {
     .map(([from, to]) => line(from, to)).join("");
 }
 
-/** A server or a worker: what it does as the fill, and below its name its clock.
- * @type {(side: Side, shown: string[], spot: Spot, doing: Doing, fillOf: (kind: string) => string,
- *   kinds: Record<string, Style>) => SVGElement} */
+/** A server or a worker: its fill shows what it does, below its name is its clock.
+ * @type {(side: Side, shown: string[], spot: Spot, doing: Doing, fillOf: (kind: string) => string, kinds:
+ *   Record<string, Style>) => SVGElement} */
 function rankOf(side, shown, { rank, x, y, radius }, doing, fillOf, kinds) {
   const kind = doing.kind < 0 ? "idle" : doing.waits ? "wait" : shown[doing.kind];
   const server = served(side) && rank === 0;

@@ -1,4 +1,4 @@
-// Going through a run: to a moment, from message to message, or by the clock.
+// Moving through a run: to a moment, from message to message, or playing.
 import { clamp } from "../shared/arrays.js";
 import { advanced, doingAt, stepped } from "./geometry.js";
 import { momentWords } from "./words.js";
@@ -7,20 +7,20 @@ import { momentWords } from "./words.js";
 
 /**
  * @typedef {object} Travel
- * @property {(at: number) => void} go to a moment, and no further
- * @property {(forward: boolean) => void} step to the next message that leaves or arrives, or the one before
+ * @property {(at: number) => void} go to a moment, and stop there
+ * @property {(forward: boolean) => void} step to the next, or previous, moment at which a message leaves or arrives
  * @property {() => void} turn play or pause
  * @property {() => void} stop
  */
 
-const BEAT = 500; // ms between two messages where motion is not wanted
+const BEAT = 500; // ms between two messages if motion is not wanted
 
 /** @type {(own: Consistency) => Travel} */
 export function travelling({ shown, frame }) {
   const { now } = shown;
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   let asked = 0;
-  let before = 0; // ms: when the last picture was drawn
+  let before = 0; // ms: time of the last frame
 
   const side = () => now[now.which] ?? now.predicted;
 

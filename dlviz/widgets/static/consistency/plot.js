@@ -1,4 +1,4 @@
-// The timeline: server and workers, what was predicted and below it what was measured, and the moment that is shown.
+// The timeline of server and workers: the prediction and below it the run, and the shown moment.
 import { h } from "../shared/dom.js";
 import { gantt } from "../shared/gantt/index.js";
 import { AXIS, stylesOf } from "../shared/gantt/paint.js";
@@ -46,7 +46,7 @@ export function plot(own, travel) {
     picture.still();
   });
   shown.paints(["predicted", "measured", "from", "to", "colors", "width"], () => {
-    if (!now.colors || !frame.body.clientWidth) return; // a notebook has put it aside
+    if (!now.colors || !frame.body.clientWidth) return; // a notebook hides it
     picture.draw();
     picture.canvas.setAttribute("aria-label", `Timeline of server and workers. ${answerWords(now.data)}`);
     frame.root.dataset.draws = String(Number(frame.root.dataset.draws ?? 0) + 1);
@@ -62,7 +62,7 @@ export function plot(own, travel) {
   return [legendOf(own), picture.plot];
 }
 
-/** The kinds that there are. @type {(own: Consistency) => HTMLElement} */
+/** The legend of kinds. @type {(own: Consistency) => HTMLElement} */
 function legendOf({ shown }) {
   const { now } = shown;
   const legend = h("div", { class: "dlv-marks dlv-key" });

@@ -1,4 +1,4 @@
-// What was predicted or measured as the kernel tells it, read into columns, and as rows of bars.
+// A prediction or a run, read into columns, and as rows of bars.
 import { column } from "../shared/arrays.js";
 
 /** @import { Column } from "../shared/arrays.js" */
@@ -6,13 +6,13 @@ import { column } from "../shared/arrays.js";
 /** @import { Rows, Times } from "../shared/gantt/rows.js" */
 /** @import { Viewport } from "../shared/viewport.js" */
 
-/** What it comes to for one worker, while all are at work; `staleness` is null where there is none.
+/** The averages of one worker while all are at work; `staleness` may be null.
  * @typedef {{ rate: number, staleness: number | null, waiting: number }} Worker */
 
 /**
- * Spans first[r] to first[r+1]-1 are those of rank r, in order of time; `kind` is a place in `shown` of what is told.
- * A span waits until `waited`. `edges` are the moments at which messages leave and arrive, `aloft` how many are on
- * their way from each of them on. `last` is the end of all.
+ * Spans first[r] to first[r+1]-1 are those of rank r, in order of time; `kind` is an index into the data's `shown`. A
+ * span waits until `waited`. `edges` are the moments at which messages leave and arrive, `aloft` how many are in
+ * transit from each of them on. `last` is the end of all.
  * @typedef {object} Side
  * @property {number} ranks
  * @property {number} count
@@ -32,11 +32,11 @@ import { column } from "../shared/arrays.js";
  * @property {number} last
  */
 
-/** A side as the kernel tells it; `counts` are the spans of each rank.
- * @typedef {Pick<Side, "start" | "end" | "waited" | "rate" | "staleness" | "workers"> & { counts: number[],
- *   kind: Column<number>, applied: { time: number[], rank: Column<number>, staleness: Column<number> },
- *   messages: Pick<Side["messages"], "sent" | "arrived" | "received"> & { src: Column<number>,
- *   dst: Column<number> } }} SideData */
+/** A side as the kernel sends it; `counts` are the spans of each rank.
+ * @typedef {Pick<Side, "start" | "end" | "waited" | "rate" | "staleness" | "workers"> & { counts: number[], kind:
+ *   Column<number>, applied: { time: number[], rank: Column<number>, staleness: Column<number> }, messages:
+ *   Pick<Side["messages"], "sent" | "arrived" | "received"> & { src: Column<number>, dst: Column<number> } }}
+ *   SideData */
 
 /** @typedef {{ side?: SideData, late?: string, summary: string[], error?: string, stopped?: string }} Run */
 
@@ -44,17 +44,17 @@ import { column } from "../shared/arrays.js";
 
 /** @typedef {"predicted" | "measured"} Which */
 
-/** What else is shown now: the sides, which of them is animated, and at which moment (s); `from` and `to` are the part
- * of the timeline in view.
- * @typedef {{ predicted: Side, measured: Side | null, which: Which, at: number, playing: boolean, from: number,
- *   to: number }} More */
+/** Further state: the sides, which of them is animated, and the moment (s); `from` and `to` are the part of the
+ * timeline in view.
+ * @typedef {{ predicted: Side, measured: Side | null, which: Which, at: number, playing: boolean, from: number, to:
+ *   number }} More */
 
 /** @typedef {Explorer<Data, More> & { part: Viewport }} Consistency */
 
 const ROOM = 152; // pixels of all rows together
 const [GAP, MOST] = [3, 26]; // pixels between two rows, of a row
 
-/** A side as the kernel tells it, read into columns. @type {(data: SideData) => Side} */
+/** Reads a side into columns. @type {(data: SideData) => Side} */
 export function readSide(data) {
   const { counts, messages, applied } = data;
   const count = data.start.length;
@@ -76,7 +76,7 @@ export function readSide(data) {
   };
 }
 
-/** The moments at which messages leave and arrive, and how many are on their way from each of them on.
+/** The moments at which messages leave and arrive, and how many are in transit from each of them on.
  * @type {(messages: Pick<Side["messages"], "sent" | "arrived">) => Pick<Side, "edges" | "aloft">} */
 function flights({ sent, arrived }) {
   const changes = new Map();
@@ -94,14 +94,14 @@ export function served({ ranks, workers }) {
   return ranks > workers.length;
 }
 
-/** What a rank is called. @type {(side: Side, rank: number) => string} */
+/** The name of a rank. @type {(side: Side, rank: number) => string} */
 export function nameOf(side, rank) {
   return served(side) && rank === 0 ? "server" : `worker ${rank}`;
 }
 
-/** What was predicted as rows of bars, and below each what was measured; `sideOf` gives the side and span of a bar.
- * @type {(predicted: Side, measured: Side | null, kinds: number)
- *   => { rows: Rows, times: Times, sideOf: (place: number) => [Side, number] }} */
+/** The prediction as rows of bars, and below each row the run; `sideOf` returns the side and span of a bar.
+ * @type {(predicted: Side, measured: Side | null, kinds: number) => { rows: Rows, times: Times, sideOf: (place:
+ *   number) => [Side, number] }} */
 export function drawnOf(predicted, measured, kinds) {
   const row = Math.min(MOST, Math.floor(ROOM / predicted.ranks));
   const bar = measured ? Math.ceil((row - GAP) / 2) : row - GAP;
@@ -110,7 +110,7 @@ export function drawnOf(predicted, measured, kinds) {
   /** @type {Rows["slots"]} */
   const slots = [];
   /** @type {number[]} */
-  const begin = []; // the first place of each side
+  const begin = []; // the first span of each side
   let count = 0;
   for (const side of sides) {
     begin.push(count);

@@ -1,4 +1,4 @@
-// The workers in numbers: what each does at the moment that is shown, and what it comes to.
+// The workers in numbers: what each does at the shown moment, and its averages.
 import { h, write } from "../shared/dom.js";
 import { digits } from "../shared/numbers.js";
 import { doingAt } from "./geometry.js";
@@ -21,8 +21,7 @@ function age(staleness) {
   return staleness == null ? "–" : digits(staleness);
 }
 
-/** The table; a cell has what was predicted, and behind it what was measured.
- * @type {(own: Consistency) => HTMLElement} */
+/** The table; a cell has the prediction, then the measurement. @type {(own: Consistency) => HTMLElement} */
 export function workersTable({ shown }) {
   const { now } = shown;
   const box = h("div", { class: "dlv-workers" });

@@ -1,4 +1,4 @@
-// A run of a method in words: a bar, a moment, what was measured, a choice of controls.
+// A run of a method in words: a bar, a moment, the measurement.
 import { digits, gapWords, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
 import { nameOf, served } from "./state.js";
@@ -40,7 +40,7 @@ export function percent(value) {
   return `${Math.round(100 * value)} %`;
 }
 
-/** What it comes to, in a sentence. @type {(data: Data) => string} */
+/** The result in a sentence. @type {(data: Data) => string} */
 export function answerWords({ predicted, run }) {
   const { rate, staleness, workers } = predicted;
   const measured = run?.side;
@@ -55,12 +55,12 @@ export function answerWords({ predicted, run }) {
   ].join("; ");
 }
 
-/** What became of the last run. @type {(now: { data: Data }) => string} */
+/** The outcome of the last run. @type {(now: { data: Data }) => string} */
 export function ranWords({ data: { run } }) {
   return run ? outcome(run, () => run.summary) : "";
 }
 
-/** A moment for those who listen: what each rank does.
+/** A moment for screen readers: what each rank does.
  * @type {(side: Side, shown: string[], at: number, doing: Doing[]) => string} */
 export function momentWords(side, shown, at, doing) {
   const ranks = doing.map((one) => `${nameOf(side, one.rank)} ${doesWords(side, shown, one)}`);

@@ -34,7 +34,7 @@ export function accuracyChart(own, height) {
   });
 }
 
-/** What is drawn of the runs that have values along an axis, and which these are.
+/** The lines of the runs that have values along an axis, and the indices of these runs.
  * @type {(data: Data, across: Across) => Lines & { runs: number[] }} */
 export function linesOf({ runs, ...data }, across) {
   const those = [...runs.keys()].filter((i) => along(runs[i], across).length);

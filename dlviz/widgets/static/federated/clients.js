@@ -1,4 +1,4 @@
-// A row for each client: its digits by label, or what the server saw of it; its seconds; what became of it each round.
+// A row for each client: its digits by label, or what the server saw of it; its seconds; its fate each round.
 import { h, s } from "../shared/dom.js";
 import { digits, seconds } from "../shared/numbers.js";
 import { tooltip } from "../shared/tooltip.js";
@@ -9,7 +9,7 @@ import { clientLines } from "./words.js";
 /** @import { Rows } from "./geometry.js" */
 /** @import { Federated, Run, Data } from "./state.js" */
 
-const NARROWEST = 700; // pixels: where there are fewer, the rows are scrolled sideways
+const NARROWEST = 700; // pixels: with fewer the rows scroll sideways
 
 /** @type {(own: Federated) => HTMLElement[]} */
 export function clientRows({ shown }) {
@@ -48,7 +48,7 @@ export function clientRows({ shown }) {
   return [plot, legend];
 }
 
-/** What the columns are. @type {(data: Data, rows: Rows, saw: boolean) => SVGElement[]} */
+/** The heads of the columns. @type {(data: Data, rows: Rows, saw: boolean) => SVGElement[]} */
 function heads(data, { limit, width }, saw) {
   const run = currentOf(data);
   const { deadline, rounds } = data.controls;
@@ -90,7 +90,7 @@ function drawn({ predicted, hues }, { cells, bars, words, y, tall }, saw) {
   ];
 }
 
-/** What became of the clients in each round. @type {(data: Data, rows: Rows) => SVGElement[]} */
+/** The fates of the clients by round. @type {(data: Data, rows: Rows) => SVGElement[]} */
 function fates(data, { marks, step, height }) {
   const run = currentOf(data);
   if (!run) return [];
@@ -106,7 +106,7 @@ function boxOf({ x, y, width, height }) {
   return { x, y, width: Math.max(0, width), height: Math.max(0, height) };
 }
 
-/** The fates that there are. @type {(data: Data, run: Run | null) => HTMLElement[]} */
+/** The legend of fates. @type {(data: Data, run: Run | null) => HTMLElement[]} */
 function legendOf(data, run) {
   if (!run) return [];
   const there = new Set(run.fates.flat());
@@ -117,6 +117,6 @@ function legendOf(data, run) {
     ...data.fates.map(([, says, hue], fate) => ({ says, hue, fate })).filter(({ fate }) => there.has(fate))
       .map(({ says, hue, fate }) => h("span", {}, swatch(s("path", { fill: hue, d: markOf(fate, box) })), says)),
     ...(run.unchanged.length ? [h("span", {}, swatch(s("path", { class: "dlv-unmoved", d: "M6 2l4 7h-8z" })),
-      "weights left as they were")] : []),
+      "weights unchanged")] : []),
   ];
 }

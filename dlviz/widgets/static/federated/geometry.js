@@ -1,4 +1,4 @@
-// A row for each client, as plain objects: what is predicted and a run in, positions out.
+// A row for each client, as plain objects: a prediction and a run in, positions out.
 import { clamp } from "../shared/arrays.js";
 
 /** @import { Predicted, Run } from "./state.js" */
@@ -6,7 +6,7 @@ import { clamp } from "../shared/arrays.js";
 /** @typedef {{ x: number, y: number, width: number, height: number }} Box pixels */
 
 /**
- * The rows of the clients: where their columns are; cells of labels or of a histogram, bars of seconds, and rounds.
+ * The rows of the clients: cells of labels or of a histogram, bars of seconds, marks of rounds.
  * @typedef {object} Rows
  * @property {number} width
  * @property {number} height
@@ -15,7 +15,7 @@ import { clamp } from "../shared/arrays.js";
  * @property {(client: number) => number} y
  * @property {(Box & { client: number, column: number, value: number, share: number })[]} cells
  * @property {(Box & { client: number, late: boolean })[]} bars
- * @property {number} limit where the deadline is, -1 without one
+ * @property {number} limit x of the deadline, -1 without one
  * @property {(Box & { client: number, round: number, fate: number })[]} marks
  * @property {number} step pixels of a round
  */
@@ -23,10 +23,10 @@ import { clamp } from "../shared/arrays.js";
 const [NAMES, CELLS, GAP, BARS] = [80, 200, 16, 146]; // pixels of the columns
 export const HEAD = 16; // pixels above the rows, and below them
 const WORDS = 62; // pixels beside a bar
-const [ROOM, LEAST] = [140, 11]; // pixels of all rows, of one that has words
+const [ROOM, LEAST] = [140, 11]; // pixels of all rows, of one with words
 export const COLUMNS = { cells: NAMES, bars: NAMES + CELLS + GAP, rounds: NAMES + CELLS + BARS + 2 * GAP };
 
-/** The rows: labels of each client, or in their place what the server saw of it; its seconds; its rounds of a run.
+/** The rows: each client's labels or, with `saw`, what the server saw of it; its seconds; its rounds of a run.
  * @type {(predicted: Predicted, run: Run | null, how: { saw: boolean, parts: number, deadline: number | null,
  *   rounds: number, width: number }) => Rows} */
 export function rowsOf(predicted, run, { saw, parts, deadline, rounds, width }) {
@@ -63,9 +63,9 @@ export function rowsOf(predicted, run, { saw, parts, deadline, rounds, width }) 
   };
 }
 
-/** What lies at a place of the rows.
- * @type {(rows: Rows, clients: number, rounds: number, x: number, y: number)
- *   => { client: number, column: "cells" | "bars" | "rounds" | "name", round: number } | null} */
+/** What lies at a point of the rows.
+ * @type {(rows: Rows, clients: number, rounds: number, x: number, y: number) => { client: number, column: "cells" |
+ *   "bars" | "rounds" | "name", round: number } | null} */
 export function rowAt({ tall, step }, clients, rounds, x, y) {
   const client = Math.floor((y - HEAD) / tall);
   if (client < 0 || client >= clients) return null;
@@ -75,9 +75,8 @@ export function rowAt({ tall, step }, clients, rounds, x, y) {
   return { client, column: x >= COLUMNS.cells && x < COLUMNS.cells + CELLS ? "cells" : "name", round: -1 };
 }
 
-/** The outline of the mark of a fate by its place, for a path that is filled: a square, a cross, a bar, a diamond, an
- * upright cross; where there is no room for that a box.
- * @type {(fate: number, box: Box) => string} */
+/** The outline of a fate's mark, for a filled path: a square, a cross, a bar, a diamond, an upright cross; a box
+ * where these do not fit. @type {(fate: number, box: Box) => string} */
 export function markOf(fate, { x, y, width, height }) {
   const size = Math.min(width, height, 11);
   if (fate === 0 || size < 6) {

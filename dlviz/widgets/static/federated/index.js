@@ -1,4 +1,4 @@
-// Explores federated averaging: whom a round asks, whose data differ and who is late, who is trusted; runs.
+// Explores federated averaging: which clients a round asks, whose data differ, who is late, who is trusted; runs.
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
 import { form } from "../shared/form.js";
@@ -42,13 +42,13 @@ function render({ model, el }) {
   return own.begin();
 }
 
-/** A button that draws the recorded runs too, or the reader's alone. @type {(own: Federated) => HTMLElement} */
+/** A button that shows or hides the recorded runs. @type {(own: Federated) => HTMLElement} */
 function examples({ shown, ask }) {
   const box = toggle("recorded runs", "show the recorded runs", true, (on) => ask({ examples: on }));
   shown.paints(["data", "live"], () => {
     const { data, live } = shown.now;
     box.hidden = !live;
-    box.disabled = data.examples && data.runs.every(({ recorded }) => recorded); // there are no others
+    box.disabled = data.examples && data.runs.every(({ recorded }) => recorded); // only recorded runs
     box.setAttribute("aria-pressed", String(data.examples));
   });
   return box;

@@ -1,4 +1,4 @@
-// The runs in numbers, by what tells them apart; choosing one shows its clients.
+// The runs in numbers, with the controls in which they differ; choosing one shows its clients.
 import { bytes, seconds } from "../shared/numbers.js";
 import { table } from "../shared/table.js";
 import { showRun } from "./state.js";

@@ -5,12 +5,12 @@ import { currentOf } from "./state.js";
 
 /** @import { Run, Data } from "./state.js" */
 
-/** A share in percent, as a run is read by. @type {(share: number) => string} */
+/** A share in percent. @type {(share: number) => string} */
 export function percent(share) {
   return `${(100 * share).toFixed(1)} %`;
 }
 
-/** A number of which only the first three digits matter. @type {(value: number) => string} */
+/** A number to three digits. @type {(value: number) => string} */
 export function manyWords(value) {
   return value >= 1000 ? Number(value.toPrecision(3)).toLocaleString("en") : digits(value);
 }
@@ -25,8 +25,7 @@ export function pointLines({ name, accuracy, nbytes, seconds: took, epsilon, rec
   ];
 }
 
-/** A client, in lines, of which some are of the column that is pointed at; with `saw` the cells are what the server
- * saw.
+/** A client in lines, some about the column under the pointer; with `saw` the cells show what the server saw.
  * @type {(data: Data, at: { client: number, column: string, round: number }, saw: boolean) => string[]} */
 export function clientLines(data, { client, column, round }, saw) {
   const { table, seconds: took, slow, attackers, late } = data.predicted;
@@ -37,7 +36,7 @@ export function clientLines(data, { client, column, round }, saw) {
   if (column === "rounds" && run) {
     const fate = run.fates[client][round];
     lines.push(`round ${round + 1}: ${fate < 0 ? "not asked" : data.fates[fate][1]}`);
-    if (run.unchanged.includes(round)) lines.push("this round left the weights as they were");
+    if (run.unchanged.includes(round)) lines.push("this round left the weights unchanged");
   } else if (column === "bars") {
     lines.push(took[client] ? `${seconds(took[client])} a round, modelled` : "no digit, so nothing to train on");
     if (late.includes(client)) lines.push(`late at the deadline of ${digits(data.controls.deadline)} s`);
@@ -53,11 +52,11 @@ export function clientLines(data, { client, column, round }, saw) {
 /** @type {(run: Run | null, client: number) => string} */
 function sawWords(run, client) {
   if (!run) return "what the server sees of it is known after a run";
-  if (!run.saw[client]) return "not among those that were heard last";
+  if (!run.saw[client]) return "not among the clients heard last";
   return run.summed ? "residues modulo 2^32, as the server saw them" : "values of its update, as the server saw them";
 }
 
-/** What became of the last run, or what the run of the controls came to. @type {(now: { data: Data }) => string} */
+/** The outcome of the last run, or of the run of the present controls. @type {(now: { data: Data }) => string} */
 export function ranWords({ data }) {
   if (data.run) return outcome(data.run, () => []);
   const run = currentOf(data);
@@ -70,7 +69,7 @@ export function ranWords({ data }) {
   ].filter(Boolean).join(" ");
 }
 
-/** All runs for those who cannot see the chart. @type {(data: Data) => string} */
+/** All runs, for screen readers. @type {(data: Data) => string} */
 export function chartWords({ runs }) {
   if (!runs.length) return "Test digits read after each round: nothing was run yet.";
   const all = runs.map(({ name, accuracy }) => `${name}: ${percent(accuracy[accuracy.length - 1])}`);

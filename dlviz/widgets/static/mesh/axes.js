@@ -1,4 +1,4 @@
-// The three axes in the order of the placement: each is chosen by a click, and moved by dragging it or by keys.
+// The three axes in the order of the placement: click to choose one, drag it or use keys to move it.
 import { h } from "../shared/dom.js";
 import { movedTo } from "./state.js";
 import { placeWords } from "./words.js";
@@ -7,14 +7,14 @@ import { placeWords } from "./words.js";
 
 const FAR = 5; // pixels until a click is a drag
 
-/** Gives an axis another place, if there is one. @type {(own: Mesh, axis: Axis, place: number) => void} */
+/** Moves an axis to another place, if there is one. @type {(own: Mesh, axis: Axis, place: number) => void} */
 export function move({ shown, choose, frame }, axis, place) {
   if (place < 0 || place > 2) return;
   choose({ order: movedTo(shown.now.controls.order, axis, place) });
   frame.say(`${axis}: ${placeWords(shown.now.controls, axis)}.`);
 }
 
-/** Chooses the next axis; the focus goes with it where an axis has it. @type {(own: Mesh) => void} */
+/** Chooses the next axis; if an axis has the focus, it moves along. @type {(own: Mesh) => void} */
 export function next({ shown, frame }) {
   const names = shown.now.data.axes.map(([axis]) => axis);
   const axis = names[(names.indexOf(shown.now.axis) + 1) % names.length];
@@ -44,7 +44,7 @@ export function axesBar(own) {
   return h("div", { class: "dlv-meshaxes", role: "group", "aria-label": "the placement: drag an axis, or ← →" },
     h("span", {}, "ranks lie furthest apart"), h("span", { class: "dlv-meshchips" }, chips),
     h("span", {}, "ranks are neighbours"),
-    h("span", { class: "dlv-letters" }, "Drag an axis: here, into a node, or between the nodes."));
+    h("span", { class: "dlv-elements" }, "Drag an axis: here, into a node, or between the nodes."));
 }
 
 /** @type {(own: Mesh, axis: Axis, title: string) => HTMLElement} */
@@ -53,7 +53,7 @@ function chip(own, axis, title) {
   /** @type {[number, number] | null} */
   let from = null;
   /** @type {Element | null} */
-  let onto = null; // what it would be dropped on
+  let onto = null; // the drop target
   const show = () => {
     shown.set({ axis });
     shown.flush();
@@ -61,7 +61,7 @@ function chip(own, axis, title) {
   const element = h("button", {
     type: "button", "data-axis": axis, class: "dlv-meshchip", title: `${title} parallel; ← → move it`,
     style: `border-bottom-color: ${shown.now.data.hues[axis]}`,
-    onclick: show, onfocus: show, // keys move the one that has the focus
+    onclick: show, onfocus: show, // keys move the focused one
     onpointerdown(/** @type {PointerEvent} */ event) {
       from = [event.clientX, event.clientY];
       element.setPointerCapture(event.pointerId);
@@ -101,8 +101,7 @@ function chip(own, axis, title) {
   return element;
 }
 
-/** What a dragged element is over, of what has a place.
- * @type {(element: Element, event: PointerEvent) => Element | null} */
+/** The drop target under a dragged element. @type {(element: Element, event: PointerEvent) => Element | null} */
 function placeUnder(element, { clientX, clientY }) {
   const around = /** @type {Document | ShadowRoot} */ (element.getRootNode());
   const under = around.elementsFromPoint(clientX, clientY).find((one) => !element.contains(one));

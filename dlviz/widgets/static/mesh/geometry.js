@@ -1,23 +1,18 @@
-// Where nodes, ranks and the groups of an axis are drawn, as plain objects: a placement in, positions out.
+// Nodes, ranks and the groups of an axis as plain objects: a placement in, positions out.
 
 /** @typedef {{ x: number, y: number, width: number, height: number }} Box pixels */
 
-/**
- * `groups` are the lines that join the ranks of a group: above the ranks of a node, below them from node to node.
- * @typedef {object} Picture
- * @property {Box[]} nodes
- * @property {Box[]} ranks
- * @property {Box | null} link between the nodes
- * @property {{ group: number, path: string }[]} groups
- */
+/** `groups` are the lines joining the ranks of a group: above the ranks within a node, below them between nodes.
+ * `link`: between the nodes.
+ * @typedef {{ nodes: Box[], ranks: Box[], link: Box | null, groups: { group: number, path: string }[] }} Picture */
 
-const [EDGE, GAP, ROOM] = [2, 14, 6]; // pixels beside all, between two nodes, inside a node
+const [EDGE, GAP, ROOM] = [2, 14, 6]; // pixels at the edges, between two nodes, inside a node
 const [ABOVE, TILE, BELOW] = [24, 74, 8]; // pixels above the ranks, of a rank, below them
 const [STEP, WIDEST] = [5, 96]; // pixels between two lines, of a rank
 
 export const HEIGHT = 160;
 
-/** Where all is drawn in a picture of this `width`; `groups` are those of the axis that is shown.
+/** The picture at this `width`; `groups` are those of the shown axis.
  * @type {(nodes: number, ranks: number, groups: number[][], width: number) => Picture} */
 export function pictureOf(nodes, ranks, groups, width) {
   const per = ranks / nodes;
@@ -40,7 +35,7 @@ export function pictureOf(nodes, ranks, groups, width) {
       const [from, to] = [places[group[i]], places[rank]];
       const inside = Math.floor(group[i] / per) === Math.floor(rank / per);
       const off = (number % 4) * STEP;
-      const shift = (number - (groups.length - 1) / 2) * 2; // lines of two groups lie beside each other
+      const shift = (number - (groups.length - 1) / 2) * 2; // lines of two groups do not overlap
       const [a, b] = [from, to].map(({ x, width: own }) => (x + own / 2 + shift).toFixed(1));
       const end = inside ? from.y : from.y + TILE;
       const turn = inside ? from.y - 5 - off : top + 6 + (number % 8) * STEP;

@@ -18,12 +18,12 @@ export function meshPicture({ shown }) {
   const svg = s("svg", { class: "dlv-mesh", role: "img" });
   const plot = h("div", { class: "dlv-plot" }, svg);
   const element = h("div", {}, title, plot);
-  const { element: box, show: tell, hide } = tooltip(plot);
+  const { element: box, show: showTip, hide } = tooltip(plot);
   const id = Math.random().toString(36).slice(2); // patterns are named for the whole page
   plot.append(box);
   plot.addEventListener("pointermove", (event) => {
     const over = /** @type {Element} */ (event.target).closest("[data-rank]");
-    if (over) tell(event, rankLines(now.data, Number(over.getAttribute("data-rank"))));
+    if (over) showTip(event, rankLines(now.data, Number(over.getAttribute("data-rank"))));
     else hide();
   });
   plot.addEventListener("pointerleave", hide);

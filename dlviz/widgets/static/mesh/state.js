@@ -1,9 +1,9 @@
-// What the kernel tells of a mesh, what follows from a placement, and what a page without a kernel can show.
+// What the kernel sends of a mesh, what follows from a placement, and what a page without a kernel can show.
 
 /** @import { Answer, Explorer } from "../shared/explorer.js" */
 /** @import { Style } from "../shared/theme.js" */
 
-/** `order` names the axes with commas between, the one whose ranks are neighbours last; the links between `nodes` are
+/** `order` lists the axes, separated by commas, the one whose ranks are neighbours last; links between `nodes` are
  * `slower` times as slow as those inside.
  * @typedef {{ order: string, dp: number, pp: number, tp: number, nodes: number, slower: number }} Controls */
 
@@ -11,20 +11,19 @@
 
 /** @typedef {Record<Axis, number[]>} Bytes of each rank in a step */
 
-/** What follows from an order of the axes; seconds are a list, one for each speed of the slow links, null where it is
- * not told yet.
- * @typedef {{ groups: Record<Axis, number[][]>, sent: Bytes, between: Bytes, seconds: Record<Axis, number[]>,
- *   total: number[] }} Placement */
+/** What follows from an order of the axes; seconds are a list by speed of the slow links, null if not known yet.
+ * @typedef {{ groups: Record<Axis, number[][]>, sent: Bytes, between: Bytes, seconds: Record<Axis, number[]>, total:
+ *   number[] }} Placement */
 
-/** @typedef {{ sent: Bytes, between: Bytes, total: number, late: string, notes: string[] }} Run */
+/** @typedef {{ sent: Bytes, between: Bytes, total: number, late: string, summary: string[] }} Run */
 
-/** @typedef {Answer & { controls: Controls, axes: [Axis, string][], slower: number[], owners: Style[],
- *   hues: Record<Axis, string>, placements: Record<string, Placement>,
- *   run: { error?: string, stopped?: string } | null, runs: { controls: Controls, run: Run }[] }} Data */
+/** @typedef {Answer & { controls: Controls, axes: [Axis, string][], slower: number[], owners: Style[], hues:
+ * Record<Axis, string>, placements: Record<string, Placement>, run: { error?: string, stopped?: string } | null,
+ * runs: { controls: Controls, run: Run }[] }} Data */
 
-/** @typedef {Explorer<Data, { axis: Axis }>} Mesh `axis` is the one whose groups are shown */
+/** @typedef {Explorer<Data, { axis: Axis }>} Mesh `axis`: whose groups are shown */
 
-/** What is told of the chosen order and speed, which the kernel has told already.
+/** The data for the chosen order and speed, which the kernel has already sent.
  * @type {(data: Data, controls: Controls) => Data} */
 export function foresee(data, { order, slower }) {
   const same = order === data.controls.order && slower === data.controls.slower;
@@ -32,7 +31,7 @@ export function foresee(data, { order, slower }) {
   return { ...data, controls: { ...data.controls, order, slower }, run: null };
 }
 
-/** The placement that is chosen, seconds at the chosen speed, and the run of these controls.
+/** The chosen placement, the index of the chosen speed, and the run of these controls.
  * @type {(data: Data) => { placement: Placement, at: number, run: Run | null }} */
 export function chosen({ controls, placements, slower, runs }) {
   return {
@@ -41,7 +40,7 @@ export function chosen({ controls, placements, slower, runs }) {
   };
 }
 
-/** The order in which an axis has another place: at 0 its ranks lie furthest apart, at 2 they are neighbours.
+/** The order with an axis at another place: at 0 its ranks are furthest apart, at 2 they are neighbours.
  * @type {(order: string, axis: Axis, place: number) => string} */
 export function movedTo(order, axis, place) {
   const others = order.split(",").filter((one) => one !== axis);
@@ -49,7 +48,7 @@ export function movedTo(order, axis, place) {
   return others.join();
 }
 
-/** The place of a rank along each axis. @type {(controls: Controls, rank: number) => Record<Axis, number>} */
+/** The coordinates of a rank. @type {(controls: Controls, rank: number) => Record<Axis, number>} */
 export function placeIn(controls, rank) {
   const places = /** @type {Record<Axis, number>} */ ({});
   for (const axis of /** @type {Axis[]} */ (controls.order.split(",").reverse())) {

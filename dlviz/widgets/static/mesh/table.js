@@ -1,4 +1,4 @@
-// What goes over fast and slow links along each axis in a step, and what was measured.
+// Bytes over fast and slow links along each axis in a step, predicted and measured.
 import { h } from "../shared/dom.js";
 import { seconds } from "../shared/numbers.js";
 import { table } from "../shared/table.js";

@@ -1,4 +1,4 @@
-// What is said of placements and runs.
+// Placements and runs in words.
 import { bytes, gapWords, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
 import { chosen, placeIn, traffic } from "./state.js";
@@ -6,7 +6,7 @@ import { chosen, placeIn, traffic } from "./state.js";
 /** @import { Now } from "../shared/explorer.js" */
 /** @import { Axis, Controls, Data } from "./state.js" */
 
-/** What a placement comes to, in a sentence or two. @type {(data: Data) => string} */
+/** The cost of a placement, in a sentence or two. @type {(data: Data) => string} */
 export function answerWords(data) {
   const { placement, at, run } = chosen(data);
   const total = placement.total[at];
@@ -18,7 +18,7 @@ export function answerWords(data) {
   return `A step takes ${seconds(total)}${measured}${carried}. ${best}`;
 }
 
-/** Which axis has its groups inside nodes, for those who listen. @type {(data: Data, axis: Axis) => string} */
+/** The groups of an axis, for screen readers. @type {(data: Data, axis: Axis) => string} */
 export function pictureWords({ controls, placements }, axis) {
   const groups = placements[controls.order].groups[axis].map((group) => group.join(" ")).join("; ");
   return `${controls.nodes} nodes. The groups of ${axis}: ${groups}.`;
@@ -48,9 +48,9 @@ export function placeWords({ order }, axis) {
     order.split(",").indexOf(axis)];
 }
 
-/** What became of the last run. @type {(now: Now<Data>) => string} */
+/** The outcome of the last run. @type {(now: Now<Data>) => string} */
 export function ranWords({ data }) {
   if (data.run) return outcome(data.run, () => []);
   const { run } = chosen(data);
-  return run ? outcome(run, () => run.notes) : "";
+  return run ? outcome(run, () => run.summary) : "";
 }

@@ -1,4 +1,4 @@
-// Step time over memory: where each plan is, where the limit cuts, and which plan is at a point. Pure.
+// Step time over memory: the place of each plan and of the limit, and the plan at a point. Pure.
 import { scaleLog } from "../shared/scale.js";
 
 /** @import { Scale } from "../shared/scale.js" */
@@ -17,10 +17,10 @@ const NEAR = 9; // pixels from a plan to the pointer
  * @property {Mark[]} across
  * @property {Mark[]} up
  * @property {[x: number, y: number][]} points of the plans
- * @property {number} cut where the limit is, within the picture
+ * @property {number} cut x of the limit, within the picture
  */
 
-/** The map of all plans in a picture of these pixels, with the limit in bytes.
+/** The map of all plans in a picture of this size; `limit` in bytes.
  * @type {(plans: Plans, limit: number, width: number, height: number) => Drawn} */
 export function mapOf({ memory, seconds }, limit, width, height) {
   const x = scaleLog(around(memory), [LEFT, width - RIGHT]);
@@ -38,8 +38,7 @@ function around(values) {
   return [low / ROOM, high * ROOM];
 }
 
-/** Round values of a logarithmic scale, no nearer to each other than `apart` pixels: as many of 1, 1.5, 2, 3, 5, 7 as
- * have room.
+/** Round values of a logarithmic scale, at least `apart` pixels apart: as many of 1, 1.5, 2, 3, 5, 7 as fit.
  * @type {(scale: Scale, apart: number) => Mark[]} */
 export function marks(scale, apart) {
   const [low, high] = scale.domain;
@@ -59,7 +58,7 @@ export function marks(scale, apart) {
   return [];
 }
 
-/** The plan nearest to a point, of those near it; -1 where there is none.
+/** The plan nearest to a point, within NEAR pixels; -1 if there is none.
  * @type {(drawn: Drawn, px: number, py: number) => number} */
 export function planAt({ points }, px, py) {
   let [best, least] = [-1, NEAR ** 2];

@@ -1,4 +1,4 @@
-// Explores all plans of a model on a machine: which is best, where memory cuts, why each fails; runs one.
+// Explores all plans of a model on a machine: the best one, the memory limit, why a plan fails; runs one.
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
 import { form, recordedRuns } from "../shared/form.js";
@@ -32,7 +32,7 @@ function render({ model, el }) {
   own.frame.controls(...form(own), [memoryLimit(own)], [own.bar.start, recordedRuns(own)]);
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
   shown.paints(["data", "controls"], () => write(answer, answerWords(shown.now.data, shown.now.controls)));
-  const former = [planMap(own, HEIGHT), planTable(own)]; // shown, dimmed, while others are computed
+  const former = [planMap(own, HEIGHT), planTable(own)]; // dimmed while new plans are computed
   shown.paints(["data"], () => {
     for (const part of former) part.setAttribute("aria-busy", String(!shown.now.data.settled));
   });

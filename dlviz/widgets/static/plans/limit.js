@@ -7,9 +7,9 @@ import { limitOf } from "./state.js";
 /** @import { Planner } from "./state.js" */
 
 const PLACES = 200; // of the slider
-const ROOM = 1.25; // beyond the least and the most that a plan needs, as a ratio
+const ROOM = 1.25; // beyond the least and the most memory of a plan, as a ratio
 
-/** The slider of the memory limit, from below the plan that needs least to above all, and what takes the limit away.
+/** The slider of the memory limit, from below the smallest plan to above all, and a button that lifts the limit.
  * @type {(own: Planner) => HTMLElement[]} */
 export function memoryLimit(own) {
   const { shown } = own;
@@ -42,7 +42,7 @@ function all({ shown, choose, can }) {
   return element;
 }
 
-/** The bytes at a place of the slider, to three digits. @type {(ends: [number, number], place: number) => number} */
+/** The bytes at a position of the slider, to three digits. @type {(ends: [number, number], place: number) => number} */
 function limitAt([low, high], place) {
   return Number((low * (high / low) ** (place / PLACES)).toPrecision(3));
 }

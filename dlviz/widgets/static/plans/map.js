@@ -1,4 +1,4 @@
-// Step time over memory of all plans: the limit, which a pointer drags, the best plan, the chosen one and its run.
+// Step time over memory of all plans: the draggable limit, the best plan, the chosen one and its run.
 import { below, beside, cross, fitted, grid, pointIn } from "../shared/chart.js";
 import { h, s } from "../shared/dom.js";
 import { bytes, seconds } from "../shared/numbers.js";
@@ -12,9 +12,9 @@ import { mapWords, planLines } from "./words.js";
 /** @import { Planner, Data } from "./state.js" */
 /** @import { Scale } from "../shared/scale.js" */
 
-const GRIP = 7; // pixels from the limit to the pointer that drags it
+const GRIP = 7; // pixels from the limit within which the pointer drags it
 
-/** The map, so many pixels high. @type {(own: Planner, height: number) => HTMLElement} */
+/** The map, `height` pixels high. @type {(own: Planner, height: number) => HTMLElement} */
 export function planMap(own, height) {
   const { shown } = own;
   const { now } = shown;
@@ -45,7 +45,7 @@ export function planMap(own, height) {
   return element;
 }
 
-/** Has a pointer name a plan, choose it, and drag the limit.
+/** Handles the pointer: name a plan, choose it, drag the limit.
  * @type {(own: Planner, svg: SVGSVGElement, tip: Tooltip, mapNow: () => Drawn | null) => void} */
 function pointed({ shown, choose }, svg, tip, mapNow) {
   const { now } = shown;
@@ -97,7 +97,7 @@ function axes({ x, y, across, up }) {
   ];
 }
 
-/** All plans: one path for those of a hue that fit, and one for those that fail.
+/** All plans: for each hue a path of those that fit, and one path of those that fail.
  * @type {(data: Data, map: Drawn, limit: number) => SVGElement[]} */
 function plansDrawn({ plans, hues }, { x, y, cut, points }, limit) {
   const [bottom, top] = y.range;
@@ -115,14 +115,14 @@ function plansDrawn({ plans, hues }, { x, y, cut, points }, limit) {
   ];
 }
 
-/** Where the name of the limit has room: to its right, or to its left.
+/** Where the limit's name fits: to its right or its left.
  * @type {(scale: Scale, cut: number) => { x: number, class: string }} */
 function limitAt({ range: [, right] }, cut) {
   const left = cut > right - 80;
   return { x: cut + (left ? -4 : 4), class: `dlv-winner ${left ? "dlv-left" : "dlv-start"}` };
 }
 
-/** The plans of the chosen mesh, the best and the chosen one, the one that is pointed at, and the run.
+/** The plans of the chosen mesh, the best, the chosen and the hovered one, and the run.
  * @type {(now: Planner["shown"]["now"], map: Drawn, chosen: number) => SVGElement[]} */
 function marked({ data, controls, pointed: over }, { x, y, points }, chosen) {
   if (chosen < 0) return [];

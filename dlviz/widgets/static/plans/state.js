@@ -1,4 +1,4 @@
-// What the kernel tells of all plans, and which of them fit, are best and are chosen under a memory limit.
+// What the kernel sends of all plans; which fit, are best and are chosen under a memory limit.
 
 /** @import { Answer, Explorer } from "../shared/explorer.js" */
 
@@ -17,28 +17,15 @@
  * @property {Name | null} plan null: the best
  */
 
-/**
- * Columns of all plans, the fastest first; `memory` is in bytes, of each rank of the pipeline's `stage`; `exposed` (s)
- * and what is `sent` meanwhile (bytes) are of each axis.
- * @typedef {object} Plans
- * @property {number[]} dp
- * @property {number[]} tp
- * @property {number[]} pp
- * @property {number[]} microbatch
- * @property {string[]} schedule
- * @property {string[]} recompute
- * @property {number[]} seconds
- * @property {number[]} memory
- * @property {number[]} stage
- * @property {number[]} bubble
- * @property {string[]} limited_by what takes most of the step beside the math
- * @property {Record<string, number[]>} exposed
- * @property {Record<string, number[]>} sent
- */
+/** Columns of all plans, the fastest first; `memory` is the bytes of each rank of the pipeline's `stage`; `exposed` (s)
+ * and the bytes `sent` meanwhile are by axis. `limited_by`: what takes most of the step besides the math.
+ * @typedef {{ dp: number[], tp: number[], pp: number[], microbatch: number[], schedule: string[], recompute:
+ *   string[], seconds: number[], memory: number[], stage: number[], bubble: number[], limited_by: string[], exposed:
+ *   Record<string, number[]>, sent: Record<string, number[]> }} Plans */
 
-/** What a run came to, as the plans say it.
+/** The result of a run, in the plans' terms.
  * @typedef {{ seconds: number, memory: number, bubble: number, exposed: Record<string, number>, late: string,
- *   notes: string[] }} Run */
+ *   summary: string[] }} Run */
 
 /**
  * @typedef {object} Machine
@@ -49,8 +36,8 @@
  * @property {Record<string, string>} axes
  * @property {number} own bytes of a device's memory
  * @property {Plans} plans
- * @property {string} long why the chosen plan cannot be run here, or ""
- * @property {{ error?: string, stopped?: string } | null} run that came to nothing
+ * @property {string} long why the chosen plan cannot run here, or ""
+ * @property {{ error?: string, stopped?: string } | null} run a failed or stopped run
  * @property {{ plan: Name, run: Run }[]} runs with these controls
  */
 
@@ -58,7 +45,7 @@
 
 /** @typedef {Explorer<Data, { pointed: number }>} Planner */
 
-/** The plans of one mesh, the best first; `first` stands for them in the table.
+/** The plans of one mesh, the best first; `first` represents them in the table.
  * @typedef {{ mesh: string, first: number, plans: number[] }} Mesh */
 
 /** The memory limit in bytes. @type {(data: Pick<Data, "own">, controls: Controls) => number} */
@@ -66,18 +53,17 @@ export function limitOf({ own }, { memory }) {
   return typeof memory === "number" ? memory : own;
 }
 
-/** The fastest plan within a limit in bytes; -1 where none fits. @type {(plans: Plans, limit: number) => number} */
+/** The fastest plan within a limit in bytes; -1 if none fits. @type {(plans: Plans, limit: number) => number} */
 export function bestOf({ memory }, limit) {
   return memory.findIndex((bytes) => bytes <= limit);
 }
 
-/** The plan that needs the least memory; -1 where there is none. @type {(plans: Plans) => number} */
+/** The plan that needs the least memory; -1 without plans. @type {(plans: Plans) => number} */
 export function leastOf({ memory }) {
   return memory.reduce((best, bytes, i) => (best < 0 || bytes < memory[best] ? i : best), -1);
 }
 
-/** The place of a plan by its name, -1 where there is none of that name.
- * @type {(plans: Plans, name: Name | null) => number} */
+/** The index of a plan by its name; -1 if there is none. @type {(plans: Plans, name: Name | null) => number} */
 export function placeOf(plans, name) {
   if (!name) return -1;
   return plans.dp.findIndex((_, i) => nameOf(plans, i).every((part, at) => part === name[at]));
@@ -88,7 +74,7 @@ export function nameOf({ dp, tp, pp, microbatch, schedule, recompute }, i) {
   return [dp[i], tp[i], pp[i], microbatch[i], schedule[i], recompute[i]];
 }
 
-/** The plan that is shown: the one the reader chose, else the best, else the one that needs the least memory.
+/** The shown plan: the reader's choice, else the best, else the one that needs the least memory.
  * @type {(data: Data, controls: Controls) => number} */
 export function chosenOf(data, controls) {
   const own = placeOf(data.plans, controls.plan);
@@ -97,14 +83,14 @@ export function chosenOf(data, controls) {
   return best >= 0 ? best : leastOf(data.plans);
 }
 
-/** The plans of each mesh, those that fit by their seconds before those that fail by the bytes they lack.
+/** The plans of each mesh: those that fit by seconds, then those that fail by the bytes they lack.
  * @type {(plans: Plans, limit: number) => Mesh[]} */
 export function meshesOf(plans, limit) {
   const { memory } = plans;
   /** @type {(i: number) => number} */
   const lacks = (i) => Math.max(0, memory[i] - limit);
   /** @type {(a: number, b: number) => number} */
-  const better = (a, b) => lacks(a) - lacks(b) || a - b; // plans stand in the order of their seconds
+  const better = (a, b) => lacks(a) - lacks(b) || a - b; // plans are ordered by seconds
   /** @type {Map<string, number[]>} */
   const found = new Map();
   for (let i = 0; i < memory.length; i++) {
@@ -123,7 +109,7 @@ export function meshOf({ dp, tp, pp }, i) {
   return `dp ${dp[i]} × tp ${tp[i]} × pp ${pp[i]}`;
 }
 
-/** The run of a plan, where there is one. @type {(data: Data, i: number) => Run | undefined} */
+/** The run of a plan, if there is one. @type {(data: Data, i: number) => Run | undefined} */
 export function runOf({ plans, runs }, i) {
   return i < 0 ? undefined : runs.find(({ plan }) => String(plan) === String(nameOf(plans, i)))?.run;
 }

@@ -1,4 +1,4 @@
-// All plans: a row a mesh, for which its best plan stands; below the chosen mesh its plans, and below one its run.
+// All plans: a row per mesh with its best plan; below the chosen mesh its plans, and below the chosen plan its run.
 import { h, refill } from "../shared/dom.js";
 import { bytes, digits, seconds } from "../shared/numbers.js";
 import { tableOf } from "../shared/table.js";
@@ -24,7 +24,7 @@ export function planTable({ shown, choose }) {
   return box;
 }
 
-/** Has the chosen row in view, with what was measured below it, within the table alone.
+/** Scrolls the table, and only the table, to the chosen row and the measured row below it.
  * @type {(box: HTMLElement) => void} */
 function reveal(box) {
   const row = /** @type {HTMLElement | null} */ (box.querySelector("[aria-selected=true]"));

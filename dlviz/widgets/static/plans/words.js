@@ -1,4 +1,4 @@
-// What is said of plans, and of a run.
+// Plans and a run in words.
 import { besideWords, bytes, digits, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
 import { bestOf, chosenOf, leastOf, limitOf, meshOf, runOf } from "./state.js";
@@ -14,14 +14,14 @@ export function planWords(data, i) {
   return `${meshOf(data.plans, i)}, ${variantWords(data, i)}`;
 }
 
-/** What a plan has beside its mesh, in words. @type {(data: Data, i: number) => string} */
+/** A plan without its mesh, in words. @type {(data: Data, i: number) => string} */
 export function variantWords({ plans, titles }, i) {
   const { microbatch, schedule, recompute, pp } = plans;
   const order = pp[i] > 1 ? `${titles[schedule[i]]}, ` : "";
   return `microbatches of ${microbatch[i]}, ${order}${AGAIN[recompute[i]]}`;
 }
 
-/** What a plan has beside its mesh and its recomputation, as short as a row of the table.
+/** A plan without its mesh and recomputation, short enough for a row of the table.
  * @type {(data: Data, i: number) => string} */
 export function rowWords({ plans, titles }, i) {
   return `microbatch ${plans.microbatch[i]}${plans.pp[i] > 1 ? `, ${titles[plans.schedule[i]]}` : ""}`;
@@ -33,7 +33,7 @@ export function limitWords({ plans, says }, i, limit) {
   return lacks > 0 ? `fails by ${bytes(lacks)} ${whereWords(plans, i)}` : says[plans.limited_by[i]];
 }
 
-/** Which ranks of a plan have the most to hold. @type {(plans: Plans, i: number) => string} */
+/** Which ranks of a plan hold the most. @type {(plans: Plans, i: number) => string} */
 function whereWords({ pp, stage }, i) {
   return pp[i] > 1 ? `on stage ${stage[i]}` : "on each rank";
 }
@@ -43,7 +43,7 @@ export function answerWords(data, controls) {
   const { plans } = data;
   const all = plans.memory.length;
   if (!data.settled) return "Computing all plans …";
-  if (!all) return "No plan cuts this model and this batch for so many devices.";
+  if (!all) return "No plan splits this model and batch over so many devices.";
   const limit = limitOf(data, controls);
   const best = bestOf(plans, limit);
   if (best < 0) {
@@ -58,8 +58,7 @@ export function answerWords(data, controls) {
     + `${seconds(plans.seconds[best])} a step, ${bytes(plans.memory[best])}.${fasterWords(plans, best, limit)}`;
 }
 
-/** What the fastest of all lacks, where it does not fit.
- * @type {(plans: Plans, best: number, limit: number) => string} */
+/** What the fastest plan lacks, if it does not fit. @type {(plans: Plans, best: number, limit: number) => string} */
 function fasterWords({ memory, seconds: took }, best, limit) {
   if (!best) return "";
   const lacks = bytes(memory[0] - limit);
@@ -76,21 +75,20 @@ export function planLines(data, i, limit) {
   ];
 }
 
-/** What a rank sends along each axis while no math hides it: a line, or none.
- * @type {(data: Data, i: number) => string[]} */
+/** What a rank sends exposed along each axis: a line, or none. @type {(data: Data, i: number) => string[]} */
 function exposedWords({ plans }, i) {
   const sent = Object.entries(plans.sent).filter(([, of]) => of[i] > 0);
   const words = sent.map(([axis, of]) => `${axis} ${bytes(of[i])}`);
   return words.length ? [`a rank sends exposed: ${words.join(", ")}`] : [];
 }
 
-/** The map, for those who listen. @type {(data: Data, controls: Controls, chosen: number) => string} */
+/** The map, for screen readers. @type {(data: Data, controls: Controls, chosen: number) => string} */
 export function mapWords(data, controls, chosen) {
   const shown = chosen < 0 ? "" : ` Chosen: ${planLines(data, chosen, limitOf(data, controls)).join("; ")}.`;
   return `Step time over memory per rank of all plans. ${answerWords(data, controls)}${shown}`;
 }
 
-/** What became of the last run. @type {(now: Now<Data>) => string} */
+/** The outcome of the last run. @type {(now: Now<Data>) => string} */
 export function ranWords({ data, controls, live }) {
   if (data.run) return outcome(data.run, () => []);
   const chosen = chosenOf(data, controls);
@@ -99,10 +97,10 @@ export function ranWords({ data, controls, live }) {
   const { seconds: took, memory, bubble } = data.plans;
   const limit = limitOf(data, controls);
   const judged = (run.memory > limit) === (memory[chosen] > limit) ? ""
-    : `By what was measured it ${run.memory > limit ? "fails" : "fits"}.`;
+    : `By the measurement it ${run.memory > limit ? "fails" : "fits"}.`;
   return outcome(run, () => [
     `Measured ${besideWords(run.seconds, took[chosen], seconds)}; ${besideWords(run.memory, memory[chosen], bytes)}; `
       + `bubble ratio ${besideWords(run.bubble, bubble[chosen], digits)}.`,
-    judged, ...run.notes,
+    judged, ...run.summary,
   ]);
 }

@@ -1,4 +1,4 @@
-// Where the player's ranks lie on a circle, what joins them, and the arrows between them.
+// The player's ranks on a circle, the links that join them, and the arrows between them.
 import { messagesIn } from "./state.js";
 
 /** @import { Scene } from "./state.js" */
@@ -8,15 +8,15 @@ import { messagesIn } from "./state.js";
 /** @typedef {{ x: number, y: number }} Place */
 /** @typedef {{ rank: number, turn: number } & Place} Part a rank or a hub, `turn` ranks round the circle */
 
-const TAG = 0.36; // of an arrow's way: where its label is, apart from that of the way back
-const GROUPED = 0.7; // more room between two racks or switches, in ranks
+const TAG = 0.36; // of an arrow's length: where its label is, apart from that of the reverse arrow
+const GROUPED = 0.7; // extra room between two racks or switches, in ranks
 
 /** @typedef {(rank: number) => number} Level which rack, switch or host joins a rank */
 
-/** The ranks on a circle, those of a rack, switch or host beside each other, and what joins them: links from rank to
- * rank in a ring, else each to its switch (a hub), and that to the next one up in the middle.
- * @type {(scene: Pick<Scene, "rows" | "topology"> & { groupOf?: number[] }, size: number) => { nodes: Node[],
- *   links: [Place, Place][], hubs: Place[], groups: Node[][] }} */
+/** The ranks on a circle, grouped by rack, switch or host, and what joins them: in a ring, links from rank to rank;
+ * else from each to its switch (a hub), and from there to the next one up in the middle.
+ * @type {(scene: Pick<Scene, "rows" | "topology"> & { groupOf?: number[] }, size: number) => { nodes: Node[], links:
+ *   [Place, Place][], hubs: Place[], groups: Node[][] }} */
 export function placesOf({ rows, topology, groupOf = [] }, size) {
   const many = rows.length;
   const levels = topology.kind === "hosts" ? hostsOf(rows, groupOf) : levelsOf(rows, topology);
@@ -52,13 +52,13 @@ export function placesOf({ rows, topology, groupOf = [] }, size) {
   return { nodes, links, hubs, groups: parted ? grouped(nodes, levels[0]) : [] };
 }
 
-/** The hosts of ranks, and what joins these. @type {(rows: number[], groupOf: number[]) => Level[]} */
+/** The hosts of ranks, and the level that joins them. @type {(rows: number[], groupOf: number[]) => Level[]} */
 function hostsOf(rows, groupOf) {
   const host = new Map(rows.map((rank, row) => [rank, groupOf[row]]));
   return [(rank) => host.get(rank) ?? -1, () => 0];
 }
 
-/** The switches that join ranks, level by level up to the one that joins all that are drawn.
+/** The switches that join ranks, level by level up to the one that joins all drawn ranks.
  * @type {(rows: number[], topology: Scene["topology"]) => Level[]} */
 function levelsOf(rows, { kind, sizes }) {
   if (kind === "ring" || !kind) return [];
@@ -67,8 +67,8 @@ function levelsOf(rows, { kind, sizes }) {
   return levels.slice(0, whole < 0 ? undefined : whole + 1);
 }
 
-/** Where each rank is on the circle, in ranks, and how many go round it, with room between the groups of a level.
- * @type {(rows: number[], level: Level | null) => { turns: number[], around: number }} */
+/** Each rank's position on the circle, in ranks, and the length of the whole circle, with room between groups of a
+ * level. @type {(rows: number[], level: Level | null) => { turns: number[], around: number }} */
 function turnsOf(rows, level) {
   let at = 0;
   const turns = rows.map((rank, row) => {
@@ -78,8 +78,7 @@ function turnsOf(rows, level) {
   return { turns, around: at + 1 + (level ? GROUPED : 0) };
 }
 
-/** What has ranks, put together by the groups of a level.
- * @type {<T extends { rank: number }>(parts: T[], level: Level) => T[][]} */
+/** Parts grouped by a level. @type {<T extends { rank: number }>(parts: T[], level: Level) => T[][]} */
 function grouped(parts, level) {
   const groups = new Map();
   for (const part of parts) {
@@ -89,7 +88,7 @@ function grouped(parts, level) {
   return [...groups.values()];
 }
 
-/** The ranks in their places, and an arrow for each message of a frame, as wide as its bytes are many.
+/** The placed ranks, and an arrow for each message of a frame; its width grows with its bytes.
  * @type {(scene: Scene, number: number, size: number) => { nodes: Node[], arrows: { message: number, never: boolean,
  *   label: string, width: number, path: [start: Point, turned: Point, end: Point], at: Point }[] }} */
 export function circleOf(scene, number, size) {
@@ -120,7 +119,7 @@ export function circleOf(scene, number, size) {
   return { nodes, arrows };
 }
 
-/** Who ever sends to whom, as lines between their places.
+/** A line for each pair of ranks that ever exchange a message.
  * @type {(scene: Scene, size: number) => [start: Point, end: Point][]} */
 export function pairsOf(scene, size) {
   const { nodes } = placesOf(scene, size);
@@ -143,7 +142,7 @@ function towards({ x, y }, [tx, ty], distance) {
   return [x + ((tx - x) / length) * distance, y + ((ty - y) / length) * distance];
 }
 
-/** The three corners of an arrow's head that ends in `tip`, coming from `from`.
+/** The three corners of an arrow head at `tip`, pointing away from `from`.
  * @type {(from: Point, tip: Point, size: number) => Point[]} */
 export function headOf(from, tip, size) {
   const length = Math.hypot(tip[0] - from[0], tip[1] - from[1]) || 1;

@@ -1,4 +1,4 @@
-// The player's controls: buttons and keys, the slider, and the line that says which round is shown.
+// The player's controls: buttons and keys, the slider, and the line about the shown round.
 import { h, write } from "../shared/dom.js";
 import { button } from "../shared/stage.js";
 import { SPEEDS } from "./playing.js";
@@ -7,7 +7,7 @@ import { SPEEDS } from "./playing.js";
 /** @import { Travel } from "./playing.js" */
 /** @import { Player } from "./state.js" */
 
-/** What a reader can turn on and off; `predict` does nothing where no contents are known.
+/** What a reader can turn on and off; `predict` does nothing if no contents are known.
  * @typedef {{ predict: () => void, table: () => void, save: () => void }} Turns */
 
 /** The keys of a player. @type {(player: Player, travel: Travel, turns: Turns) => KeyRow[]} */
@@ -59,7 +59,7 @@ export function buttonsOf({ scene, now, paints }, { go, step, play, faster }, { 
   return [[first, back, playing, next, last], ["speed", slower, rate, quicker], [predicting, tabled, svg]];
 }
 
-/** The slider over all rounds, and beside it what the one shown is and does.
+/** The slider over all rounds, and beside it the shown round in words.
  * @type {(player: Player, travel: Travel) => HTMLElement} */
 export function scrubBar({ scene, now, paints }, { go }) {
   const end = scene.frames.length - 1;

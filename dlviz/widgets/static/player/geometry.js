@@ -1,18 +1,18 @@
-// Where the player's pictures of contents lie: the grid of ranks and chunks, and all rounds as a strip.
+// Places in the player's pictures of contents: the grid of ranks and chunks, and the strip of all rounds.
 import { clamp } from "../shared/arrays.js";
 import { messagesIn } from "./state.js";
 
 /** @import { Scene } from "./state.js" */
 
 /**
- * The grid: columns and chunks (with the gutter behind each, for arrows) from left to right, ranks from above.
+ * The grid: columns and chunks (each followed by a gutter for arrows) from left to right, ranks from top to bottom.
  * @typedef {object} Layout
  * @property {{ x: number, width: number }[]} columns
  * @property {{ x: number, width: number, gutter: number, step: number }[]} chunks `step` pixels between two arrows
- * @property {boolean} single whether each column shows contributions of its own
+ * @property {boolean} single whether each column shows its own contributions
  * @property {number} lines of contributions in a cell
  * @property {number} gap between two ranks
- * @property {number} valueHeight of the numbers in a cell; 0 where none fit
+ * @property {number} valueHeight of the numbers in a cell; 0 if none fit
  * @property {number} stripHeight of the contributions in a cell
  * @property {number} rowHeight
  * @property {number[]} rows
@@ -31,21 +31,20 @@ import { messagesIn } from "./state.js";
 
 const LEFT = 50; // pixels of the ranks' names
 const TOP = 38; // chunk names and cell numbers above
-const NAME = 15; // of a host or rack over its ranks
-const GAP = 14; // between two ranks, if there is room
+const NAME = 15; // of a host's or rack's name over its ranks
+const GAP = 14; // between two ranks, if it fits
 const PAD = 3; // around what a rank holds
-const BESIDE = 70; // the place of messages whose cells are in no watched buffer
-const NARROWEST = 10; // of a column; a wider picture than its panel is scrolled
-const LETTER = 6.6; // pixels of a digit
-const CHIP = 13; // a contribution's side, if there is room
+const BESIDE = 70; // for messages whose cells are in no watched buffer
+const NARROWEST = 10; // of a column; a picture wider than its panel scrolls
+const CHARACTER = 6.6; // pixels of a digit
+const CHIP = 13; // a contribution's side, if it fits
 const THINNEST = 4; // of a row of contributions
 const NUMBER = 15; // the height of a number
 const LANES = 5; // arrows beside each other
-const PICTURES = 48; // rounds that have a small picture each
+const PICTURES = 48; // the most rounds with a small picture each
 
-/** Where columns, chunks and ranks lie in a picture that is `width` pixels wide and `tall` pixels high if it can be.
- * Numbers stand in the cells where they fit.
- * @type {(scene: Scene, width: number, tall?: number) => Layout} */
+/** Where columns, chunks and ranks lie in a picture `width` pixels wide and, if possible, `tall` pixels high. Cells
+ * show numbers that fit. @type {(scene: Scene, width: number, tall?: number) => Layout} */
 export function layoutOf(scene, width, tall = Infinity) {
   const { columns, chunks, wide, right } = acrossOf(scene, width);
   const single = wide >= (CHIP * scene.ranks.length) / 2;
@@ -55,7 +54,7 @@ export function layoutOf(scene, width, tall = Infinity) {
   const gap = clamp(each / 5, 4, GAP);
   const room = each - gap - 2 * PAD;
   const longest = scene.values.reduce((most, text) => Math.max(most, text.length), 0);
-  const fits = longest && longest * LETTER + 3 <= wide && room - NUMBER >= lines * THINNEST;
+  const fits = longest && longest * CHARACTER + 3 <= wide && room - NUMBER >= lines * THINNEST;
   const valueHeight = fits ? NUMBER : 0;
   const stripHeight = lines * clamp((room - valueHeight) / lines, THINNEST, CHIP) || 0;
   const rowHeight = Math.max(12, 2 * PAD + valueHeight + stripHeight);
@@ -103,7 +102,7 @@ function chipRows(ranks, width) {
   return Math.ceil(ranks / Math.max(1, Math.min(ranks, Math.floor(width / CHIP))));
 }
 
-/** Which lane beside its last chunk each arrow of a frame takes: those that overlap, different ones.
+/** The lane of each arrow of a frame, beside its last chunk; overlapping arrows take different lanes.
  * @type {(scene: Scene, number: number) => { message: number, chunk: number, lane: number }[]} */
 function lanesOf(scene, number) {
   /** @type {Record<number, [low: number, high: number][][]>} */
@@ -121,11 +120,8 @@ function lanesOf(scene, number) {
     });
 }
 
-/**
- * What each rank holds once the messages of a frame have landed: a cell for each rank and chunk.
- *
- * Its runs are its columns one by one where they are wide enough to show contributions, else stretches of columns that
- * hold the same.
+/** What each rank holds after the messages of a frame: a cell for each rank and chunk. A cell's runs are its columns
+ * one by one if they are wide enough to show contributions, else segments of columns that hold the same.
  * @type {(scene: Scene, layout: Layout, number: number) => Cell[]} */
 export function cellsOf(scene, layout, number) {
   const { snapshots } = scene.frames[number];
@@ -152,7 +148,7 @@ export function cellsOf(scene, layout, number) {
   });
 }
 
-/** The contributions in a run of a cell: one box for each that it holds, in a place of its own.
+/** The contributions in a run of a cell: a box for each, at a place of its own.
  * @type {(scene: Scene, layout: Layout, cell: Cell, run: Run) => Chip[]} */
 export function chipsOf(scene, layout, cell, run) {
   const { counts } = scene.holds[run.hold];
@@ -175,15 +171,15 @@ export function chipsOf(scene, layout, cell, run) {
   }));
 }
 
-/** What a contribution's box says of itself, as far as there is room for it. @type {(chip: Chip) => string} */
+/** The label of a contribution's box, as far as it fits. @type {(chip: Chip) => string} */
 export function chipLabel({ source, count, width, height }) {
   if (height < 8.5) return "";
   const texts =
     source < 0 ? ["?"] : count > 1 ? [`${source} ×${count}`, `${source}×${count}`, `×${count}`] : [`${source}`];
-  return texts.find((text) => text.length * LETTER + 1.5 <= width) ?? "";
+  return texts.find((text) => text.length * CHARACTER + 1.5 <= width) ?? "";
 }
 
-/** The outlines of the cells that a frame's messages took and reached, and an arrow for each.
+/** The outlines of the cells that a frame's messages left and reached, and an arrow for each.
  * @type {(scene: Scene, layout: Layout, number: number) => { boxes: ({ message: number, what: string, out: number }
  *   & Box)[], arrows: { message: number, never: boolean, points: [x: number, y: number][] }[] }} */
 export function movesOf(scene, layout, number) {
@@ -210,11 +206,10 @@ export function movesOf(scene, layout, number) {
   };
 }
 
-/** A small picture of every round side by side: of each its place, and for each share of the ranks (0 to 1; -1: wrong)
- * the boxes of the cells that hold the numbers of so many. No pictures where the contents are not known, or where there
- * are too many rounds.
- * @type {(scene: Scene, width: number, height: number) => { x: number, width: number, shares: Map<number,
- *   Box[]> }[]} */
+/** Small pictures of all rounds side by side: the place of each, and for each share of the ranks (0 to 1; -1: wrong)
+ * the boxes of the cells that hold the numbers of so many. None if the contents are unknown or the rounds too many.
+ * @type {(scene: Scene, width: number, height: number) => { x: number, width: number, shares: Map<number, Box[]>
+ *   }[]} */
 export function stripOf(scene, width, height) {
   const many = scene.frames.length;
   const count = scene.columns.length;
@@ -234,7 +229,7 @@ export function stripOf(scene, width, height) {
   });
 }
 
-/** The stretches of columns of a snapshot that hold the numbers of equally many ranks.
+/** The segments of columns of a snapshot that hold the numbers of equally many ranks.
  * @type {(scene: Scene, snapshot: number) => { share: number, from: number, to: number }[]} */
 function sharesIn({ contents, holds, ranks }, snapshot) {
   /** @type {ReturnType<typeof sharesIn>} */

@@ -20,14 +20,14 @@ import { savedRound } from "./svg.js";
 /** @import { Player, Scene, Shown } from "./state.js" */
 /** @import { ChunksPanel } from "./panels.js" */
 
-const ROOM = 332; // pixels for what each rank holds and, below it, the program's lines
-const CODE = 100; // of them for the lines, or for the question of a prediction in their place
-const GUESS = 62; // pixels that the question takes where there are no lines
+const ROOM = 332; // pixels for the contents and, below, the program's lines
+const CODE = 100; // of ROOM, for the lines or the question of a prediction
+const GUESS = 62; // pixels of the question, without lines
 const HINT = "Hover over a message, a chunk or a rank: all that belongs to it lights up.";
 const UNFOCUSED = ":disabled, g:not([tabindex])";
 const STRIP = " Strip of all rounds: a stronger blue, numbers of more ranks; orange, wrong.";
 
-/** Shows a model's messages in `el`, anew at each change of its state; what it gives ends that.
+/** Shows a model's messages in `el`, and again at each change of its state; returns what ends it.
  * @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 export function showMessages({ model, el }) {
   let player = playerOf(model, el, { number: 0, speed: SPEEDS.indexOf(1) });
@@ -47,8 +47,8 @@ export function showMessages({ model, el }) {
 }
 
 /** A player of the model's state.
- * @type {(model: Model, el: HTMLElement, at: Pick<Shown, "number" | "speed">) => { root: HTMLElement,
- *   now: Readonly<Shown>, stop: () => boolean }} */
+ * @type {(model: Model, el: HTMLElement, at: Pick<Shown, "number" | "speed">) => { root: HTMLElement, now:
+ *   Readonly<Shown>, stop: () => boolean }} */
 function playerOf(model, el, at) {
   const scene = unpacked(JSON.parse(model.get("state")));
   const shown = state(firstOf(scene, at));
@@ -82,7 +82,7 @@ function playerOf(model, el, at) {
   const style = s("style", {}, rules(colors, ".dlv svg "));
   frame.body.append(style, scrubBar(player, travel), panels.strip, guesses.root, panels.body, panels.tables);
 
-  /** Shows something else at once; what had the focus and is gone or off leaves it to the whole.
+  /** Shows changes immediately; if the focused element is gone or disabled, the player gets the focus.
    * @type {(changes: Partial<Shown>) => void} */
   function show(changes) {
     const had = frame.root.contains(document.activeElement);
@@ -113,7 +113,7 @@ function playerOf(model, el, at) {
   };
 }
 
-/** What a player shows at first. @type {(scene: Scene, at: Pick<Shown, "number" | "speed">) => Shown} */
+/** A player's first state. @type {(scene: Scene, at: Pick<Shown, "number" | "speed">) => Shown} */
 function firstOf({ frames, look }, at) {
   const number = clamp(at.number, 0, frames.length - 1);
   return {
@@ -122,11 +122,11 @@ function firstOf({ frames, look }, at) {
   };
 }
 
-/** The panels in their places, and when each is painted.
- * @type {(player: Player, go: (number: number) => void, choose: (selection: Selection) => void)
- *   => { body: HTMLDivElement, chunks: ChunksPanel, source: { panel: HTMLElement, empty: boolean,
- *   has: (where: string) => boolean, mark: (places: string | string[]) => void }, strip: HTMLElement,
- *   tables: HTMLElement, pointedWords: HTMLParagraphElement, hint: string }} */
+/** The panels, and when each is painted.
+ * @type {(player: Player, go: (number: number) => void, choose: (selection: Selection) => void) => { body:
+ *   HTMLDivElement, chunks: ChunksPanel, source: { panel: HTMLElement, empty: boolean, has: (where: string) =>
+ *   boolean, mark: (places: string | string[]) => void }, strip: HTMLElement, tables: HTMLElement, pointedWords:
+ *   HTMLParagraphElement, hint: string }} */
 function panelsOf({ scene, now, paints }, go, choose) {
   const circle = circlePanel(scene);
   const chunks = chunksPanel(scene);

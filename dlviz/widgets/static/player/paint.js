@@ -1,4 +1,4 @@
-// Paints the player's pictures, on the page and into a file: `make` is `s` of dom.js or `written` of file.js.
+// Paints the player's pictures on the page or into a file: `make` is `s` of dom.js or `written` of file.js.
 import { lineThrough } from "../shared/chart.js";
 import { circleOf, headOf, pairsOf, placesOf } from "./circle.js";
 import { chipLabel, chipsOf, movesOf, stripOf } from "./geometry.js";
@@ -14,7 +14,7 @@ import { chipLabel, chipsOf, movesOf, stripOf } from "./geometry.js";
  * @typedef {(tag: keyof SVGElementTagNameMap, attributes?: Record<string, any>, ...children: any[]) => Part} Make
  */
 
-const LETTER = 5.6; // pixels of a letter of a host's name on the circle
+const CHARACTER = 5.6; // pixels of a character of a host's name on the circle
 
 /** @type {Record<string, string>} */
 const LINES = {
@@ -24,7 +24,7 @@ const LINES = {
   ".": "M3 4h2",
 };
 
-/** How the pictures' parts look in a theme's colours; as CSS; `scope` goes before each selector.
+/** The CSS of the pictures' parts in a theme's colours; `scope` goes before each selector.
  * @type {(colors: Record<string, string>, scope?: string) => string} */
 export function rules({ ink, paper, faint, grid, cell, marked, accent, wrong, name }, scope = "") {
   return Object.entries({
@@ -67,9 +67,8 @@ export function rules({ ink, paper, faint, grid, cell, marked, accent, wrong, na
     .join("\n");
 }
 
-/** How the ranks' contributions are filled, and last what is not decoded: a colour, or a pattern of `defs`, whose names
- * begin with `own`.
- * @type {<Part>(make: Make<Part>, scene: Scene, own: string) => { defs: Part, of: string[] }} */
+/** The fills of the ranks' contributions, and last of undecoded ones: a colour, or a pattern of `defs`, whose id
+ * begins with `own`. @type {<Part>(make: Make<Part>, scene: Scene, own: string) => { defs: Part, of: string[] }} */
 export function fills(make, scene, own) {
   const styles = stylesOf(scene);
   const patterns = styles.map((style, i) => style.pattern && make("pattern",
@@ -95,7 +94,7 @@ function tip(make, never, end, from, size) {
   return make("path", { d: cross, "stroke-width": 2.5, class: "dlv-cross" });
 }
 
-/** The ranks on a circle with what joins them.
+/** The ranks on a circle, and their links.
  * @type {<Part>(make: Make<Part>, scene: Scene, size: number) => { ground: Part, ranks: Part[] }} */
 export function ranksPicture(make, scene, size) {
   const { nodes, links, hubs, groups } = placesOf(scene, size);
@@ -106,7 +105,7 @@ export function ranksPicture(make, scene, size) {
       make("path", { class: "dlv-group", "stroke-width": 2 * group[0].radius + 14, d: through(group) })),
     make("path", { class: "dlv-links", d: links.map(through).join("") }),
     hubs.map(({ x, y }) => make("rect", { class: "dlv-hub", x: x - 5, y: y - 5, width: 10, height: 10, rx: 2 })),
-    scene.topology.kind === "hosts" && !scene.values.length // else the grid names them
+    scene.topology.kind === "hosts" && !scene.values.length // else the grid has the names
       ? groups.map((_, i) => hostName(make, scene.rankGroups[i], hubs[i], hubs[(i + 1) % groups.length])) : null);
   const ranks = nodes.map(({ rank, x, y, radius }) =>
     make("g", { class: "dlv-rank", "data-rank": rank },
@@ -115,17 +114,17 @@ export function ranksPicture(make, scene, size) {
   return { ground, ranks };
 }
 
-/** A host's name at its hub; of a long one what there is room for beside the next hub's, its beginning and its end.
+/** A host's name at its hub; a long one is shortened in the middle to fit beside the next hub's.
  * @type {<Part>(make: Make<Part>, host: Scene["rankGroups"][number], place: Place, next: Place) => Part} */
 function hostName(make, { label, summary }, { x, y }, next) {
-  const room = Math.max(Math.floor(Math.hypot(next.x - x, next.y - y) / LETTER), 5);
+  const room = Math.max(Math.floor(Math.hypot(next.x - x, next.y - y) / CHARACTER), 5);
   const half = Math.floor((room - 1) / 2);
   const short = label.length > room ? `${label.slice(0, half)}…${label.slice(-half)}` : label;
   return make("g", { class: "dlv-groupname" },
     make("title", {}, summary.join(": ")), make("text", { x, y: y + 12, class: "dlv-hostname" }, short));
 }
 
-/** Who sends to whom in a round or, where `all` is asked for and no message is sent, in any round.
+/** Who sends to whom in a round or, with `all` and no message in the round, in any round.
  * @type {<Part>(make: Make<Part>, scene: Scene, number: number, size: number, all: boolean) => Part[]} */
 export function sendsPicture(make, scene, number, size, all) {
   if (!scene.frames[number].messages.length) {
@@ -187,7 +186,7 @@ export function groupNames(make, scene, { names, width }) {
   });
 }
 
-/** What a rank holds of a chunk: its numbers, and a box for each contribution in it, `filled` by its rank.
+/** What a rank holds of a chunk: its numbers, and a box for each contribution, `filled` by rank.
  * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout, cell: Cell, filled: string[]) => Part[]} */
 export function cellPicture(make, scene, layout, cell, filled) {
   const { x, y, width, height } = cell;
@@ -223,7 +222,7 @@ function chipPicture(make, { x, y, width, height }, style, fill, label) {
   return [ground, make("text", { ...at, style: `fill: ${style.ink}`, class: "dlv-chiplabel" }, label)];
 }
 
-/** The outlines of the cells that a round's messages took and reached, and their arrows.
+/** The outlines of the cells that a round's messages left and reached, and their arrows.
  * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout, number: number) => Part[]} */
 export function movesPicture(make, scene, layout, number) {
   const { boxes, arrows } = movesOf(scene, layout, number);
@@ -231,17 +230,17 @@ export function movesPicture(make, scene, layout, number) {
     class: `dlv-move dlv-${what}`, "data-message": message,
     x: x - out, y: y - out, width: width + 2 * out, height: height + 2 * out, rx: 3,
   }));
-  const ways = arrows.map(({ message, never, points }) => {
+  const lines = arrows.map(({ message, never, points }) => {
     const [, , turn, end] = points;
     return make("g", { class: never ? "dlv-arrow dlv-never" : "dlv-arrow", "data-message": message },
       make("path", { d: lineThrough(points), class: "dlv-reach" }),
       make("path", { d: lineThrough(points), "stroke-width": 1.6 }),
       never ? tip(make, true, end, turn, 8) : tip(make, false, [end[0] - 1, end[1]], turn, 7));
   });
-  return [...outlines, ...ways];
+  return [...outlines, ...lines];
 }
 
-/** The small pictures of all rounds: the stronger a cell, the more ranks' numbers are in it.
+/** The small pictures of all rounds: the stronger a cell's colour, the more ranks' numbers are in it.
  * @type {<Part>(make: Make<Part>, scene: Scene, width: number, height: number) => Part[]} */
 export function stripPicture(make, scene, width, height) {
   return stripOf(scene, width, height).map(({ x, width: wide, shares }, number) =>
@@ -261,7 +260,7 @@ function boxPath({ x, y, width, height }) {
 }
 
 /**
- * The marks of the pictures, how wide each is, and what it means.
+ * The marks of the pictures, their widths and meanings.
  * @template Part
  * @param {Make<Part>} make
  * @param {Scene} scene

@@ -1,17 +1,17 @@
-// The player's panels: ranks on a circle, what each rank holds, the arithmetic, and all as tables.
+// The player's panels: ranks on a circle, contents, arithmetic, and tables.
 import { h, s, write } from "../shared/dom.js";
 import { cellsOf, layoutOf } from "./geometry.js";
 import {
   cellPicture, fills, groupNames, headPicture, marks, movesPicture, rankName, ranksPicture, sendsPicture, stripPicture,
 } from "./paint.js";
 import { messagesIn } from "./state.js";
-import { afterwards, cellWords, holdWords, numbersIn, outlineOf, stretches, timesOf } from "./words.js";
+import { afterwards, cellWords, holdWords, numbersIn, outlineOf, segments, timesOf } from "./words.js";
 
 /** @import { Cell, Layout } from "./geometry.js" */
 /** @import { Scene } from "./state.js" */
 
-const WORDED = 60; // messages put in words per round
-const NAMED = 12; // of them those that the circle's picture is called by
+const WORDED = 60; // messages in words per round
+const NAMED = 12; // of them in the label of the circle's picture
 const TALL = 44; // pixels of the small pictures of the rounds
 let panels = 0;
 
@@ -20,7 +20,7 @@ function filling(scene) {
   return fills(s, scene, `dlv-player-${panels++}`);
 }
 
-/** The ranks on a circle and who sends to whom; with `all`, in any round where no message is sent.
+/** The ranks on a circle and who sends to whom; with `all`, a round without messages shows those of all rounds.
  * @type {(scene: Scene) => { root: HTMLElement, draw: (number: number, all: boolean) => void }} */
 export function circlePanel(scene) {
   const size = scene.rows.length <= 6 ? 200 : scene.rows.length <= 16 ? 260 : 360;
@@ -41,13 +41,13 @@ export function circlePanel(scene) {
 }
 
 /**
- * What each rank holds: a grid of ranks and chunks, in which a message's cells are outlined.
+ * What each rank holds: a grid of ranks and chunks, with the cells of messages outlined.
  * @typedef {object} ChunksPanel
  * @property {HTMLElement} root
  * @property {HTMLElement} box
- * @property {(width: number, tall: number) => void} lay fits the grid into so many pixels
+ * @property {(width: number, tall: number) => void} lay fits the grid into this size
  * @property {() => Layout} layout
- * @property {() => Cell[]} cells those that are drawn
+ * @property {() => Cell[]} cells the drawn cells
  * @property {Map<string, SVGElement>} groups the element of each cell, by "row:chunk"
  * @property {(number: number) => void} draw
  */
@@ -62,7 +62,7 @@ export function chunksPanel(scene) {
   /** @type {Map<string, SVGElement>} */
   const groups = new Map();
   /** @type {Map<string, string>} */
-  const painted = new Map(); // what each cell's picture shows
+  const painted = new Map(); // the content of each cell's picture
   const least = layoutOf(scene, 0).width;
   /** @type {Layout} */
   let layout;
@@ -123,7 +123,7 @@ export function chunksPanel(scene) {
   return { root, box, lay, layout: () => layout, cells: () => cells, groups, draw };
 }
 
-/** All rounds as small pictures, the one shown framed, those after the last one `seen` empty; a click goes there.
+/** All rounds as small pictures, the shown one framed, those after `seen` empty; a click goes there.
  * @type {(scene: Scene, go: (number: number) => void) => { root: HTMLElement, draw: (number: number, seen: number)
  *   => void }} */
 export function stripPanel(scene, go) {
@@ -155,7 +155,7 @@ export function stripPanel(scene, go) {
   };
 }
 
-/** What the marks of the grid mean. @type {(scene: Scene) => HTMLElement} */
+/** The legend of the grid. @type {(scene: Scene) => HTMLElement} */
 export function legend(scene) {
   const { defs, of: filled } = filling(scene);
   const found = marks(s, scene, filled).map(([parts, width, words], i) =>
@@ -181,12 +181,12 @@ export function arithmeticPanel(scene, choose) {
   return {
     root: h("div", { class: "dlv-arithmetic" }, title, list),
     draw(number) {
-      const { messages, losses, notes, name } = scene.frames[number];
+      const { messages, losses, remarks, name } = scene.frames[number];
       const more = messages.length - WORDED;
       write(title, messages.length ? `The arithmetic of ${name}` : "What is sent in all");
       list.replaceChildren(
-        ...(losses.length ? [noteOf("dlv-note dlv-loss", "Lost", losses)] : []),
-        ...(notes.length ? [noteOf("dlv-note", "To note", notes)] : []),
+        ...(losses.length ? [remarkOf("dlv-remark dlv-loss", "Lost", losses)] : []),
+        ...(remarks.length ? [remarkOf("dlv-remark", "Remarks", remarks)] : []),
         ...messages.slice(0, WORDED).map(item),
         ...(more > 0 ? [h("li", {}, `and ${more} more messages`)] : []),
         ...(messages.length ? [] : outlineOf(scene).map((line) => h("li", {}, line))),
@@ -196,18 +196,18 @@ export function arithmeticPanel(scene, choose) {
 }
 
 /** @type {(kind: string, title: string, lines: string[]) => HTMLLIElement} */
-function noteOf(kind, title, lines) {
+function remarkOf(kind, title, lines) {
   return h("li", { class: kind }, h("strong", {}, title), lines.map((line) => h("span", {}, line)));
 }
 
-/** The same as tables, for those who cannot see the pictures.
+/** The pictures as tables, for readers who cannot see them.
  * @type {(scene: Scene) => { root: HTMLElement, draw: (number: number, layout: Layout) => void }} */
 export function tablesPanel(scene) {
   const root = h("div", { class: "dlv-tables", hidden: true });
 
   /** @type {(cell: Cell) => string[][]} */
   function cellRows(cell) {
-    return stretches(scene, cell).map((run) => [
+    return segments(scene, cell).map((run) => [
       `rank ${cell.rank}`,
       scene.chunks[cell.chunk].name,
       numbersIn(cell, run).join(", "),

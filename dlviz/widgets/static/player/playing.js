@@ -1,22 +1,16 @@
-// Going through the rounds: by hand, or by the clock at a speed.
+// Moving through the rounds: step by step, or playing at a speed.
 import { clamp } from "../shared/arrays.js";
 import { roundSpoken } from "./words.js";
 
 /** @import { Player } from "./state.js" */
 
-/**
- * @typedef {object} Travel
- * @property {(to: number) => void} go to a round, and no further
- * @property {(by: number) => void} step
- * @property {(on: boolean) => void} play or pause
- * @property {(by: number) => void} faster
- * @property {() => void} stop
- */
+/** `go` shows a round and stops; `play` plays or pauses. @typedef {{ go: (to: number) => void, step: (by: number) =>
+ * void, play: (on: boolean) => void, faster: (by: number) => void, stop: () => void }} Travel */
 
 export const SPEEDS = [0.25, 0.5, 1, 2, 4];
 const BEAT = 1600; // ms between two rounds at speed 1
 
-/** What goes through a player's rounds. @type {(player: Player) => Travel} */
+/** Moves a player through its rounds. @type {(player: Player) => Travel} */
 export function travelling({ scene, now, show, say }) {
   const end = scene.frames.length - 1;
   let timer = 0;

@@ -1,4 +1,4 @@
-// What the pointer or the focus is at, what a click chooses, and the messages that are made to stand out for it.
+// Hover and focus, clicks, and the messages that they highlight.
 import { write } from "../shared/dom.js";
 import { sharedSelection } from "../shared/selection.js";
 import { messagesAt, messagesOfSelection } from "./state.js";
@@ -9,9 +9,9 @@ import { cellWords, timesOf } from "./words.js";
 /** @import { Player, Scene } from "./state.js" */
 /** @import { Model } from "../shared/theme.js" */
 
-const LISTED = 12; // cells of a rank that are told of
+const LISTED = 12; // cells of a rank in words
 
-/** What a part of the pictures is about: messages, and words to tell.
+/** A part of the pictures: its messages, and its words.
  * @type {(scene: Scene, number: number, cells: Cell[], part: DOMStringMap) => { rows: number[], words: string }} */
 export function about(scene, number, cells, { message, cell, rank }) {
   if (message != null) {
@@ -28,10 +28,10 @@ export function about(scene, number, cells, { message, cell, rank }) {
     : { rows: [], words: "" };
 }
 
-/** The Trace's selection; where another widget selects, the player goes to the messages and stays there; `source` marks
- * lines of the program.
- * @type {(player: Player, travel: Travel, model: Model, source: { mark: (places: string[]) => void })
- *   => ReturnType<typeof sharedSelection>} */
+/** The Trace's selection. When another widget selects, the player goes to the messages and stops; `source` marks the
+ * program's lines.
+ * @type {(player: Player, travel: Travel, model: Model, source: { mark: (places: string[]) => void }) =>
+ *   ReturnType<typeof sharedSelection>} */
 export function selecting({ scene, now, show }, { go, play }, model, source) {
   return sharedSelection(scene.trace, model, (selection, own) => {
     const chosen = messagesOfSelection(scene, selection);
@@ -44,11 +44,11 @@ export function selecting({ scene, now, show }, { go, play }, model, source) {
   });
 }
 
-/** Has the pictures tell of what is pointed at, and choose what is clicked. Of `panels`, `body` has the pictures,
- * `pointedWords` is where the words go, `hint` are the words where nothing is pointed at.
+/** Shows words for what is pointed at, and chooses what is clicked. `body` has the pictures, `pointedWords` shows
+ * the words, `hint` are the words when nothing is pointed at.
  * @type {(player: Player, panels: { body: HTMLElement, pointedWords: HTMLElement, hint: string, chunks: { cells: ()
- *   => Cell[] } }, guesses: { asks: () => boolean, guess: (spot: string) => void }, choose: (message: number
- *   | undefined) => void) => void} */
+ *   => Cell[] } }, guesses: { asks: () => boolean, guess: (spot: string) => void }, choose: (message: number |
+ *   undefined) => void) => void} */
 export function pointing({ scene, now, show, paints }, { body, pointedWords, hint, chunks }, guesses, choose) {
   const leave = () => show({ pointed: null });
   /** @type {(event: Event, selector: string) => HTMLElement | SVGElement | null} */

@@ -1,4 +1,4 @@
-// Predictions: the reader says which chunk moves next, by pointer or by keys, and gets a point for it.
+// Predictions: the reader says which chunk moves next, by pointer or keys, for a point.
 import { clamp } from "../shared/arrays.js";
 import { h, write } from "../shared/dom.js";
 import { button } from "../shared/stage.js";
@@ -15,10 +15,10 @@ const SEEN = " You have already seen this round: it does not count.";
 /** @type {Record<string, [down: number, right: number]>} */
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
-/** The question with its score, and what the grid does while it is asked: `turn` begins or ends it, `asks` says whether
- * a guess is waited for.
- * @type {(player: Player, travel: Travel, chunks: ChunksPanel) => { root: HTMLElement, turn: () => void,
- *   guess: (spot: string) => void, asks: () => boolean }} */
+/** The question with its score, and the grid's behaviour meanwhile: `turn` begins or ends predicting, `asks` says
+ * whether a guess is expected.
+ * @type {(player: Player, travel: Travel, chunks: ChunksPanel) => { root: HTMLElement, turn: () => void, guess:
+ *   (spot: string) => void, asks: () => boolean }} */
 export function prediction(player, travel, chunks) {
   const { scene, now, show, paints, say } = player;
   const sending = scene.frames.findLastIndex(({ messages }) => messages.length);
@@ -62,7 +62,7 @@ export function prediction(player, travel, chunks) {
   return { root, turn, guess, asks };
 }
 
-/** Makes one cell of the grid reachable by Tab and moved by arrow keys, while there is something to choose in it.
+/** While there is a choice, makes one cell of the grid reachable by Tab and movable by arrow keys.
  * @type {(player: Player, chunksPanel: ChunksPanel, guess: (spot: string) => void) => void} */
 function byKeys({ scene, now, show, paints }, { box, groups }, guess) {
   paints(["predicting", "spot", "width"], () => {

@@ -1,4 +1,4 @@
-// The kernel's JSON as the player reads it: snapshots and messages written out; and what is shown of them.
+// The kernel's JSON, with snapshots and messages written out; and the player's state.
 import { column, texts } from "../shared/arrays.js";
 
 /** @import { Column } from "../shared/arrays.js" */
@@ -8,26 +8,26 @@ import { column, texts } from "../shared/arrays.js";
 /** @import { Colors, Look, Style } from "../shared/theme.js" */
 
 /** A round: the rows of its messages, the snapshot of each drawn rank after it (-1: none), and words.
- * @typedef {{ name: string, summary: string, phase: string, messages: number[], snapshots: number[],
- *   losses: string[], notes: string[] }} Frame */
+ * @typedef {{ name: string, summary: string, phase: string, messages: number[], snapshots: number[], losses:
+ *   string[], remarks: string[] }} Frame */
 
-/** What travels together: cells [low, high), which are the columns [from, to); low < 0: in no watched buffer.
+/** Cells that travel together: [low, high), the columns [from, to); low < 0: in no watched buffer.
  * @typedef {{ label: string, name: string, low: number, high: number, from: number, to: number }} Chunk */
 
-/** What a column holds: [rank, how often] pairs (null: unknown), words, and the cell that its numbers are of.
+/** What a column holds: [rank, how often] pairs (null: unknown), words, and the cell of its numbers.
  * @typedef {{ counts: [source: number, count: number][] | null, says: string, from?: number }} Hold */
 
-/** @typedef {{ values: number[], holds: number[] }} Contents places in a scene's `values` and `holds`, by column */
+/** @typedef {{ values: number[], holds: number[] }} Contents indices into a scene's `values` and `holds`, by column */
 
-/** What a message of the Trace is known by; `chunks` is a range, `received` null where it never was.
- * @typedef {{ src: number, dst: number, chunks: [from: number, to: number], label: string, what: string,
- *   nbytes: number, sent: number, received: number | null, known: string, sentence: string, formula: string[],
- *   spans: [sender: number, receiver: number], where: [sent: string, received: string] }} Message */
+/** A message of the Trace; `chunks` is a range, `received` is null if it never was.
+ * @typedef {{ src: number, dst: number, chunks: [from: number, to: number], label: string, what: string, nbytes:
+ *   number, sent: number, received: number | null, known: string, sentence: string, formula: string[], spans:
+ *   [sender: number, receiver: number], where: [sent: string, received: string] }} Message */
 
 /** @typedef {{ message: number } & Message} Numbered a message with its row of the Trace */
 
 /**
- * What Python wrote and the player draws as it is (dlviz/widgets/player.py says more).
+ * What Python wrote and the player draws unchanged (see dlviz/widgets/player.py).
  * @typedef {object} Known
  * @property {string} trace
  * @property {string} title
@@ -35,11 +35,11 @@ import { column, texts } from "../shared/arrays.js";
  * @property {string[]} details
  * @property {Look} look
  * @property {string} buffer
- * @property {number[]} rows the ranks that are drawn
+ * @property {number[]} rows the drawn ranks
  * @property {{ kind: string, sizes: number[] }} topology
  * @property {{ label: string, summary: string[] }[]} rankGroups the hosts or racks of the ranks, in words
- * @property {number[]} groupOf of each row its place among these; -1 where there are none
- * @property {Style[]} ranks how each rank's contributions look; none where they are unknown
+ * @property {number[]} groupOf the group of each row; -1 without groups
+ * @property {Style[]} ranks the style of each rank's contributions; empty if unknown
  * @property {Style} undecoded
  * @property {[low: number, high: number][]} columns
  * @property {Chunk[]} chunks
@@ -49,12 +49,12 @@ import { column, texts } from "../shared/arrays.js";
  * @property {Record<string, SourceFile>} sources
  */
 
-/** The state as it was written: a snapshot is what differs from the one `of` (-1: from an empty buffer).
- * @typedef {Known & { snapshots: { of: number, at: number[], values: number[], holds: number[] }[],
- *   messages: Record<string, any> }} Written */
+/** The written state: a snapshot is the difference from the one `of` (-1: from an empty buffer).
+ * @typedef {Known & { snapshots: { of: number, at: number[], values: number[], holds: number[] }[], messages:
+ *   Record<string, any> }} Written */
 
-/** The state as it is drawn: messages by row of the Trace, the frame of each, the place of each rank among those drawn,
- * and the bytes of the largest message.
+/** The drawn state: messages by row of the Trace, the frame of each, the row of each drawn rank, and the bytes of the
+ * largest message.
  * @typedef {Known & { contents: Contents[], messages: Record<number, Message>, frameOf: Record<number, number>,
  *   rowOf: Record<number, number>, most: number }} Scene */
 
@@ -62,23 +62,23 @@ import { column, texts } from "../shared/arrays.js";
  * What a player shows now.
  * @typedef {object} Shown
  * @property {number} number of the round; 0 is before the first message
- * @property {number} furthest the last round that was seen: a guess counts for a later one
- * @property {number} speed a place in SPEEDS
+ * @property {number} furthest the last round seen: only a guess about a later one counts
+ * @property {number} speed an index into SPEEDS
  * @property {boolean} playing
- * @property {boolean} tabled whether tables take the pictures' place
+ * @property {boolean} tabled whether tables replace the pictures
  * @property {boolean} predicting
  * @property {{ right: number, of: number }} score
  * @property {string} verdict on the last guess
- * @property {string} spot the cell of the grid that the keys are at, as "row:chunk"
+ * @property {string} spot the cell of the grid at the keys, as "row:chunk"
  * @property {number[]} chosen messages
- * @property {{ rows: number[], words: string } | null} pointed messages that the pointer is at, and words
+ * @property {{ rows: number[], words: string } | null} pointed messages at the pointer, and words
  * @property {number} width of the grid's panel in pixels
  * @property {Colors} colors
  */
 
-/** What the parts of a player work with.
- * @typedef {{ scene: Scene, now: Readonly<Shown>, show: (changes: Partial<Shown>) => void,
- *   paints: State<Shown>["paints"], say: (sentence: string) => void }} Player */
+/** What the parts of a player share.
+ * @typedef {{ scene: Scene, now: Readonly<Shown>, show: (changes: Partial<Shown>) => void, paints:
+ *   State<Shown>["paints"], say: (sentence: string) => void }} Player */
 
 const MANY = 256; // messages drawn per frame
 
@@ -129,7 +129,7 @@ export function messagesIn(scene, number) {
     .filter(({ src, dst }) => src in scene.rowOf && dst in scene.rowOf);
 }
 
-/** Rows of the messages that took from, or reached, a rank's chunk; any chunk, if none is given.
+/** Rows of the messages that left or reached a rank's chunk; any chunk, if none is given.
  * @type {(scene: Scene, number: number, rank: number, chunk?: number | null) => number[]} */
 export function messagesAt(scene, number, rank, chunk = null) {
   return messagesIn(scene, number)
@@ -138,7 +138,7 @@ export function messagesAt(scene, number, rank, chunk = null) {
     .map(({ message }) => message);
 }
 
-/** Rows of the messages that a selection is about. @type {(scene: Scene, selection: Selection) => number[]} */
+/** Rows of a selection's messages. @type {(scene: Scene, selection: Selection) => number[]} */
 export function messagesOfSelection({ messages, frameOf }, { message, span, where }) {
   if (message != null && message in frameOf) return [message];
   const rows = Object.keys(messages).map(Number);

@@ -1,4 +1,4 @@
-// A round as the text of an SVG file: its pictures and its words.
+// A round as an SVG file: pictures and words.
 import { svgFile, written } from "../shared/file.js";
 import { cellsOf } from "./geometry.js";
 import {
@@ -14,19 +14,19 @@ import { roundWords } from "./words.js";
 
 const CIRCLE = 230; // pixels of the ranks on a circle
 const LINE = 18; // pixels of a line of text
-const LETTER = 6.4; // pixels of a letter, on average
+const CHARACTER = 6.4; // pixels of a character, on average
 
 /** A round as the text of an SVG file.
  * @type {(scene: Scene, layout: Layout, number: number, colors: Colors, font: string) => string} */
 export function savedRound(scene, layout, number, colors, font) {
   const { defs, of: filled } = fills(written, scene, "dlv");
   const head = [scene.title, ...scene.lines, roundWords(scene, number)];
-  const below = [...scene.frames[number].losses, ...scene.frames[number].notes];
+  const below = [...scene.frames[number].losses, ...scene.frames[number].remarks];
   const top = 26 + LINE * (head.length - 1) + 10;
   const low = top + Math.max(CIRCLE, layout.height) + 10;
   const meanings = meaningsAt(scene, filled, low);
   const longest = Math.max(...head.map((text) => text.length));
-  const width = Math.max(CIRCLE + 24 + layout.width + 12, meanings.right, 12 + LETTER * longest);
+  const width = Math.max(CIRCLE + 24 + layout.width + 12, meanings.right, 12 + CHARACTER * longest);
   return svgFile(
     Math.ceil(width),
     low + 34 + LINE * below.length,
@@ -62,13 +62,13 @@ function gridAt(scene, layout, number, filled, top) {
     movesPicture(written, scene, layout, number));
 }
 
-/** The marks with their meanings in a line, and where that ends.
+/** The marks with their meanings in a line, and where the line ends.
  * @type {(scene: Scene, filled: string[], low: number) => { parts: Markup[], right: number }} */
 function meaningsAt(scene, filled, low) {
   let right = 12;
   const parts = marks(written, scene, filled).map(([mark, wide, words]) => {
     const at = right;
-    right += wide + 18 + words.length * LETTER;
+    right += wide + 18 + words.length * CHARACTER;
     return written("g", { transform: `translate(${at} ${low})` },
       mark, written("text", { x: wide + 4, y: 8, class: "dlv-words" }, words));
   });

@@ -1,8 +1,8 @@
-// A model of a part of an explorer: the part's state is its own, all else the explorer's.
+// A model for a part of an explorer: with its own state, and otherwise the explorer's.
 
 /** @import { Model } from "../shared/theme.js" */
 
-/** A player's model in an explorer's, and what shows it another state.
+/** A player's model within an explorer's, and a function that shows another state.
  * @type {(model: Model, state: string) => { model: Model, show: (text: string | undefined) => void }} */
 export function within(model, state) {
   const listeners = new Set();

@@ -1,4 +1,4 @@
-// The player's sentences: what a cell holds, when a message was sent, what a round does, what came of a guess.
+// The player's sentences: a cell's contents, a message's times, a round, a guess.
 import { bytes, moment, seconds, unitOf } from "../shared/numbers.js";
 
 /** @import { Cell, Run } from "./geometry.js" */
@@ -7,13 +7,13 @@ import { bytes, moment, seconds, unitOf } from "../shared/numbers.js";
 const SPOKEN = 4; // messages read out per round
 const OUTLINED = 12; // phases in the outline of all rounds
 
-/** When the contents of a round are. @type {(scene: Scene, number: number) => string} */
+/** The moment of a round's contents. @type {(scene: Scene, number: number) => string} */
 export function afterwards({ frames }, number) {
   const { name, messages } = frames[number];
   return messages.length ? `after ${name}` : number ? "in the end" : "at the start";
 }
 
-/** What a round does. @type {(scene: Scene, number: number) => string} */
+/** A round in words. @type {(scene: Scene, number: number) => string} */
 export function roundWords({ frames }, number) {
   const { name, phase, summary } = frames[number];
   return number
@@ -21,7 +21,7 @@ export function roundWords({ frames }, number) {
     : "start: what each rank holds before the first message";
 }
 
-/** What is read out of a round. @type {(scene: Scene, number: number) => string} */
+/** A round for screen readers. @type {(scene: Scene, number: number) => string} */
 export function roundSpoken(scene, number) {
   const { name, phase, messages } = scene.frames[number];
   const words = messages.slice(0, SPOKEN).map((row) => scene.messages[row].sentence);
@@ -29,7 +29,7 @@ export function roundSpoken(scene, number) {
   return [[name, phase].filter(Boolean).join(", "), ...words].join(". ");
 }
 
-/** All rounds in a few lines: those of one phase together. @type {(scene: Scene) => string[]} */
+/** All rounds in a few lines, one per phase. @type {(scene: Scene) => string[]} */
 export function outlineOf({ frames, messages }) {
   /** @type {{ phase: string, call: string, rounds: number, many: number }[]} */
   const parts = [];
@@ -61,9 +61,8 @@ export function timesOf({ nbytes, sent, received, known }) {
   return [...parts, known].filter(Boolean).join(" · ");
 }
 
-/** The runs of a cell, those that stand beside each other and hold the same made one.
- * @type {(scene: Scene, cell: Cell) => Run[]} */
-export function stretches(scene, { runs }) {
+/** The runs of a cell; adjacent ones that hold the same are joined. @type {(scene: Scene, cell: Cell) => Run[]} */
+export function segments(scene, { runs }) {
   /** @type {Run[]} */
   const whole = [];
   for (const run of runs) {
@@ -74,20 +73,20 @@ export function stretches(scene, { runs }) {
   return whole;
 }
 
-/** Whether a run holds numbers of the cell after the one whose numbers end the run before it.
+/** Whether the cells of a run's numbers continue those of the run before it.
  * @type {(scene: Scene, last: Run, run: Run) => boolean} */
 function follows({ holds }, last, run) {
   const [first, next] = [holds[last.hold].from, holds[run.hold].from];
   return first != null && next === first + (last.to - last.from);
 }
 
-/** What a stretch of columns holds. @type {(scene: Scene, run: Run) => string} */
+/** What a segment of columns holds. @type {(scene: Scene, run: Run) => string} */
 export function holdWords({ holds }, { hold, from, to }) {
   const { says, from: first } = holds[hold];
   return first != null && to - from > 1 ? `holds numbers of cells ${first}–${first + to - from - 1}` : says;
 }
 
-/** The numbers in a stretch of a cell. @type {(cell: Cell, run: Run) => string[]} */
+/** The numbers in a segment of a cell. @type {(cell: Cell, run: Run) => string[]} */
 export function numbersIn({ values }, { from, to }) {
   return values.filter(({ column }) => column >= from && column < to).map(({ text }) => text);
 }
@@ -97,14 +96,14 @@ export function cellWords(scene, cell) {
   const chunk = scene.chunks[cell.chunk];
   const start = `rank ${cell.rank}${chunk.low < 0 ? "" : `, ${chunk.name}`}`;
   if (!cell.runs.length) return `${start}: no contents were watched`;
-  const parts = stretches(scene, cell).map((run) => {
+  const parts = segments(scene, cell).map((run) => {
     const own = numbersIn(cell, run);
     return `${holdWords(scene, run)}; contents ${own.slice(0, 8).join(", ")}${own.length > 8 ? ", …" : ""}`;
   });
   return `${start}: ${parts.slice(0, 4).join(" | ")}${parts.length > 4 ? " | …" : ""}`;
 }
 
-/** Whether a rank sends a chunk in a round, and that in words.
+/** Whether a rank sends a chunk in a round, and the verdict in words.
  * @type {(scene: Scene, number: number, rank: number, chunk: number) => { right: boolean, words: string }} */
 export function guessed(scene, number, rank, chunk) {
   const sent = scene.frames[number].messages.map((row) => scene.messages[row]);

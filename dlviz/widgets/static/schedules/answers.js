@@ -1,4 +1,4 @@
-// What the explorer of schedules says of what is shown: legend, details, charts, the table, the CSV.
+// The panels below the explorer of schedules: legend, details, charts, the table, the CSV.
 import { DOES } from "../board/words.js";
 import { h, refill, roomFor, s, write } from "../shared/dom.js";
 import { COPIED, copied, SELECTED } from "../shared/file.js";
@@ -15,12 +15,12 @@ import { causeOf, runDetails } from "./words.js";
 /** @import { Side } from "./state.js" */
 /** @import { Style } from "../shared/theme.js" */
 
-const [CHART, MEASURED, BESIDE] = [132, 100, 84]; // pixels of a chart: alone, with what was measured, under the board
-const LEAST = 90; // pixels of what was opened
+const [CHART, MEASURED, BESIDE] = [132, 100, 84]; // pixels of a chart: alone, with a measurement, under the board
+const LEAST = 90; // pixels of an opened panel
 const HINT = "Click an action or a gap, or press an arrow key: its details appear here.";
 
-/** @type {(own: Explorer, boardShown: () => boolean, toggles: Record<"table" | "csv", ReturnType<typeof toggle>>)
- *   => HTMLElement[]} */
+/** @type {(own: Explorer, boardShown: () => boolean, toggles: Record<"table" | "csv", ReturnType<typeof toggle>>) =>
+ *   HTMLElement[]} */
 export function answers(own, boardShown, toggles) {
   const { shown, frame } = own;
   /** @type {Record<"legend" | "details" | "charts" | "csv" | "table", HTMLElement>} */
@@ -77,7 +77,7 @@ function legendOf({ shown }) {
   return legend;
 }
 
-/** The chosen action or gap in words, with the ways to what it waits for and what waits for it.
+/** The chosen action or gap in words, with links to what it waits for and what waits for it.
  * @type {(own: Explorer) => HTMLDivElement} */
 function detailsOf(own) {
   const { shown, frame } = own;
@@ -86,7 +86,7 @@ function detailsOf(own) {
     const { chosen, sides, data } = shown.now;
     frame.root.dataset.chosen = chosen.name || (chosen.hole >= 0 ? "idle" : "");
     const ran = runDetails(data);
-    details.dataset.run = String(Boolean(ran)); // keeps its lines free, so that selecting moves nothing
+    details.dataset.run = String(Boolean(ran)); // reserves its lines, so that selecting moves nothing
     if (chosen.side < 0) return refill(details, [ran || HINT], frame.root);
     const [title, ...lines] = own.choosing.lines();
     const side = sides[chosen.side];
@@ -120,7 +120,7 @@ function chartsOf({ shown }, boardShown) {
     const sides = drawable(now);
     if (charts.hidden || !sides.length) return;
     bubbleBox.hidden = sides.every(({ name }) => name === "drawn");
-    table.hidden = boardShown(); // the board says so itself
+    table.hidden = boardShown(); // the board says it
     write(title, chartWords(now.chart));
     const [run, { styles }] = [ranOf(now), now.data];
     const high = run ? MEASURED : CHART;

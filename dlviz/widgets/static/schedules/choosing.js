@@ -1,4 +1,4 @@
-// The action or gap that is selected, and the ways from one to another.
+// The selected action or gap, and moves to another.
 import { sharedSelection } from "../shared/selection.js";
 import { causeOf, actionLines, holeLines } from "./words.js";
 import { nameOf, neighbour, receivers, spanOf } from "./geometry.js";
@@ -14,7 +14,7 @@ export function choosing(own) {
   /** @type {any} */
   let selection = null;
 
-  /** Shares what is selected with other widgets of the Trace that is shown now. */
+  /** Shares the selection with other widgets of the shown Trace. */
   function follows() {
     if (selection?.trace === now.data.trace) return;
     const first = selection == null;
@@ -72,7 +72,7 @@ export function choosing(own) {
       const span = name && side >= 0 ? spanOf(now.sides[side], name) : -1;
       select(span >= 0 ? { side, span } : {}, true);
     },
-    ...ways(own, select),
+    ...moves(own, select),
     clear() {
       if (now.chosen.side < 0 && isWhole(now)) return false;
       shown.set({ from: 0, to: lastOf(now) });
@@ -83,9 +83,9 @@ export function choosing(own) {
   };
 }
 
-/** The ways from one action to another.
+/** Moves from one action to another.
  * @type {(explorer: Explorer, select: Choosing["select"]) => Pick<Choosing, "moved" | "follow" | "other">} */
-function ways({ shown: { now }, frame }, select) {
+function moves({ shown: { now }, frame }, select) {
   return {
     moved(event, along, by) {
       const slide = /** @type {HTMLInputElement} */ (event.target);

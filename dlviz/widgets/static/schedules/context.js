@@ -1,4 +1,4 @@
-// What the parts of the explorer of schedules know of each other. Types alone.
+// What the parts of the explorer of schedules share. Only types.
 
 /** @import { Called } from "../shared/explorer.js" */
 /** @import { Gantt } from "../shared/gantt/index.js" */
@@ -11,10 +11,10 @@
 /** @import { Side } from "./state.js" */
 /** @import { Run } from "./words.js" */
 
-/** @typedef {{ side: number, span: number, hole: number, name: string }} Chosen places, -1 for none */
+/** @typedef {{ side: number, span: number, hole: number, name: string }} Chosen indices, -1 for none */
 
 /**
- * What the kernel has told.
+ * What the kernel has sent.
  * @typedef {object} Data
  * @property {string} trace
  * @property {string} title
@@ -30,7 +30,7 @@
  * @property {Run | null} run
  * @property {number} ran
  * @property {boolean} settled
- * @property {Bubbles | null} chart what takes longer to tell, null until then
+ * @property {Bubbles | null} chart what takes longer to compute, null until then
  * @property {string | null} csv the same
  * @property {number} [level]
  * @property {any[]} [levels]
@@ -41,7 +41,7 @@
  * @typedef {object} Now
  * @property {Data} data
  * @property {Side[]} sides
- * @property {Bubbles} chart as it was last told
+ * @property {Bubbles} chart as last received
  * @property {string} csv the same
  * @property {Record<string, any>} controls as the reader set them
  * @property {number} from seconds
@@ -50,32 +50,24 @@
  * @property {Chosen} pointed
  * @property {boolean} path whether the critical path is shown
  * @property {"" | "table" | "csv" | "board"} opened
- * @property {boolean} away whether the board made room for what was measured, or is beside it
+ * @property {boolean} away whether the board gave way to the measurement, or is beside it
  * @property {boolean} live
  * @property {Colors | null} colors
  * @property {number} width
  */
 
 /** @typedef {{ model: Model, shown: State<Now>, frame: Stage, part: Viewport, choose: (changes: Record<string,
- *   unknown>) => void, can: (name: string, value?: unknown) => boolean, ask: (values: Record<string, unknown>)
- *   => void, choosing: Choosing, called: Record<string, Called>, trouble: HTMLElement, begin: () => () => void,
- *   bar: { start: HTMLElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void },
- *   pictures: Gantt[], files: HTMLElement[], stopDrawing: () => void, board: Board }} Explorer */
+ * unknown>) => void, can: (name: string, value?: unknown) => boolean, ask: (values: Record<string, unknown>) =>
+ * void, choosing: Choosing, called: Record<string, Called>, trouble: HTMLElement, begin: () => () => void, bar: {
+ * start: HTMLElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void }, pictures: Gantt[],
+ * files: HTMLElement[], stopDrawing: () => void, board: Board }} Explorer */
 
 /** @typedef {{ element: HTMLElement, turnOff: () => void, choose: (action: any) => void, openers: () => Toggle[],
- *   stop: () => void }} Board */
+ * stop: () => void }} Board */
 
-/**
- * @typedef {object} Choosing
- * @property {(chosen: Partial<Chosen>, onBoard?: boolean) => void} select
- * @property {(action: any) => void} fromBoard
- * @property {(event: KeyboardEvent, along: number, by: number) => void} moved
- * @property {(back: boolean) => void} follow
- * @property {() => void} other
- * @property {() => boolean} clear
- * @property {() => string[]} lines of what is chosen
- * @property {() => void} follows shares what is selected with other widgets of the Trace that is shown now
- * @property {() => void} stop
- */
+/** `lines` describes the selection; `follows` shares it with other widgets of the shown Trace. @typedef {{ select:
+ * (chosen: Partial<Chosen>, onBoard?: boolean) => void, fromBoard: (action: any) => void, moved: (event:
+ * KeyboardEvent, along: number, by: number) => void, follow: (back: boolean) => void, other: () => void, clear: ()
+ * => boolean, lines: () => string[], follows: () => void, stop: () => void }} Choosing */
 
 export {};

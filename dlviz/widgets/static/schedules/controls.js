@@ -1,4 +1,4 @@
-// The controls of the explorer of schedules: which schedule, of which size, at which costs.
+// The controls of the explorer of schedules: schedule, size and costs.
 import { focusedNear, h } from "../shared/dom.js";
 import { typed } from "../shared/numbers.js";
 import { toggle } from "../shared/stage.js";
@@ -17,7 +17,7 @@ const FIELDS = [
   ["slow", "×", "how many times as long the slow stage takes"],
 ];
 /** @type {Record<string, string>} */
-const EMPTY = { backward: "I+W", slow_stage: "none" }; // may be left empty
+const EMPTY = { backward: "I+W", slow_stage: "none" }; // may be empty
 
 /** The selects of the schedules, and the rows of sliders and fields below the toolbar.
  * @type {(own: Explorer) => { selects: HTMLElement[], rows: HTMLElement[], toggles: ReturnType<typeof togglesOf> }} */
@@ -26,7 +26,7 @@ export function controls(own) {
   const selects = [selectOf(own, "schedule", "schedule", []),
     selectOf(own, "beside", "schedule beside it", [h("option", { value: "" }, "none")])];
   const sliders = SLIDERS.map(([name, label]) => sliderOf(own, name, label));
-  const fields = FIELDS.map(([name, letter, data]) => fieldOf(own, name, letter, data));
+  const fields = FIELDS.map(([name, symbol, data]) => fieldOf(own, name, symbol, data));
   const toggles = togglesOf(own);
   const costs = { class: "dlv-toolbar", role: "group", "aria-label": "seconds of one microbatch on a rank" };
   shown.paints(["live"], () => {
@@ -60,9 +60,9 @@ function selectOf({ shown, choose }, name, label, first) {
   return own;
 }
 
-/** A slider, and the box in which its number can be typed.
- * @type {(explorer: Explorer, name: string, label: string) => { label: HTMLLabelElement,
- *   inputs: HTMLInputElement[] }} */
+/** A slider, and a box to type its number.
+ * @type {(explorer: Explorer, name: string, label: string) => { label: HTMLLabelElement, inputs: HTMLInputElement[]
+ *   }} */
 function sliderOf({ shown, choose, called }, name, label) {
   called[name] = { label };
   const slide = h("input", {
@@ -81,10 +81,10 @@ function sliderOf({ shown, choose, called }, name, label) {
   return { label: h("label", {}, `${label} `, slide), inputs: [slide, box] };
 }
 
-/** @type {(explorer: Explorer, name: string, letter: string, data: string) => { input: HTMLInputElement,
- *   label: HTMLLabelElement }} */
-function fieldOf({ shown, choose, called }, name, letter, data) {
-  called[name] = { label: letter };
+/** @type {(explorer: Explorer, name: string, symbol: string, data: string) => { input: HTMLInputElement, label:
+ *   HTMLLabelElement }} */
+function fieldOf({ shown, choose, called }, name, symbol, data) {
+  called[name] = { label: symbol };
   const input = h("input", {
     type: "text", inputmode: "decimal", class: `dlv-short${name in EMPTY ? " dlv-worded" : ""}`,
     name, "aria-label": `${name}: ${data}`, title: data, placeholder: EMPTY[name] ?? null,
@@ -94,16 +94,16 @@ function fieldOf({ shown, choose, called }, name, letter, data) {
     const value = shown.now.controls[name];
     if (focusedNear(input) !== input) input.value = value == null ? "" : String(value);
   });
-  return { input, label: h("label", {}, `${letter} `, input) };
+  return { input, label: h("label", {}, `${symbol} `, input) };
 }
 
-/** What was typed into a field: nothing where that is allowed, else a number or a text.
+/** The value of a field: null if it may be empty, else a number or a text.
  * @type {(box: HTMLInputElement, name: string) => string | number | null} */
 function valueIn(box, name) {
   return box.value.trim() === "" && name in EMPTY ? null : typed(box.value);
 }
 
-/** What can be opened in place of the charts, and the critical path.
+/** Toggles of the critical path and of what replaces the charts.
  * @type {(explorer: Explorer) => Record<"path" | "table" | "csv", Toggle>} */
 function togglesOf({ shown, board }) {
   const path = toggle("critical path", "show the critical path (c)", true, (on) => shown.set({ path: on }));

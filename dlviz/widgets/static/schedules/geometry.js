@@ -1,4 +1,4 @@
-// What the explorer of schedules draws beside its rows, as plain objects: who receives from whom, strips, charts.
+// The explorer of schedules besides its rows, as plain objects: who receives from whom, strips, charts.
 import { scaleLinear, scaleLog } from "../shared/scale.js";
 
 /** @import { Side } from "./state.js" */
@@ -9,21 +9,21 @@ import { scaleLinear, scaleLog } from "../shared/scale.js";
 
 /** @typedef {{ most: number, left: number, right: number, sides: Strip[][] }} Strips */
 
-/** The bubble fraction `over` numbers of microbatches: of each schedule as simulated, and by its closed form.
- * @typedef {{ over: number[], lines: Record<string, (number | null)[]>, formulas: Record<string, (number
- *   | null)[]> }} Bubbles */
+/** The bubble fraction `over` numbers of microbatches, for each schedule simulated and by its closed form.
+ * @typedef {{ over: number[], lines: Record<string, (number | null)[]>, formulas: Record<string, (number | null)[]>
+ *   }} Bubbles */
 
 /** @typedef {{ place: number, m: number, value: number, measured?: boolean }} Point */
 
 /** @typedef {{ value: number, at: number }} Mark */
 
-/** @typedef {{ most: number, box: { left: number, right: number, top: number, bottom: number },
- *   lines: { name: string, simulated: Corner[], formula: Corner[] }[], points: (Point & { at: Corner })[],
- *   sizes: Mark[], shares: Mark[] }} Chart */
+/** @typedef {{ most: number, box: { left: number, right: number, top: number, bottom: number }, lines: { name:
+ * string, simulated: Corner[], formula: Corner[] }[], points: (Point & { at: Corner })[], sizes: Mark[], shares:
+ * Mark[] }} Chart */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [40, 14, 8, 34]; // pixels around a chart
 
-/** The action that a span runs, as schedules write it. @type {(side: Side, i: number) => string} */
+/** The action of a span, as schedules write it. @type {(side: Side, i: number) => string} */
 export function nameOf(side, i) {
   return `${side.stage[i]}${side.kind[i]}${side.microbatch[i]}`;
 }
@@ -34,7 +34,7 @@ export function spanOf(side, name) {
   return -1;
 }
 
-/** What ends a hole: the last to come of what its next action receives, and that action.
+/** What ends a hole: the next action, and the last input that it receives.
  * @type {(side: Side, hole: { next: number }) => { action: number, source: number } | null} */
 export function awaited(side, { next }) {
   if (next < 0) return null;
@@ -45,7 +45,7 @@ export function awaited(side, { next }) {
   return { action: last, source: side.source[last] };
 }
 
-/** When what span i receives is there, in seconds. @type {(side: Side, i: number) => number} */
+/** When span i's input arrives, in seconds. @type {(side: Side, i: number) => number} */
 export function arrival(side, i) {
   const from = side.source[i];
   return side.end[from] + (side.rank[from] === side.rank[i] ? 0 : side.latency);
@@ -59,7 +59,7 @@ export function receivers(side, i) {
   return found;
 }
 
-/** The span before or after span i on its rank, or on the rank `by` below at the same time.
+/** The span before or after span i on its rank, or at the same time on the rank `by` below.
  * @type {(side: Side, i: number, along: number, by: number) => number} */
 export function neighbour(side, i, along, by) {
   if (along) {
@@ -76,8 +76,8 @@ export function neighbour(side, i, along, by) {
   return best;
 }
 
-/** Activations in flight, counted in whole microbatches of a rank: of each rank the corners of a line over time and of
- * the `area` below it, `most` as high as a row of `row` pixels.
+/** Activations in flight, in whole microbatches of a rank: for each rank the corners of a line over time and of the
+ * `area` below it; `most` is as high as a row of `row` pixels.
  * @type {(sides: Side[], width: number, row: number) => Strips} */
 export function stripsOf(sides, width, row) {
   const most = Math.max(...sides.flatMap((side) => side.peak.map((peak) => peak / side.chunks)), 1e-9);
@@ -105,9 +105,8 @@ export function stripsOf(sides, width, row) {
   };
 }
 
-/** The chart of the bubble fraction over m: of each schedule the closed form and what was simulated, the present
- * `points` {m, value}, and axes.
- * @type {(bubbles: Bubbles, points: Point[], width: number, height: number) => Chart} */
+/** The chart of the bubble fraction over m: for each schedule the closed form and the simulation, the present
+ * `points` {m, value}, and axes. @type {(bubbles: Bubbles, points: Point[], width: number, height: number) => Chart} */
 export function chartOf({ over, lines, formulas }, points, width, height) {
   const all = [...over, ...points.map(({ m }) => m)];
   const [low, high] = [Math.min(...all), Math.max(...all)];

@@ -23,7 +23,7 @@ import { runWords } from "./words.js";
 const SAVED = "This saved page has no kernel: select, zoom and draw; "
   + "for other sizes or real ranks, run the notebook's cell.";
 const NO_CHART = { over: [], lines: {}, formulas: {} };
-const SLIDERS = ["ranks", "microbatches", "chunks"]; // along which the kernel looks ahead
+const SLIDERS = ["ranks", "microbatches", "chunks"]; // along which the kernel sends pictures ahead
 const SHARED = "Each of a rank's v chunks takes 1/v of F, B, I and W.";
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
@@ -49,7 +49,7 @@ function render({ model, el }) {
   return begin(own);
 }
 
-/** What explorers have in common, and what else this one shows. @type {(model: Model, el: HTMLElement) => Explorer} */
+/** The explorer, with the state that is its own. @type {(model: Model, el: HTMLElement) => Explorer} */
 function begun(model, el) {
   const data = JSON.parse(model.get("state"));
   const levels = data.levels && data.controls.beside !== "";
@@ -58,7 +58,7 @@ function begun(model, el) {
   /** @type {(() => void) | null} */
   let drew = null;
 
-  /** What answers where no kernel does, which goes by what is drawn. */
+  /** Answers without a kernel, from the drawing. */
   function without() {
     const own = alone(model);
     drew = own.drew;
@@ -90,7 +90,7 @@ function begun(model, el) {
   return /** @type {Explorer} */ (own);
 }
 
-/** Goes on without a kernel once it is gone, and takes what is selected. @type {(own: Explorer) => () => void} */
+/** Goes on without a kernel once it is gone, and takes the present selection. @type {(own: Explorer) => () => void} */
 function begin(own) {
   const { shown } = own;
   shown.paints(["live"], () => shown.now.live || own.board.turnOff());
@@ -129,14 +129,14 @@ function keysOf(own) {
   ];
 }
 
-/** The board, which is made when it is first drawn on. @type {(own: Explorer, el: HTMLElement) => Board} */
+/** The board, made at its first use. @type {(own: Explorer, el: HTMLElement) => Board} */
 function boardOf(own, el) {
   const { shown, model } = own;
   const { now } = shown;
   /** @type {any} */
   let board = null;
 
-  /** A panel of the board takes the room of all else that was opened; null: one was closed.
+  /** A panel of the board replaces all other open panels; null: one was closed.
    * @type {(button: HTMLElement | null) => void} */
   function opened(button) {
     /** @type {Toggle[]} */
@@ -145,7 +145,7 @@ function boardOf(own, el) {
     if (!button && (now.opened !== "board" || open.length)) return;
     for (const one of open) if (button && one !== button) one.turn(false);
     shown.set({ opened: button ? "board" : "" });
-    shown.stale("opened"); // it may be another panel of the board
+    shown.stale("opened"); // another panel of the board may be open
     shown.flush();
   }
 
@@ -161,11 +161,11 @@ function boardOf(own, el) {
     if (now.colors) board.colors(now.colors);
   });
   shown.paints(["colors"], () => board?.colors(now.colors));
-  shown.paints(["data", "away", "sides"], () => { // the board has a file of its own
+  shown.paints(["data", "away", "sides"], () => { // the board has its own file button
     const files = /** @type {HTMLElement} */ (own.files[0].parentElement);
     files.hidden = !el.hidden && (now.sides.length === 1 || Boolean(now.data.levels));
   });
-  own.frame.root.addEventListener("keydown", (event) => { // the line of keys names the grid's
+  own.frame.root.addEventListener("keydown", (event) => { // the line of keys lists the grid's
     if (event.target === own.frame.root && !el.hidden) board.press(event);
   }, true);
   return {
@@ -174,7 +174,7 @@ function boardOf(own, el) {
   };
 }
 
-/** The bar of the levels, where it is a game. @type {(own: Explorer) => LevelBar | null} */
+/** The bar of the levels, in the game. @type {(own: Explorer) => LevelBar | null} */
 function levelsOf(own) {
   const { shown, model } = own;
   if (!shown.now.data.levels) return null;
@@ -191,7 +191,8 @@ function levelsOf(own) {
   return bar;
 }
 
-/** A button that draws on, or goes back to the schedule before. @type {(own: Explorer) => HTMLButtonElement} */
+/** A button that opens the board, or goes back to the previous schedule.
+ * @type {(own: Explorer) => HTMLButtonElement} */
 function drawButton(own) {
   const { shown } = own;
   let before = "1f1b";
@@ -212,7 +213,7 @@ function drawButton(own) {
   return button;
 }
 
-/** From what was measured or compared back to the grid. @type {(explorer: Explorer) => void} */
+/** Goes back to the grid from a measurement or comparison. @type {(explorer: Explorer) => void} */
 function goOnDrawing({ choose, shown }) {
   choose({ beside: "" });
   shown.set({ away: false });
@@ -236,8 +237,8 @@ function ranWords({ live, data, sides }) {
 /** @type {(explorer: Explorer, boardShown: boolean) => string} */
 function aboutWords({ shown: { now } }, boardShown) {
   const chunked = drawable(now).some(({ chunks }) => chunks > 1);
-  const notes = drawable(now).map(({ note }) => note ?? "");
-  return [chunked && !boardShown ? SHARED : "", ...new Set(notes)].filter(Boolean).join(" ");
+  const remarks = drawable(now).map(({ remark }) => remark ?? "");
+  return [chunked && !boardShown ? SHARED : "", ...new Set(remarks)].filter(Boolean).join(" ");
 }
 
 export default { render };

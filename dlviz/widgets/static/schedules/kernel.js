@@ -1,4 +1,4 @@
-// What becomes of what the kernel tells: sides that are read once, and pictures that were told ahead.
+// Reads the kernel's answers: sides, read once each, and pictures sent ahead.
 import { aheadOf } from "../shared/ahead.js";
 import { spanOf } from "./geometry.js";
 import { readSide } from "./state.js";
@@ -11,15 +11,14 @@ import { sideWords } from "./words.js";
 
 export const NOTHING = { side: -1, span: -1, hole: -1, name: "" };
 
-/** What can be shown before the kernel has answered: the pictures that it told ahead, of sizes a little further along
- * the slider that moved.
- * @type {(data: Data, controls: Record<string, any>, ahead: Ahead) => Data} */
+/** What can be shown before the kernel answers: pictures sent ahead, of sizes a little further along the moved
+ * slider. @type {(data: Data, controls: Record<string, any>, ahead: Ahead) => Data} */
 export function foresee(data, controls, ahead) {
   const sides = aheadOf(data, controls, ahead);
   return sides ? { ...data, controls, sides, run: null } : data;
 }
 
-/** Has the sides read whenever something else is told; the same action stays chosen, and all stays in view.
+/** Reads the sides at each new answer; the same action stays chosen, and a whole view stays whole.
  * @type {(own: Explorer) => void} */
 export function reading(own) {
   const { shown, frame } = own;
@@ -43,7 +42,7 @@ export function reading(own) {
   });
 }
 
-/** @type {(data: Data) => string} what has to be another for the sides to be read out */
+/** @type {(data: Data) => string} when this changes, screen readers read the sides */
 function saidOf({ controls, level, error }) {
   return JSON.stringify([controls, level, error]);
 }
@@ -55,17 +54,17 @@ function found(sides, { side, span, name }) {
   return place < 0 ? NOTHING : { side, span: place, hole: -1, name };
 }
 
-/** The sides that can be drawn. @type {(now: Now) => Side[]} */
+/** The sides without an error. @type {(now: Now) => Side[]} */
 export function drawable({ sides }) {
   return sides.filter((side) => !side.error);
 }
 
-/** When the last of what is shown ends, in seconds. @type {(now: Now) => number} */
+/** The end of the last shown side, in seconds. @type {(now: Now) => number} */
 export function lastOf(now) {
   return Math.max(1e-9, ...drawable(now).map(({ makespan }) => makespan), ranOf(now)?.seconds ?? 0) * 1.002;
 }
 
-/** What was measured, if there is something to show. @type {(now: Now) => Run | null} */
+/** The run, if there is something to show. @type {(now: Now) => Run | null} */
 export function ranOf({ data }) {
   return data.run?.start ? data.run : null;
 }

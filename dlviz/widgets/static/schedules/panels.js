@@ -21,10 +21,10 @@ function line(styles, place) {
   return { stroke: styles[place], "stroke-dasharray": place ? DASHES[1] : null };
 }
 
-/** The bubble fraction over m of each side: a line by its closed form, else as simulated; dots where it was simulated.
- * `styles` are the colours of the sides; `height` and `width` are pixels.
- * @type {(svg: SVGElement, bubbles: Bubbles, sides: Side[], height: number, width: number, styles: string[],
- *   run: Run | null) => void} */
+/** The bubble fraction over m of each side: a line for its closed form, else for the simulation; dots for simulated
+ * values. `styles` are the colours of the sides; `height` and `width` are pixels.
+ * @type {(svg: SVGElement, bubbles: Bubbles, sides: Side[], height: number, width: number, styles: string[], run:
+ *   Run | null) => void} */
 export function bubbleChart(svg, bubbles, sides, height, width, styles, run) {
   sized(svg, width, height);
   /** @type {Point[]} */
@@ -54,7 +54,7 @@ export function bubbleChart(svg, bubbles, sides, height, width, styles, run) {
   svg.setAttribute("aria-label", `Bubble fraction over microbatches. ${data.join("; ")}`);
 }
 
-/** The heading of the chart: its line is a formula only where there is one.
+/** The heading of the chart: its line is the formula if there is one.
  * @type {(bubbles: Pick<Bubbles, "formulas">) => string} */
 export function chartWords({ formulas }) {
   const exact = Object.values(formulas ?? {}).map((line) => line.some((value) => value != null));
@@ -62,7 +62,7 @@ export function chartWords({ formulas }) {
   return `Bubble fraction; ${line}`;
 }
 
-/** Of each rank the activations in flight over time, and the most; `height` and `width` are pixels.
+/** The activations in flight of each rank over time, and the peak; `height` and `width` are pixels.
  * @type {(svg: SVGElement, sides: Side[], height: number, width: number, styles: string[]) => void} */
 export function memoryStrips(svg, sides, height, width, styles) {
   const ranks = Math.max(1, ...sides.map((side) => side.ranks));
@@ -70,7 +70,7 @@ export function memoryStrips(svg, sides, height, width, styles) {
   sized(svg, width, ranks * row + 18);
   const strips = stripsOf(sides, width, row);
   /** @type {(rank: number) => boolean} */
-  const named = (rank) => rank % Math.ceil(LINE / row) === 0; // where rows are low, some names have room
+  const named = (rank) => rank % Math.ceil(LINE / row) === 0; // in low rows only some names fit
   const rulers = Array.from({ length: ranks }, (_, rank) => [
     named(rank) ? s("text", { x: strips.left - 8, y: (rank + 0.5) * row, class: "dlv-left" }, `rank ${rank}`) : null,
     s("path", { class: "dlv-ruler", d: `M${strips.left} ${(rank + 1) * row - 3}H${strips.right}` }),
@@ -91,7 +91,7 @@ export function memoryStrips(svg, sides, height, width, styles) {
   svg.setAttribute("aria-label", `Activations in flight. Peak of ${data.join("; ")}`);
 }
 
-/** The sides in numbers, with what was measured of the first.
+/** The sides in numbers, with the measurement of the first.
  * @type {(box: HTMLElement, sides: Side[], styles: string[], run: Run | null) => void} */
 export function comparison(box, sides, styles, run) {
   const ran = run?.seconds != null;
@@ -125,9 +125,9 @@ export function comparison(box, sides, styles, run) {
       h("th", { scope: "row" }, name), sides.map((side) => cell(of(side))), ran ? cell(measured || "") : null)))));
 }
 
-/** Lists all actions of the sides in tables, rank by rank.
- * @type {(box: HTMLElement, sides: Side[], run: Run | null, chosen: { side: number, span: number },
- *   select: (side: number, span: number) => void) => void} */
+/** Tables of all actions of the sides, by rank.
+ * @type {(box: HTMLElement, sides: Side[], run: Run | null, chosen: { side: number, span: number }, select: (side:
+ *   number, span: number) => void) => void} */
 export function actionsTable(box, sides, run, chosen, select) {
   const shown = sides.filter((side) => !side.error);
   const tables = shown.map((side, place) =>

@@ -1,4 +1,4 @@
-// The sides as rows of bars under each other, on one axis.
+// The sides as rows of bars, one below the other, on one axis.
 import { h, write } from "../shared/dom.js";
 import { asTyped } from "../shared/explorer.js";
 import { gantt } from "../shared/gantt/index.js";
@@ -12,7 +12,7 @@ import { actionLines, holeLines, sideWords } from "./words.js";
 /** @import { Side } from "./state.js" */
 /** @import { Gantt } from "../shared/gantt/index.js" */
 
-/** The plots of both sides; `onBoard` says whether the board shows a side in place of its plot.
+/** The plots of both sides; `boardShown` says whether the board replaces the first plot.
  * @type {(own: Explorer, boardShown: () => boolean) => HTMLElement[]} */
 export function plots(own, boardShown) {
   const sides = [0, 1].map((place) => plotOf(own, place));
@@ -22,7 +22,7 @@ export function plots(own, boardShown) {
     "width"], () => {
     const { now } = shown;
     const { root } = own.frame;
-    if (!now.colors || !own.frame.body.clientWidth) return; // a notebook has put it aside
+    if (!now.colors || !own.frame.body.clientWidth) return; // a notebook hides it
     /** @type {(side: Side) => boolean} */
     const onBoard = (side) => side?.name === "drawn" && boardShown();
     sides.forEach(({ element, draw }, place) => {
@@ -36,9 +36,9 @@ export function plots(own, boardShown) {
   return sides.map(({ element }) => element);
 }
 
-/** A side: its heading, or why it cannot be shown, and its rows.
- * @type {(own: Explorer, place: number) => { picture: Gantt, element: HTMLElement, draw: (side: Side,
- *   below: boolean) => void }} */
+/** A side: its heading, or its error, and its rows.
+ * @type {(own: Explorer, place: number) => { picture: Gantt, element: HTMLElement, draw: (side: Side, below:
+ *   boolean) => void }} */
 function plotOf(own, place) {
   const { shown, part } = own;
   const { now } = shown;
@@ -48,7 +48,7 @@ function plotOf(own, place) {
   let drawn = null;
   let under = false;
 
-  /** What lies under the pointer, by the side's own places.
+  /** The span or hole under the pointer, by the side's own indices.
    * @type {(target: Target | null) => { side: number, span: number, hole: number } | null} */
   const chosenAt = (target) => {
     if (target?.span != null) return { side: place, span: drawn.spans[target.span], hole: -1 };
@@ -77,7 +77,7 @@ function plotOf(own, place) {
         view: { from: now.from, to: now.to, arrows: false, critical: now.path, span, message: -1, hover },
         look: { colors, font: look.font, styles: stylesOf(Object.values(NAMES), shades, look.kinds, colors) },
         chosen: {
-          row: now.sides[place].rank[mine(now.chosen, "span")] ?? -1, message: -1, stretch: mine(now.chosen, "hole"),
+          row: now.sides[place].rank[mine(now.chosen, "span")] ?? -1, message: -1, idle: mine(now.chosen, "hole"),
         },
       };
     },
@@ -99,8 +99,8 @@ function plotOf(own, place) {
       drawn = drawnOf(side, now.sides.length, place === 0 ? ranOf(now) : null);
       under = below;
       picture.draw();
-      const ways = `Arrow keys walk through its ${side.count} actions; the table lists them.`;
-      picture.canvas.setAttribute("aria-label", `Timeline. ${sideWords(side)} ${ways}`);
+      const how = `Arrow keys walk through its ${side.count} actions; the table lists them.`;
+      picture.canvas.setAttribute("aria-label", `Timeline. ${sideWords(side)} ${how}`);
     },
   };
 }

@@ -1,4 +1,4 @@
-// A simulated schedule as the kernel tells it, read into columns, and as rows of bars.
+// A simulated schedule, read into columns, and as rows of bars.
 import { clamp, column } from "../shared/arrays.js";
 
 /** @import { Column } from "../shared/arrays.js" */
@@ -10,13 +10,12 @@ import { clamp, column } from "../shared/arrays.js";
 /** @typedef {{ ratio: number, text: string }} Formula of the bubble ratio */
 
 /**
- * A side of the explorer: a schedule that was simulated. Spans first[r] to first[r+1]-1 are those of rank r; `source`
- * is the span that one receives from, or -1; `half` is 1 or 2 of the halves of an overlap. Without `error` all is
- * there.
+ * A side of the explorer: a simulated schedule. Spans first[r] to first[r+1]-1 are those of rank r; `source` is the
+ * span that a span receives from, or -1; `half` is 1 or 2 in an overlap. Complete without `error`.
  * @typedef {object} Side
  * @property {string} name
  * @property {string} title
- * @property {string} [error] why it cannot be shown
+ * @property {string} [error] why it cannot be drawn
  * @property {number} count
  * @property {number} ranks
  * @property {number} microbatches
@@ -28,7 +27,7 @@ import { clamp, column } from "../shared/arrays.js";
  * @property {number} inside seconds of idle time between a rank's first and last action
  * @property {number[]} peak of each rank
  * @property {Formula | null} [formula]
- * @property {string} [note]
+ * @property {string} [remark]
  * @property {number[]} counts of each rank's spans
  * @property {number[]} first
  * @property {ArrayLike<number>} rank
@@ -48,16 +47,17 @@ import { clamp, column } from "../shared/arrays.js";
 
 /** @typedef {{ start: (number | null)[], length: number[] }} Measured of each span, in seconds of the picture */
 
-/** @typedef {{ rows: Rows, times: Times, spans: number[], place: number[] }} Drawn `spans` of the side by those drawn,
- *   `place` the drawn span of each of the side's */
+/** @typedef {{ rows: Rows, times: Times, spans: number[], place: number[] }} Drawn `spans`: the side's span of each
+ * drawn one; `place`: the drawn span of each of the side's */
 
-const ROOM = 176; // pixels of all rows together, if they can be
+const ROOM = 176; // pixels of all rows together, if they fit
 const [LOWEST, HIGHEST] = [8, 24]; // pixels of a bar
 /** @type {Record<string, string>} */
 export const NAMES = { F: "forward", B: "backward", I: "backward_input", W: "backward_weight" };
 export const KINDS = Object.keys(NAMES);
 
-/** A side as Python wrote it: `held` has the times of all ranks one after the other, and how many each rank has.
+/** A side as Python wrote it: `held` has the times of all ranks one after the other, and the number of times of each
+ * rank.
  * @typedef {Omit<Side, "held" | Columns> & Record<Columns | "length", Column<number>> & { held: { counts: number[],
  *   time: Column<number>, many: Column<number> } }} Given */
 /** @typedef {"start" | "stage" | "microbatch" | "half" | "source"} Columns */
@@ -84,7 +84,7 @@ export function readSide(side) {
   return { ...own, holes: holesOf(own) };
 }
 
-/** What is held on each rank: times, and how many from then on. @type {(side: Given) => Side["held"]} */
+/** What each rank holds: times, and the number held from then on. @type {(side: Given) => Side["held"]} */
 function heldBy({ held, counts }) {
   const total = held.counts.reduce((sum, many) => sum + many, 0);
   const [time, many] = [column(held.time, total), column(held.many, total)];
@@ -97,7 +97,7 @@ function heldBy({ held, counts }) {
   });
 }
 
-/** The stretches in which a rank does nothing: until span `next` starts, -1 behind its last one.
+/** The idle intervals of each rank, until span `next` starts; -1 after its last span.
  * @type {(side: Pick<Side, "first" | "start" | "end" | "makespan" | "ranks">) => Hole[]} */
 function holesOf({ first, start, end, makespan, ranks }) {
   const found = [];
@@ -113,7 +113,7 @@ function holesOf({ first, start, end, makespan, ranks }) {
   return found;
 }
 
-/** How high the rows of a side are, one of several, with what was measured below each.
+/** The heights of the rows of one of `sides` sides, with the measurement below each row.
  * @type {(ranks: number, sides: number, measured: boolean) => { bar: number, below: number, row: number }} */
 function heights(ranks, sides, measured) {
   const gap = ranks > 8 ? 2 : 5;
@@ -123,8 +123,8 @@ function heights(ranks, sides, measured) {
   return { bar, below, row: bar + (measured ? below + 1 : 0) + gap };
 }
 
-/** A side as rows of bars: a row for each rank, in it a slot for whole actions and one for each half of overlaps, and
- * below them the same for what was measured; so many `sides` are shown.
+/** A side as rows of bars: a row for each rank, with a slot for whole actions and one for each half of overlaps, and
+ * below them the same for the measurement; `sides` are shown.
  * @type {(side: Side, sides: number, run: Measured | null) => Drawn} */
 export function drawnOf(side, sides, run) {
   const { ranks, half, path, holes, makespan } = side;
@@ -137,7 +137,7 @@ export function drawnOf(side, sides, run) {
   const spans = [];
   /** @type {boolean[]} */
   const measured = [];
-  /** Puts the spans of a rank that are such a half into a slot of their own.
+  /** Puts the spans of a rank of this half into their own slot.
    * @type {(rank: number, number: number, top: number, bottom: number, isRun: boolean) => void} */
   const put = (rank, number, top, bottom, isRun) => {
     const own = [];
@@ -183,8 +183,8 @@ export function drawnOf(side, sides, run) {
   return { rows, times, spans, place };
 }
 
-/** @type {(side: Side, room: ReturnType<typeof heights>, drawn: { slots: Slot[], slotOf: Int32Array,
- *   spans: number[], measured: boolean[] }) => Rows} */
+/** @type {(side: Side, room: ReturnType<typeof heights>, drawn: { slots: Slot[], slotOf: Int32Array, spans:
+ *   number[], measured: boolean[] }) => Rows} */
 function rowsOf({ ranks, kind, chunk, stage, microbatch }, { bar, below, row }, { slots, slotOf, spans, measured }) {
   return {
     rows: Array.from({ length: ranks }, (_, rank) => {

@@ -1,4 +1,4 @@
-// A schedule in words: an action, a gap and what it waits for, a side, a run; for hover, panels and listeners.
+// A schedule in words: an action, a gap and what it waits for, a side, a run; for hover, panels and screen readers.
 import { DOES } from "../board/words.js";
 import { besideWords, digits, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
@@ -6,9 +6,9 @@ import { arrival, awaited, nameOf } from "./geometry.js";
 
 /** @import { Hole, Measured, Side } from "./state.js" */
 
-/** What a run came to.
- * @typedef {Measured & { error?: string, stopped?: string, late?: string, summary: string[], seconds: number,
- *   ratio: number, fraction: number, inside: number, peak: number }} Run */
+/** The result of a run.
+ * @typedef {Measured & { error?: string, stopped?: string, late?: string, summary: string[], seconds: number, ratio:
+ *   number, fraction: number, inside: number, peak: number }} Run */
 
 export const RATIO = "bubble ratio: idle / busy";
 export const FRACTION = "bubble fraction: idle / total";
@@ -56,7 +56,7 @@ export function holeLines(side, hole) {
   return lines;
 }
 
-/** The span that i receives from, or -1; with `last` of an overlap the one that comes last.
+/** The span that i receives from, or -1; with `last`, for an overlap the later one.
  * @type {(side: Side, i: number, last?: boolean) => number} */
 export function causeOf(side, i, last = false) {
   if (i < 0) return -1;
@@ -79,7 +79,7 @@ function ratioWords(/** @type {Side} */ { ratio, formula }) {
   return `${digits(ratio)} (by the formula ${formula.text} = ${digits(formula.ratio)})`;
 }
 
-/** What a run of a side came to, or why there is none: more ranks than `most`, where that is not 0.
+/** The result of a run of a side, or why there is none: more ranks than `most`, unless that is 0.
  * @type {(run: Run | null, side: Side, most: number) => string} */
 export function runWords(run, side, most) {
   if (most) return `At most ${most} ranks can be run here.`;
@@ -89,7 +89,7 @@ export function runWords(run, side, most) {
   ]) : "";
 }
 
-/** How it came to that: for where there is room. @type {(state: { run: Run | null }) => string} */
+/** The details of a run, where they fit. @type {(state: { run: Run | null }) => string} */
 export function runDetails({ run }) {
   return run?.summary?.join(" ") ?? "";
 }

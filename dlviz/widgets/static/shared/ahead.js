@@ -1,14 +1,14 @@
-// What a kernel told ahead of the values along one slider, so that they can be shown before it has answered.
+// Pictures for the values along one slider, sent ahead so that they can be shown before the kernel answers.
 
 /** @import { Answer } from "./explorer.js" */
 
 /** @typedef {Pick<Answer, "controls" | "error"> & { ran: number }} Shown */
 
-/** Pictures by the values of the control `name`, all others being those of `of`, after run `ran`; {} where nothing was
- * told.
+/** Pictures by the values of the control `name`, with the other controls as in `of`, after run `ran`; {} if there are
+ * none.
  * @typedef {{ of?: Record<string, any>, ran?: number, name?: string, pictures?: Record<string, any> }} Ahead */
 
-/** Whether pictures were told along a slider of what is shown now.
+/** Whether pictures along a slider were sent for what is shown now.
  * @type {(data: Shown, ahead: Ahead, slider: string) => boolean} */
 export function isAlong({ controls, ran }, ahead, slider) {
   const { of = {} } = ahead;
@@ -16,7 +16,7 @@ export function isAlong({ controls, ran }, ahead, slider) {
     && Object.keys(of).every((name) => name === slider || of[name] === controls[name]);
 }
 
-/** What was told ahead of controls of which one alone is another than those shown now; null where nothing was.
+/** The picture sent ahead for controls that differ in one value from those shown; null if there is none.
  * @type {(data: Shown, controls: Record<string, any>, ahead: Ahead) => any} */
 export function aheadOf(data, controls, ahead) {
   const [name, ...others] = Object.keys(controls).filter((one) => controls[one] !== data.controls[one]);

@@ -16,16 +16,16 @@ export function column(values, count) {
   return Array.isArray(values) ? values : new Array(count).fill(values);
 }
 
-/** The texts of a state that lists each only once.
+/** The texts of a state that lists each text once.
  * @type {<T>(indexed: { at: Column<number>, of: T[] }, count: number) => T[]} */
 export function texts(indexed, count) {
   return column(indexed.at, count).map((place) => indexed.of[place]);
 }
 
-/** Equal values next to each other, as stretches of places.
+/** Segments of equal values next to each other.
  * @template T
  * @param {T[]} values */
-export function stretches(values) {
+export function segments(values) {
   /** @type {{ value: T, first: number, last: number }[]} */
   const found = [];
   values.forEach((value, i) => {
@@ -36,7 +36,7 @@ export function stretches(values) {
   return found;
 }
 
-/** How many of values[low..high) are at most x; values ascend.
+/** How many of values[low..high) are at most x; values are ascending.
  * @type {(values: ArrayLike<number>, x: number, low?: number, high?: number) => number} */
 export function upTo(values, x, low = 0, high = values.length) {
   let [from, to] = [low, high];
@@ -48,18 +48,17 @@ export function upTo(values, x, low = 0, high = values.length) {
   return from;
 }
 
-/** The place of the value that is nearest. @type {(values: number[], to: number) => number} */
+/** The index of the nearest value. @type {(values: number[], to: number) => number} */
 export function nearest(values, to) {
   return values.reduce((best, value, i) => (Math.abs(value - to) < Math.abs(values[best] - to) ? i : best), 0);
 }
 
-/** The place of the size that is nearest, by ratio; the first for what is no size.
- * @type {(sizes: number[], size: number) => number} */
+/** The index of the nearest size, by ratio; 0 for an invalid size. @type {(sizes: number[], size: number) => number} */
 export function placeOf(sizes, size) {
   return nearest(sizes.map(Math.log), Math.log(size));
 }
 
-/** A set with a value put in, or taken out where it was in. @type {<T>(values: Set<T>, value: T) => Set<T>} */
+/** A set with a value added, or removed if it was there. @type {<T>(values: Set<T>, value: T) => Set<T>} */
 export function turned(values, value) {
   const others = [...values].filter((one) => one !== value);
   return new Set(others.length < values.size ? others : [...others, value]);

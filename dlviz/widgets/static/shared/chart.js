@@ -1,4 +1,4 @@
-// What charts in SVG have in common: their room, axes, lines, the mark of what was measured, a point under the pointer.
+// Common parts of SVG charts: size, axes, lines, the mark of a measurement, the point under the pointer.
 import { s } from "./dom.js";
 
 /** @typedef {{ left: number, right: number, top: number, bottom: number }} Box pixels */
@@ -10,7 +10,7 @@ export function sized(svg, width, height) {
   svg.setAttribute("height", String(height));
 }
 
-/** Gives a picture the size of the room around it, and returns its width.
+/** Fits a picture into the element around it; returns its width.
  * @type {(svg: SVGElement, width: number, height: number) => number} */
 export function fitted(svg, width, height) {
   const own = Math.max(300, width);
@@ -18,7 +18,7 @@ export function fitted(svg, width, height) {
   return own;
 }
 
-/** Where an event is, in the picture's own pixels.
+/** The place of an event in the picture's pixels.
  * @type {(svg: SVGSVGElement, event: MouseEvent) => [number, number]} */
 export function pointIn(svg, { clientX, clientY }) {
   const box = svg.getBoundingClientRect();
@@ -45,12 +45,12 @@ export function beside({ left }, marks, said = String) {
   return marks.map(({ value, at }) => s("text", { x: left - 6, y: at, class: "dlv-left" }, said(value)));
 }
 
-const HIGH = 12; // pixels of a line of words
+const HIGH = 12; // pixels of a line of text
 
-/** Gives words places within `box` where none covers another, or one of `taken`: of each the first of its `places`
- * that is free. These are the middles of where it may be, the best first. What has no room is left out.
- * @type {<Words extends { width: number, places: number[][] }>(all: Words[], box: Box, taken?: Box[])
- *   => (Words & Box & { x: number, y: number })[]} */
+/** Places labels within `box` so that none covers another, or one of `taken`: each at the first free one of its
+ * `places` (centres, best first). Labels without room are left out.
+ * @type {<Words extends { width: number, places: number[][] }>(all: Words[], box: Box, taken?: Box[]) => (Words &
+ *   Box & { x: number, y: number })[]} */
 export function apart(all, box, taken = []) {
   const boxes = [...taken];
   /** @type {(own: Box) => boolean} */
@@ -73,7 +73,7 @@ export function lineThrough(points) {
   return `M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`;
 }
 
-/** The mark of what was measured. @type {(x: number, y: number, title?: string) => SVGElement} */
+/** The mark of a measurement. @type {(x: number, y: number, title?: string) => SVGElement} */
 export function cross(x, y, title) {
   const d = `M${x - 6} ${y - 6}l12 12m0-12l-12 12`;
   return s("path", { class: "dlv-measured", d }, title ? s("title", {}, title) : null);

@@ -1,11 +1,11 @@
-// Elements of a page, and when and how high they are drawn.
+// Elements of a page; when and how high they are drawn.
 
 /** @typedef {Node | string | number | null | undefined | Child[]} Child */
 
-/** An element with attributes and children. A child that is no element is text, never markup; an attribute whose name
- * begins with "on" is a listener.
- * @type {<T extends keyof HTMLElementTagNameMap>(tag: T, attributes?: Record<string, any>, ...children: Child[])
- *   => HTMLElementTagNameMap[T]} */
+/** An element with attributes and children. Other children become text, never markup; an attribute whose name begins
+ * with "on" is a listener.
+ * @type {<T extends keyof HTMLElementTagNameMap>(tag: T, attributes?: Record<string, any>, ...children: Child[]) =>
+ *   HTMLElementTagNameMap[T]} */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -19,9 +19,9 @@ export function h(tag, attributes = {}, ...children) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** The same in SVG.
- * @type {<T extends keyof SVGElementTagNameMap>(tag: T, attributes?: Record<string, any>, ...children: Child[])
- *   => SVGElementTagNameMap[T]} */
+/** An SVG element; see `h`.
+ * @type {<T extends keyof SVGElementTagNameMap>(tag: T, attributes?: Record<string, any>, ...children: Child[]) =>
+ *   SVGElementTagNameMap[T]} */
 export function s(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -37,19 +37,18 @@ function nodes(children) {
     .map((child) => (child instanceof Node ? child : document.createTextNode(String(child))));
 }
 
-/** Writes text into an element, but only where it is another one. @type {(element: Element, text: string) => void} */
+/** Writes text into an element if it differs. @type {(element: Element, text: string) => void} */
 export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** The element that has the focus in the page or the shadow that `element` is in.
- * @type {(element: Element) => HTMLElement | null} */
+/** The focused element in the page or shadow root of `element`. @type {(element: Element) => HTMLElement | null} */
 export function focusedNear(element) {
   const around = /** @type {Document | ShadowRoot} */ (element.getRootNode());
   return /** @type {HTMLElement | null} */ (around.activeElement ?? null);
 }
 
-/** Puts something else into a panel; the focus goes to what has the same name there, else to `other`.
+/** Replaces the children of a panel; the focus goes to the child of the same name, else to `other`.
  * @type {(panel: HTMLElement, children: Child[], other?: HTMLElement) => void} */
 export function refill(panel, children, other) {
   const focused = focusedNear(panel);
@@ -61,21 +60,21 @@ export function refill(panel, children, other) {
   next?.focus({ preventScroll: true });
 }
 
-const WHOLE = 640; // pixels: as high as a front end is at most in a notebook, so that a laptop shows all of it
+const WHOLE = 640; // pixels: the most that a front end takes in a notebook, so that a laptop shows all of it
 
-/** The same of a saved page, which fills its window: `--dlv-spare` of dlviz.css. @type {(root: Element) => number} */
+/** WHOLE, or on a saved page the height of its window: `--dlv-spare` of dlviz.css. @type {(root: Element) => number} */
 function wholeOf(root) {
   return root.closest("[data-page]") ? Math.max(WHOLE, innerHeight - 40) : WHOLE;
 }
 
-/** How many pixels high a part of `root` may be, so that all of it is no higher than that; `least` anyhow.
+/** How many pixels high a part of `root` may be, so that `root` fits; at least `least`.
  * @type {(root: Element, part: Element, least: number) => number} */
 export function roomFor(root, part, least) {
   const [whole, own] = [root, part].map((one) => one.getBoundingClientRect().height);
   return Math.max(least, Math.floor(wholeOf(root) - whole + own));
 }
 
-/** Calls `draw` once before the next picture, however often it is asked to.
+/** Calls `draw` once before the next frame, however often it is called.
  * @type {(draw: () => void) => (() => void) & { cancel: () => void }} */
 export function oncePerPicture(draw) {
   let asked = 0;

@@ -1,6 +1,6 @@
-// What explorers have in common: controls that a kernel answers, a run, and the page that has no kernel.
+// The common part of explorers: controls that a kernel answers, a run, and a page without a kernel.
 //
-// An explorer's `index.js` says what it is, has its parts paint what they depend on, and begins:
+// An explorer's `index.js` describes it, adds its parts, and begins:
 //
 //   function render({ model, el }) {
 //     const own = explorer(model, el, {
@@ -11,8 +11,8 @@
 //     return own.begin();
 //   }
 //
-// `data` is what the kernel said last, of the controls `data.controls`; `controls` are as the reader has set them.
-// What answers a control waits for `data`, unless `foresee` knows already what the kernel will say.
+// `data` is the kernel's last answer, for the controls `data.controls`; `controls` are those that the reader has set.
+// The answer to a control waits for `data`, unless `foresee` already knows it.
 import { h, write } from "./dom.js";
 import { save } from "./file.js";
 import { formKeys } from "./form.js";
@@ -29,9 +29,9 @@ import { state } from "./state.js";
 /** @import { Tabs } from "./tabs.js" */
 /** @import { Colors, Look, Model } from "./theme.js" */
 
-/** What every kernel tells; `error` is a sentence or "", `settled` whether what takes longer is told too.
- * @typedef {{ title: string, details?: string[], look: Look, controls: Record<string, any>, error: string,
- *   settled: boolean, form: Control[][], recorded?: { controls: Record<string, any>, words: string }[] }} Answer */
+/** What every kernel sends; `error` is a sentence or "", `settled` whether the parts that take longer are included.
+ * @typedef {{ title: string, details?: string[], look: Look, controls: Record<string, any>, error: string, settled:
+ *   boolean, form: Control[][], recorded?: { controls: Record<string, any>, words: string }[] }} Answer */
 
 /**
  * What is shown now.
@@ -39,39 +39,39 @@ import { state } from "./state.js";
  * @typedef {object} Now
  * @property {T} data
  * @property {T["controls"]} controls
- * @property {any} ahead what it told ahead, {} at first
+ * @property {any} ahead the pictures sent ahead, {} at first
  * @property {boolean} live whether a kernel answers
- * @property {boolean} saved whether this is a saved page, which holds what `show` shows
- * @property {number} width pixels of the body; 0 while a notebook has put it aside
+ * @property {boolean} saved whether this is a saved page, which stores what `show` shows
+ * @property {number} width pixels of the body; 0 while a notebook hides it
  * @property {Colors | null} colors
  */
 
-/** What answers where no kernel does: whether a control can be set to a value, and sets it.
- * @typedef {{ can: (name: string, value: unknown) => boolean,
- *   change: (name: string, value: unknown) => void }} Alone */
+/** Answers without a kernel: whether a control can be set to a value, and sets it.
+ * @typedef {{ can: (name: string, value: unknown) => boolean, change: (name: string, value: unknown) => void }}
+ *   Alone */
 
 /**
- * What an explorer says of itself.
+ * The description of an explorer.
  * @template {Answer} T
  * @template {object} More
  * @typedef {object} Plan
  * @property {string} name
- * @property {string} saved the line of a page that never had a kernel
- * @property {string[]} [free] the controls that can be chosen there
- * @property {(model: Model) => Alone} [alone] what answers where no kernel does, in place of `free` and saved pages
+ * @property {string} saved the line on a page that never had a kernel
+ * @property {string[]} [free] the controls that can be set there
+ * @property {(model: Model) => Alone} [alone] answers without a kernel, in place of `free` and saved pages
  * @property {(own: Explorer<T, More>) => KeyRow[]} [keys] beside those of the controls
  * @property {Fit} [fit]
  * @property {() => boolean | void} [clear] what Escape does
- * @property {(data: T, controls: T["controls"], ahead: any) => T} [foresee] what can be shown before the kernel has
- *   answered: made of what it told, and of what it told ahead
- * @property {(values: Record<string, unknown>) => object | null} [neighbours] what to ask to be told ahead, after a
- *   change to `values`
- * @property {((now: Now<T> & More) => boolean) | null} [runnable] null where nothing can ever be run
- * @property {(now: Now<T> & More) => string} [ranWords] what became of the last run
- * @property {More} [more] what else is shown now, at first
+ * @property {(data: T, controls: T["controls"], ahead: any) => T} [foresee] what to show before the kernel answers,
+ *   made of its last answer and of what it sent ahead
+ * @property {(values: Record<string, unknown>) => object | null} [neighbours] the fields of a request for pictures
+ *   ahead, after a change to `values`
+ * @property {((now: Now<T> & More) => boolean) | null} [runnable] null if nothing can ever be run
+ * @property {(now: Now<T> & More) => string} [ranWords] the outcome of the last run
+ * @property {More} [more] the first values of further state
  */
 
-/** What a control is called; `per` of `unit` make one of the kernel's.
+/** The label of a control; `per` of `unit` make one of the kernel's unit.
  * @typedef {{ label: string, unit?: string, per?: number }} Called */
 
 /**
@@ -82,30 +82,30 @@ import { state } from "./state.js";
  * @property {State<Now<T> & More>} shown
  * @property {Stage} frame
  * @property {Record<string, Called>} called the controls as the reader knows them
- * @property {HTMLElement} trouble the line that says what is wrong with the controls
+ * @property {HTMLElement} trouble the line with the controls' error
  * @property {ReturnType<typeof runBar>} bar
- * @property {HTMLElement[]} files the buttons that save the picture, in the toolbar unless they are put elsewhere
+ * @property {HTMLElement[]} files the buttons that save the picture, in the toolbar unless moved
  * @property {Tabs<any>} [tabs] which an explorer adds
- * @property {(name: string) => void} [near] asks ahead along a slider that the reader comes near to
- * @property {(name: string, value?: unknown) => boolean} can whether a control can be chosen now, or have a value
- * @property {(controls: Record<string, any>) => void} show chooses all of these, which a saved page holds
+ * @property {(name: string) => void} [near] asks ahead along a slider as the pointer or focus comes near
+ * @property {(name: string, value?: unknown) => boolean} can whether a control can be set now, or set to a value
+ * @property {(controls: Record<string, any>) => void} show sets all of these, which a saved page stores
  * @property {(changes: Record<string, unknown>) => void} choose
  * @property {(values: Record<string, unknown>) => void} ask asks the kernel for values that no control shows
- * @property {(fields: object) => void} lookAhead asks the kernel for what may be wanted next
- * @property {() => () => void} begin paints all parts; gives what ends the explorer
+ * @property {(fields: object) => void} lookAhead asks the kernel for what may be needed next
+ * @property {() => () => void} begin paints all parts; returns what ends the explorer
  */
 
-/** An explorer within this file; `answered` paints what an answer changed, once it has begun.
+/** An explorer inside this module; `answered` paints what an answer changed.
  * @typedef {Explorer<any, any> & { answered: () => void }} Own */
 
 /** @typedef {NonNullable<Plan<any, any>["foresee"]>} Foresee */
 
-const UNPRINTED = "This page may not print: save the picture as SVG, which other programs make a PDF of.";
-const RUN = "r"; // the key that runs, which a saved page cannot do
-const PAUSE = 250; // ms without a change until the kernel is asked for what takes longer
+const UNPRINTED = "This page may not print: save the picture as SVG, which other programs convert to PDF.";
+const RUN = "r"; // the key that runs; a saved page cannot run
+const PAUSE = 250; // ms without a change before the kernel is asked for the parts that take longer
 
-/** @type {<T extends Answer, More extends object>(model: Model, el: HTMLElement, plan: Plan<T, More>)
- *   => Explorer<T, More>} */
+/** @type {<T extends Answer, More extends object>(model: Model, el: HTMLElement, plan: Plan<T, More>) => Explorer<T,
+ *   More>} */
 export function explorer(model, el, {
   free = [], foresee = (/** @type {any} */ data) => data, keys = () => [], ...plan
 }) {
@@ -174,7 +174,7 @@ function allKeys(own, { form }, { fit, runnable }, more) {
     ...(runnable === null ? [] : [/** @type {KeyRow} */ ([RUN, "run it, stop it", { [RUN]: run }])])];
 }
 
-/** Whether what is shown is of other controls than those that the reader sees, which were refused.
+/** Whether the kernel refused the controls that the reader sees, so that the picture shows others.
  * @type {(now: Pick<Now<Answer>, "data" | "controls">) => boolean} */
 export function isStale({ data, controls }) {
   const other = Object.keys(controls).some((name) => controls[name] !== data.controls[name]);
@@ -183,7 +183,7 @@ export function isStale({ data, controls }) {
 
 const GIVEN = /\b(\w+)=('[^']*'|"[^"]*"|[^\s,:;()]*[^\s,:;().])(?: \(([^)]*)\))?/g;
 
-/** A kernel's sentence with its controls called as the reader knows them, and values as they are typed.
+/** A kernel's sentence with the labels of its controls, and values as the reader types them.
  * @type {(sentence: string, called: Record<string, Called>) => string} */
 export function asTyped(sentence, called) {
   return sentence.replace(GIVEN, (all, name, value, inBrackets) => {
@@ -198,8 +198,7 @@ export function asTyped(sentence, called) {
   });
 }
 
-/** The buttons that save what is shown.
- * @type {(own: Pick<Own, "frame" | "trouble">, name: string) => HTMLElement[]} */
+/** The buttons that save the picture. @type {(own: Pick<Own, "frame" | "trouble">, name: string) => HTMLElement[]} */
 function savers({ frame, trouble }, name) {
   const file = name.replaceAll(" ", "-");
   return [
@@ -214,8 +213,8 @@ function read(model) {
   return JSON.parse(model.get("state"));
 }
 
-/** @type {(own: Own, queue: Queue, foresee: Foresee, changes: Record<string, unknown>, alone?: Alone | null)
- *   => void} */
+/** @type {(own: Own, queue: Queue, foresee: Foresee, changes: Record<string, unknown>, alone?: Alone | null) =>
+ *   void} */
 function choose(own, queue, foresee, changes, alone) {
   const { shown: { set, flush, now }, can } = own;
   /** @type {(pair: [string, unknown]) => boolean} */
@@ -230,7 +229,7 @@ function choose(own, queue, foresee, changes, alone) {
   flush();
 }
 
-/** Shows what a saved page holds of these controls, and what follows from that.
+/** Shows what a saved page stores for these controls.
  * @type {(own: Own, foresee: Foresee, some: Record<string, any>) => void} */
 function showSaved({ model, shown: { set, flush, now } }, foresee, some) {
   const controls = { ...now.controls, ...some };
@@ -250,7 +249,7 @@ function ask({ frame }, queue, values) {
   frame.root.dataset.asking = String(!queue.settled());
 }
 
-/** Has the parts painted, takes what the kernel answers, and asks for the rest once the reader has paused.
+/** Paints the parts, takes the kernel's answers, and asks for the slow parts once the reader pauses.
  * @type {(own: Own, queue: Queue, foresee: Foresee) => () => void} */
 function begin(own, queue, foresee) {
   const { model, shown, frame, bar } = own;
@@ -285,9 +284,9 @@ function begin(own, queue, foresee) {
   resized.observe(frame.body);
   shown.paints(["data", "width"], () => {
     if (frame.body.clientWidth) return;
-    shown.set({ width: 0 }); // what is painted while a notebook has put it aside is painted again when it is back
+    shown.set({ width: 0 }); // hidden by a notebook: paint again once it is back
     resized.unobserve(frame.body);
-    resized.observe(frame.body); // tells that, even where it was away for less than a picture
+    resized.observe(frame.body); // reports that, even if it was hidden for less than a frame
   });
   shown.paints(["data", "controls"], () => {
     for (const one of /** @type {NodeListOf<HTMLInputElement>} */ (frame.root.querySelectorAll("[name]"))) {
@@ -311,7 +310,7 @@ function begin(own, queue, foresee) {
   };
 }
 
-/** The controls as the reader has set them, which the kernel refused.
+/** The controls that the reader set and the kernel refused.
  * @type {(model: Model, data: Pick<Answer, "controls">) => Record<string, any>} */
 function typedIn(model, { controls }) {
   return Object.fromEntries(Object.keys(controls).map((name) => [name, model.get(name)]));

@@ -1,4 +1,4 @@
-// A picture as a file: SVG written as text, and a text handed to the reader as a file.
+// SVG written as text, downloads, and the clipboard.
 
 /** @type {Record<string, string>} */
 const NAMED = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
@@ -11,7 +11,7 @@ class Markup {
   }
 }
 
-/** An element as `s` of dom.js makes it, but written: for a file, and where there is no document.
+/** An element like that of `s` in dom.js, but as text: for a file, and without a document.
  * @type {(tag: string, attributes?: Record<string, any>, ...children: any[]) => Markup} */
 export function written(tag, attributes = {}, ...children) {
   const own = Object.entries(attributes).filter(([, value]) => value !== false && value != null);
@@ -22,14 +22,13 @@ export function written(tag, attributes = {}, ...children) {
   );
 }
 
-/** The text of an SVG file that holds such elements.
- * @type {(width: number, height: number, ...children: any[]) => string} */
+/** The text of an SVG file of such elements. @type {(width: number, height: number, ...children: any[]) => string} */
 export function svgFile(width, height, ...children) {
   const size = { width, height, viewBox: `0 0 ${width} ${height}` };
   return written("svg", { xmlns: "http://www.w3.org/2000/svg", ...size }, ...children).text;
 }
 
-/** Hands a picture to the reader as a file. @type {(svg: string, name: string) => void} */
+/** Downloads a picture. @type {(svg: string, name: string) => void} */
 export function save(text, name) {
   const address = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
   const link = document.createElement("a");
@@ -41,7 +40,7 @@ export function save(text, name) {
 export const COPIED = "copied";
 export const SELECTED = "The page may not copy: press Ctrl+C, the text is selected.";
 
-/** Puts a text on the clipboard, and gives whether the page may do so: a frame of another page often may not.
+/** Copies a text; returns whether the page may: a frame of another page often may not.
  * @type {(text: string) => Promise<boolean>} */
 export async function copied(text) {
   try {
@@ -52,10 +51,9 @@ export async function copied(text) {
   }
 }
 
-/** Text in which nothing is markup, without the characters that XML has no place for.
- * @type {(value: unknown) => string} */
+/** Escaped text, without the characters that XML forbids. @type {(value: unknown) => string} */
 function plain(value) {
   return String(value)
-    .replace(/[&<>"]/g, (letter) => NAMED[letter])
+    .replace(/[&<>"]/g, (character) => NAMED[character])
     .replace(/[^\t\n\r\x20-\uFFFD]|\uFFFE|\uFFFF/g, "");
 }

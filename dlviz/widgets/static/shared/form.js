@@ -1,4 +1,4 @@
-// The inputs of an explorer's controls and their keys, made of what the kernel describes (dlviz/widgets/control.py).
+// The inputs and keys of an explorer's controls, which the kernel describes (dlviz/widgets/control.py).
 import { clamp, placeOf } from "./arrays.js";
 import { focusedNear, h, write } from "./dom.js";
 import { bytes, typed } from "./numbers.js";
@@ -7,21 +7,21 @@ import { bytes, typed } from "./numbers.js";
 /** @import { Explorer } from "./explorer.js" */
 /** @import { KeyRow } from "./stage.js" */
 
-/** A control as the kernel describes it: of a Choice `options`, of a Slider all from `values` to `typed`, of a Field
- * `unit` and `per`.
- * @typedef {{ kind: "Choice" | "Slider" | "Field", name: string, label: string, panel: string,
- *   where: [name: string, value: any] | null, keys: [shown: string, does: string] | null,
- *   options: [value: any, words: string][], values: any[], unit: string, says: string, short: string,
- *   words: [value: any, says: string, short: string][], typed: string, per: number }} Control */
+/** A control as the kernel describes it: a Choice has `options`, a Slider all from `values` to `typed`, a Field `unit`
+ * and `per`.
+ * @typedef {{ kind: "Choice" | "Slider" | "Field", name: string, label: string, panel: string, where: [name: string,
+ *   value: any] | null, keys: [shown: string, does: string] | null, options: [value: any, words: string][], values:
+ *   any[], unit: string, says: string, short: string, words: [value: any, says: string, short: string][], typed:
+ *   string, per: number }} Control */
 
-/** @typedef {(name: string, value: any) => any} Fit the value nearest to one of a slider that can be chosen now */
+/** @typedef {(name: string, value: any) => any} Fit the nearest value of a slider that can be chosen now */
 
 /** @type {Record<string, (value: number) => string>} */
 const UNITS = { number: String, bytes, percent: (share) => `${Math.round(100 * share)} %` };
 /** @type {Record<string, [less: string, more: string]>} */
 const ARROWS = { "← →": ["ArrowLeft", "ArrowRight"], "↑ ↓": ["ArrowDown", "ArrowUp"] };
 
-/** The inputs that stand in a panel, "" being the toolbar, in groups.
+/** The inputs of a panel in groups; "" is the toolbar.
  * @type {(own: Explorer<any, any>, panel?: string, fit?: Fit) => Child[][]} */
 export function form(own, panel = "", fit = /** @type {Fit} */ ((name, value) => value)) {
   const { data: { form: groups } } = own.shown.now;
@@ -45,7 +45,7 @@ export function formKeys(own, groups, fit = /** @type {Fit} */ ((name, value) =>
   });
 }
 
-/** The value so many places further: of a slider no further than its ends, of a choice around.
+/** The value `by` places further; a slider stops at its ends, a choice wraps around.
  * @type {(control: Control, value: any, by: number) => any} */
 function moved({ kind, options, values }, value, by) {
   const all = kind === "Choice" ? options.map(([one]) => one) : values;
@@ -53,7 +53,7 @@ function moved({ kind, options, values }, value, by) {
   return kind === "Choice" ? all[(place + all.length) % all.length] : all[clamp(place, 0, all.length - 1)];
 }
 
-/** The place of a value among others, or of the nearest. @type {(values: any[], value: any) => number} */
+/** The index of a value, or of the nearest one. @type {(values: any[], value: any) => number} */
 function placeIn(values, value) {
   const place = values.indexOf(value);
   return place >= 0 || typeof value !== "number" ? Math.max(0, place) : placeOf(values, value);
@@ -71,7 +71,7 @@ function inputOf(own, control, fit) {
   return element;
 }
 
-/** A choice among a few values, with its label. @type {(own: Explorer<any, any>, control: Control) => Child} */
+/** A choice with its label. @type {(own: Explorer<any, any>, control: Control) => Child} */
 function choiceOf({ shown, choose, can, called }, { name, label }) {
   called[name] = { label };
   /** @type {() => Control["options"]} */
@@ -91,13 +91,13 @@ function choiceOf({ shown, choose, can, called }, { name, label }) {
   return h("label", {}, `${label} `, box);
 }
 
-/** A slider, and what it is at or a field for it.
+/** A slider, with its value in words or a field for it.
  * @type {(own: Explorer<any, any>, control: Control, fit: Fit) => Child} */
 function sliderOf(own, control, fit) {
   const { shown, choose, can, called, near } = own;
   const { name, label, values, unit, typed: inField } = control;
   called[name] = { label };
-  const first = values.every((value, i) => value === values[0] + i) ? values[0] : 0; // whole numbers are as they are
+  const first = values.every((value, i) => value === values[0] + i) ? values[0] : 0; // whole numbers stay whole
   const input = h("input", {
     type: "range", step: 1, name, "aria-label": label, min: first, max: first + values.length - 1,
     class: unit === "bytes" ? "dlv-long" : "dlv-slide",
@@ -117,7 +117,7 @@ function sliderOf(own, control, fit) {
   return [h("label", {}, `${label} `, input), field || amount];
 }
 
-/** A value of a slider in words: for those who listen, and beside it.
+/** A value of a slider in words: for screen readers, and beside it.
  * @type {(control: Pick<Control, "unit" | "says" | "short" | "words">, value: any) => string[]} */
 export function wordsOf({ unit, says, short, words }, value) {
   const own = words.find(([one]) => one === value);
@@ -126,7 +126,7 @@ export function wordsOf({ unit, says, short, words }, value) {
   return [says, short].map((sentence) => sentence.replace("{}", text));
 }
 
-/** A field for a number; a text that is no number stays as it is, for the kernel to refuse.
+/** A field for a number; other text stays, for the kernel to refuse.
  * @type {(own: Explorer<any, any>, control: Control) => Child} */
 function fieldOf({ shown, choose, can, called }, { name, label, unit, per }) {
   called[name] = { label: called[name]?.label ?? label, per, unit: per === 1 ? "" : unit };
@@ -146,7 +146,7 @@ function fieldOf({ shown, choose, can, called }, { name, label, unit, per }) {
   return h("label", {}, `${label} `, box, ` ${unit}`);
 }
 
-/** The choice among the runs that were recorded, once there is one. @type {(own: Explorer<any, any>) => HTMLElement} */
+/** The choice of a recorded run, once there is one. @type {(own: Explorer<any, any>) => HTMLElement} */
 export function recordedRuns({ shown, show }) {
   const box = h("select", {
     "aria-label": "recorded runs", class: "dlv-recorded",

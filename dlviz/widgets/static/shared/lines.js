@@ -1,4 +1,4 @@
-// Lines over an axis: what is chosen, what was measured, a point under the pointer or the keys, in words.
+// Lines over an axis, with the chosen and measured values and the point at the pointer or keys, in words.
 import { clamp } from "./arrays.js";
 import { below, beside, cross, grid, lineThrough, pointIn, sized } from "./chart.js";
 import { h, s, write } from "./dom.js";
@@ -10,7 +10,7 @@ import { tooltip } from "./tooltip.js";
 /** @import { Explorer } from "./explorer.js" */
 /** @import { Scale } from "./scale.js" */
 
-/** `log` is the base of the marks on a logarithmic axis; `unit` how a value is written; `marks` those to be drawn. */
+/** `log` is the base of the marks on a logarithmic axis; `unit` how a value is written; `marks` those to draw. */
 /** @typedef {{ ends: [number, number], log?: number, unit?: string, label?: string, marks?: number[] }} Axis */
 
 /** A line; of `kind` "own" is the reader's, "best" a band below the others.
@@ -18,15 +18,15 @@ import { tooltip } from "./tooltip.js";
 
 /** What is drawn; `here` is the chosen x, `empty` says why there is no line. */
 /** @typedef {{ title: string, across: Axis, up: Axis, lines: Line[], here?: number, empty?: string, said?: string,
- *   measured?: { x: number, y: number, says: string }[] }} Lines */
+ * measured?: { x: number, y: number, says: string }[] }} Lines */
 
 /** @typedef {{ line: number, i: number }} Point */
 
-/** `choose` is called with the x under the pointer, and a point that is near; `words` says a point in lines, `more`
- * draws over the lines; `head` stands in place of the title.
- * @typedef {{ names: string[], height: number, describe: () => Lines, choose: (x: number, point: Point | null) => void,
- *   words?: (point: Point) => string[], more?: (x: Scale, y: Scale, box: Box) => SVGElement[],
- *   head?: HTMLElement }} Plan */
+/** `choose` is called with the x under the pointer and a near point; `words` describes a point, `more` draws over the
+ * lines, `head` replaces the title.
+ * @typedef {{ names: string[], height: number, describe: () => Lines, choose: (x: number, point: Point | null) =>
+ *   void, words?: (point: Point) => string[], more?: (x: Scale, y: Scale, box: Box) => SVGElement[], head?:
+ *   HTMLElement }} Plan */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [56, 26, 10, 36]; // pixels around the lines
 const REACH = 24; // pixels from a point
@@ -41,8 +41,7 @@ const UNITS = {
 /** @type {(axis: Axis, value: number) => string} */
 const valueWords = ({ unit = "number" }, value) => UNITS[unit](value);
 
-/** A chart that is drawn anew when one of `names` changes.
- * @type {(own: Explorer<any, any>, plan: Plan) => HTMLElement} */
+/** A chart, redrawn when one of `names` changes. @type {(own: Explorer<any, any>, plan: Plan) => HTMLElement} */
 export function lines({ shown, frame }, { names, height, describe, choose, words, more, head }) {
   const svg = s("svg", { class: "dlv-costs", role: "img", tabindex: "0" });
   const plot = h("div", { class: "dlv-plot" }, svg);
@@ -53,7 +52,7 @@ export function lines({ shown, frame }, { names, height, describe, choose, words
   /** @type {ReturnType<typeof placed> | null} */
   let chart = null;
   /** @type {Point | null} */
-  let at = null; // the point that keys go from
+  let at = null; // the point at the keys
   const said = (/** @type {Point} */ point) => words?.(point) ?? pointWords(describe(), point);
   const near = (/** @type {MouseEvent} */ event) => chart && pointAt(chart.points, pointIn(svg, event));
   svg.addEventListener("pointermove", (event) => {
@@ -92,7 +91,7 @@ export function lines({ shown, frame }, { names, height, describe, choose, words
   return h("div", { class: "dlv-chart" }, head ?? title, plot);
 }
 
-/** Where all is: axes, their marks and the points of each line.
+/** Axes, their marks and the points of each line, in pixels.
  * @type {(own: Lines, width: number, height: number) => { x: Scale, y: Scale, box: Box, across: Mark[], up: Mark[],
  *   points: number[][][] }} */
 export function placed({ across, up, lines: all }, width, height) {
@@ -109,7 +108,7 @@ export function placed({ across, up, lines: all }, width, height) {
 /** @type {(axis: Axis, range: [number, number]) => Scale} */
 const scaleOf = ({ ends, log }, range) => (log ? scaleLog : scaleLinear)(ends, range);
 
-/** Round values of an axis, as many as have room. @type {(axis: Axis, scale: Scale, apart: number) => Mark[]} */
+/** Round values of an axis, as many as fit. @type {(axis: Axis, scale: Scale, apart: number) => Mark[]} */
 function marksOf({ ends: [low, high], log, marks }, scale, apart) {
   const many = Math.max(1, Math.floor(Math.abs(scale.range[1] - scale.range[0]) / apart));
   /** @type {number[]} */
@@ -148,15 +147,15 @@ function drawn({ across, up, lines: all, here, measured = [] }, { x, y, box, poi
   ];
 }
 
-/** The reader's own line lies over the others, a band below them. @type {(line: Line) => number} */
+/** The reader's own line is on top, a band at the bottom. @type {(line: Line) => number} */
 const rankOf = ({ kind }) => ["best", "", "own"].indexOf(kind ?? "");
 
-/** The value at the point that is nearest. @type {(line: Line, x: any) => number} */
+/** The value at the nearest point. @type {(line: Line, x: any) => number} */
 function valueAt({ x, y }, at) {
   return y[x.reduce((best, value, i) => (Math.abs(value - at) < Math.abs(x[best] - at) ? i : best), 0)];
 }
 
-/** The nearest point; null where none is within reach. @type {(points: number[][][], at: number[]) => Point | null} */
+/** The nearest point; null if none is within reach. @type {(points: number[][][], at: number[]) => Point | null} */
 export function pointAt(points, [px, py]) {
   /** @type {Point | null} */
   let found = null;
@@ -168,7 +167,7 @@ export function pointAt(points, [px, py]) {
   return found;
 }
 
-/** The point beside another, on its line or on the next one.
+/** The point next to another, on its line or the next one.
  * @type {(points: number[][][], at: Point | null, by: number[]) => Point} */
 function stepped(points, at, [lines, places]) {
   if (!at) return { line: points.length - 1, i: 0 };
@@ -182,7 +181,7 @@ function pointWords({ lines: all, across, up }, { line, i }) {
   return [name, `${[across.label, valueWords(across, x[i])].filter(Boolean).join(" ")}: ${valueWords(up, y[i])}`];
 }
 
-/** The reader's own lines where they are chosen. @type {(own: Lines) => string} */
+/** The reader's own lines at the chosen x, in words. @type {(own: Lines) => string} */
 function hereWords({ lines: all, here, across, up }) {
   if (here == null) return "";
   const own = all.filter(({ kind }) => kind === "own")

@@ -1,4 +1,4 @@
-// Numbers in words: seconds, bytes, three significant digits; and numbers that were typed.
+// Numbers in words: seconds, bytes, three significant digits; typed numbers.
 
 /** @typedef {[name: string, size: number]} Unit a unit of time and its seconds */
 
@@ -7,7 +7,7 @@ const UNITS = [["s", 1], ["ms", 1e-3], ["µs", 1e-6]];
 /** @type {[string, number][]} */
 const BYTES = [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]];
 
-/** The unit in which a stretch of time is read best. @type {(seconds: number) => Unit} */
+/** The best unit for a duration. @type {(seconds: number) => Unit} */
 export function unitOf(span) {
   return UNITS.find(([, size]) => span >= 2 * size) ?? UNITS[2];
 }
@@ -20,7 +20,7 @@ export function seconds(value) {
   return `${Math.abs(scaled) < 1000 ? digits(scaled) : Math.round(scaled).toLocaleString("en")} ${name}`;
 }
 
-/** What was measured, what was predicted, and how far apart they are: 2.28 MB, predicted 3.44 MB (−33.7 %).
+/** A measurement, its prediction and the relative error: 2.28 MB, predicted 3.44 MB (−33.7 %).
  * @type {(measured: number, predicted: number, said: (value: number) => string) => string} */
 export function besideWords(measured, predicted, said) {
   if (said(measured) === said(predicted)) return `${said(measured)}, as predicted`;
@@ -29,7 +29,7 @@ export function besideWords(measured, predicted, said) {
   return `${summary} (${gapWords(measured, predicted)})`;
 }
 
-/** How far what was measured is from what was predicted: −33.7 %.
+/** The relative prediction error, measured minus predicted: −33.7 %.
  * @type {(measured: number, predicted: number) => string} */
 export function gapWords(measured, predicted) {
   const gap = 100 * (measured / predicted - 1);
@@ -46,7 +46,7 @@ export function digits(value) {
   return String(Number(value.toPrecision(3)));
 }
 
-/** A size in words, a KB being 1000 bytes: 4.1 KB. @type {(bytes: number) => string} */
+/** A size in words, with 1000 bytes to a KB: 4.1 KB. @type {(bytes: number) => string} */
 export function bytes(value) {
   const known = BYTES.find(([, size]) => value >= 0.9995 * size); // 999,600 bytes are 1 MB
   if (!known) return `${value} ${value === 1 ? "byte" : "bytes"}`;
@@ -56,8 +56,7 @@ export function bytes(value) {
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
-/** The number that was typed; other text as it is, for the kernel to refuse in words.
- * @type {(text: string) => number | string} */
+/** The typed number; other text unchanged, for the kernel to refuse. @type {(text: string) => number | string} */
 export function typed(text) {
   return NUMBER.test(text.trim()) ? Number(text) : text.trim();
 }

@@ -1,10 +1,10 @@
-// Opens a front end on a saved page: a model that nobody else changes.
+// Opens a front end on a saved page, with a model that nobody else changes.
 
 /** @import { Model } from "./theme.js" */
 
-/** Renders `frontEnd` in `el` with the traits in `text`, which is JSON, and gives what `render` returns.
- * @type {(frontEnd: { render: (given: { model: Model, el: HTMLElement }) => unknown }, el: HTMLElement,
- *   text: string) => unknown} */
+/** Renders `frontEnd` in `el` with the traits in `text`, which is JSON; returns what `render` returns.
+ * @type {(frontEnd: { render: (given: { model: Model, el: HTMLElement }) => unknown }, el: HTMLElement, text:
+ *   string) => unknown} */
 function open(frontEnd, el, text) {
   const traits = JSON.parse(text);
   const listeners = new Map();

@@ -1,9 +1,9 @@
-// How a style is painted: on a canvas, sharp on any screen, as an SVG pattern, as a swatch; and arrows.
+// Paints a style: on a canvas, sharp on any screen, as an SVG pattern or as a swatch. Paints arrows.
 import { s } from "./dom.js";
 
 /** @import { Colors, Style } from "./theme.js" */
 
-/** Sizes a canvas in CSS pixels and gives its context, in which one unit is a CSS pixel.
+/** Sizes a canvas in CSS pixels; returns its context, with one unit a CSS pixel.
  * @type {(canvas: HTMLCanvasElement, width: number, height: number) => CanvasRenderingContext2D} */
 export function sized(canvas, width, height) {
   const ratio = globalThis.devicePixelRatio || 1;
@@ -31,14 +31,14 @@ function contextOf(canvas) {
 /** @type {WeakMap<Element, Painting>} */
 const paintings = new WeakMap();
 
-/** Paints a canvas of so many pixels; for a file the same is painted again.
+/** Paints a canvas of this size; a file repeats the painting.
  * @type {(canvas: HTMLCanvasElement, width: number, height: number, paint: Painting["paint"]) => void} */
 export function painted(canvas, width, height, paint) {
   paintings.set(canvas, { width, height, paint });
   paint(sized(canvas, width, height));
 }
 
-/** How a canvas was painted last. @type {(canvas: Element) => Painting | undefined} */
+/** The last painting of a canvas. @type {(canvas: Element) => Painting | undefined} */
 export function paintingOf(canvas) {
   return paintings.get(canvas);
 }
@@ -83,13 +83,13 @@ export function fill(context, style) {
   return pattern ?? style.color;
 }
 
-/** @typedef {(tag: any, attributes: any, ...children: any[]) => any} Make makes an element, or writes it */
+/** @typedef {(tag: any, attributes: any, ...children: any[]) => any} Make makes an element, or its text */
 
-/** The same as an SVG pattern, to be named by its id: an element, or written for a file.
+/** The fill as an SVG pattern with this id: an element, or text for a file.
  * @type {(style: Style, id: string, make?: Make) => any} */
 export function tile({ color, pattern, line }, id, make = s) {
   const lines = LINES[pattern] ?? [];
-  const ground = !color.startsWith("rgba"); // else its lines alone
+  const ground = !color.startsWith("rgba"); // else only its lines
   return make("pattern", { id, width: TILE, height: TILE, patternUnits: "userSpaceOnUse" },
     ground ? make("rect", { width: TILE, height: TILE, fill: color }) : null,
     pattern === "." ? make("circle", { cx: TILE / 2, cy: TILE / 2, r: 1.2, fill: line }) : null,
@@ -110,9 +110,9 @@ export function swatch(style) {
   return canvas;
 }
 
-/** The critical path: boxes around its spans and lines from each to the next, bold, in a halo.
- * @type {(context: CanvasRenderingContext2D, boxes: { x: number, y: number, width: number, height: number,
- *   line?: { x1: number, y1: number, x2: number, y2: number } }[], colors: Colors) => void} */
+/** The critical path: bold boxes around its spans, joined by lines, with a halo.
+ * @type {(context: CanvasRenderingContext2D, boxes: { x: number, y: number, width: number, height: number, line?: {
+ *   x1: number, y1: number, x2: number, y2: number } }[], colors: Colors) => void} */
 export function boldPath(context, boxes, colors) {
   /** @type {[string, number][]} */
   const strokes = [[colors.paper, 5], [colors.ink, 2.6]];
@@ -130,7 +130,7 @@ export function boldPath(context, boxes, colors) {
   }
 }
 
-/** A cross as part of a path. @type {(context: CanvasRenderingContext2D, x: number, y: number) => void} */
+/** Adds a cross to a path. @type {(context: CanvasRenderingContext2D, x: number, y: number) => void} */
 function cross(context, x, y) {
   for (const [dx, dy] of [[4, 4], [4, -4]]) {
     context.moveTo(x - dx, y - dy);
@@ -139,8 +139,8 @@ function cross(context, x, y) {
 }
 
 /** An upright line with a cross at its middle.
- * @type {(context: CanvasRenderingContext2D, line: { x: number, top: number, bottom: number }, color: string,
- *   halo: string) => void} */
+ * @type {(context: CanvasRenderingContext2D, line: { x: number, top: number, bottom: number }, color: string, halo:
+ *   string) => void} */
 export function crossedLine(context, { x, top, bottom }, color, halo) {
   /** @type {[string, number][]} */
   const strokes = [[halo, 4.4], [color, 2.6]];
@@ -156,8 +156,8 @@ export function crossedLine(context, { x, top, bottom }, color, halo) {
 }
 
 /** An arrow from (x1, y1) to (x2, y2), or a line that ends in a cross.
- * @type {(context: CanvasRenderingContext2D, line: { x1: number, y1: number, x2: number, y2: number,
- *   never?: boolean }, color: string, halo: string, width?: number) => void} */
+ * @type {(context: CanvasRenderingContext2D, line: { x1: number, y1: number, x2: number, y2: number, never?: boolean
+ *   }, color: string, halo: string, width?: number) => void} */
 export function arrow(context, { x1, y1, x2, y2, never }, color, halo, width = 1.2) {
   const angle = Math.atan2(y2 - y1, x2 - x1);
   const head = 7;

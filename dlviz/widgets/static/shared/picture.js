@@ -1,4 +1,4 @@
-// What a front end shows below its controls as one SVG: charts, rows of bars, sentences and tables, where they lie.
+// A front end below its controls as one SVG: charts, rows of bars, sentences and tables, in place.
 import { h, s } from "./dom.js";
 import { paintingOf } from "./paint.js";
 import { vector } from "./vector.js";
@@ -8,19 +8,19 @@ import { vector } from "./vector.js";
 /** @typedef {{ text: string, width: number, height: number }} Saved the text of an SVG file, and its pixels */
 /** @typedef {{ x: number, y: number, width: number, height: number }} Place */
 /** @typedef {Pick<DOMRect, "left" | "top" | "width" | "height">} Box */
-/** @typedef {{ placed: (box: Box) => Place, name: () => string }} On `name` makes one not used yet */
+/** @typedef {{ placed: (box: Box) => Place, name: () => string }} On `name` makes an unused name */
 /** @typedef {Node | null | Drawn[]} Drawn */
 
-// What is no part of the picture; the room of a band is taken out of it too.
+// What the picture leaves out; the room of a band is removed too.
 const BANDS = ".dlv-toolbar, .dlv-scrub, .dlv-keys, header > p";
 const OUT = `${BANDS}, style, progress, .dlv-tip, .dlv-help, .dlv-spoken, .dlv-probe, .dlv-tabs, .dlv-info,
   .dlv-boardfoot > [role=group]`;
-const INHERITED = [ // how a chart's element looks, and what is in it unless it says otherwise
+const INHERITED = [ // styles that a chart's element hands to its children
   "fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray", "stroke-linecap",
   "stroke-linejoin", "paint-order", "text-anchor", "font-size", "font-weight", "visibility",
 ];
 /** @type {Record<string, string>} */
-const OWN = { opacity: "1", "dominant-baseline": "auto", "clip-path": "none" }; // and what is usual
+const OWN = { opacity: "1", "dominant-baseline": "auto", "clip-path": "none" }; // other styles, with defaults
 const CLEAR = /, 0\)$/; // a colour of no opacity
 const PAD = 10; // pixels below the last part
 
@@ -46,7 +46,7 @@ export function pictureOf(root) {
   return { text: new XMLSerializer().serializeToString(svg), width, height };
 }
 
-/** An element's box, and what is in it. @type {(element: Element, on: On) => Drawn} */
+/** An element's box and its contents. @type {(element: Element, on: On) => Drawn} */
 function partsOf(element, on) {
   const box = element.getBoundingClientRect();
   if (element.matches(OUT) || !box.width || !box.height) return null;
@@ -62,7 +62,7 @@ function partsOf(element, on) {
   return style.opacity === "1" ? parts : s("g", { opacity: style.opacity }, parts);
 }
 
-/** A chart as it looks, whatever gave it that look. @type {(svg: SVGElement, place: Place) => SVGElement} */
+/** A copy of a chart that looks the same without CSS. @type {(svg: SVGElement, place: Place) => SVGElement} */
 function chart(svg, place) {
   const clone = /** @type {SVGElement} */ (svg.cloneNode(true));
   dress(svg, clone, {});
@@ -70,7 +70,7 @@ function chart(svg, place) {
   return clone;
 }
 
-/** Gives a copy the look of an element, by attributes; `around` is the look of what it is in.
+/** Copies an element's look into attributes; `around` is its parent's look.
  * @type {(element: Element, copy: Element, around: Record<string, string>) => void} */
 function dress(element, copy, around) {
   const style = getComputedStyle(element);
@@ -89,7 +89,7 @@ function dress(element, copy, around) {
   });
 }
 
-/** A canvas, painted again. @type {(painting: Painting, place: Place, name: string) => SVGElement} */
+/** A canvas, painted again as SVG. @type {(painting: Painting, place: Place, name: string) => SVGElement} */
 function rows({ width, height, paint }, place, name) {
   const context = vector(`${name}-`);
   paint(context);
@@ -123,7 +123,7 @@ function ground(element, style, { placed }) {
   ];
 }
 
-/** What is in an element, as far as it lets that be seen.
+/** The visible contents of an element.
  * @type {(element: Element, style: CSSStyleDeclaration, inside: Drawn, on: On) => Drawn} */
 function clipped(element, { overflowY, overflowX }, inside, { placed, name }) {
   if (overflowX === "visible" && overflowY === "visible") return inside;
@@ -149,7 +149,7 @@ function lines(text, on) {
   return found.map(({ words, ...box }) => line(element, words.join(" "), on.placed(box)));
 }
 
-/** The words of a control. @type {(control: Element, words: string, on: On) => SVGElement} */
+/** The text of a control. @type {(control: Element, words: string, on: On) => SVGElement} */
 function wordsIn(control, words, { placed }) {
   const { x, ...box } = placed(control.getBoundingClientRect());
   return line(control, words, { x: x + Number.parseFloat(getComputedStyle(control).paddingLeft), ...box });
@@ -166,9 +166,8 @@ function line(element, words, { x, y, height }) {
   return s("text", { x, y: y + height / 2, "dominant-baseline": "central", ...look }, words);
 }
 
-/** Has the browser print a picture, on a page of its size: its dialog saves it as PDF. `refused` is called where this
- * page may not print.
- * @type {(saved: Saved, title: string, refused: () => void) => void} */
+/** Prints a picture on a page of its size; the browser's dialog can save it as PDF. `refused` is called if this page
+ * may not print. @type {(saved: Saved, title: string, refused: () => void) => void} */
 export function print({ text, width, height }, title, refused) {
   const page = `@page { size: ${width}px ${height}px; margin: 0 } body { margin: 0 } svg { display: block }`;
   const frame = h("iframe", {
@@ -182,6 +181,6 @@ export function print({ text, width, height }, title, refused) {
     frame.contentWindow?.print();
     if (!began) refused();
   });
-  document.querySelector("iframe.dlv-printed")?.remove(); // the one before: a browser may print on after print()
+  document.querySelector("iframe.dlv-printed")?.remove(); // the previous one: a browser may print after print() returns
   document.body.append(frame);
 }

@@ -1,44 +1,41 @@
-// What a front end asks of its kernel: messages with a number, which the answer bears.
+// Requests of a front end to its kernel: numbered messages; an answer has the number of its request.
 
 /** @import { Model } from "./theme.js" */
 
-/** @typedef {{ id: string, error?: string } & Record<string, any>} Answer `error` says why it was not done */
+/** @typedef {{ id: string, error?: string } & Record<string, any>} Answer `error` says why it was refused */
 
 /** @typedef {(answer: Answer) => void} Heard */
 
-/**
- * @typedef {object} Requests
- * @property {(kind: string, fields?: object, heard?: Heard) => void} send
- * @property {(kind: string, fields: object, heard: Heard) => void} latest sends it once the kernel has answered the one
- *   of its kind before; of those that wait the newest is sent, and an answer to an older one is dropped
- * @property {() => void} close hears no answer any longer
- */
+/** `latest`: sends it once the previous one of its kind is answered; of several waiting the newest is sent, and answers
+ * to older ones are dropped; `close`: stops listening to answers.
+ * @typedef {{ send: (kind: string, fields?: object, heard?: Heard) => void, latest: (kind: string, fields: object,
+ *   heard: Heard) => void, close: () => void }} Requests */
 
 /**
  * @typedef {object} Queue
- * @property {(values: Record<string, unknown>) => void} change of controls: one request at a time, then the newest
- *   values of what came meanwhile
- * @property {() => void} run runs once every earlier change was answered; dropped where the last was refused
- * @property {() => void} stop ends the run, or asks for none
+ * @property {(values: Record<string, unknown>) => void} change controls: one request at a time, then the newest values
+ *   set meanwhile
+ * @property {() => void} run runs once every earlier change is answered; dropped if the last was refused
+ * @property {() => void} stop ends the run, or drops the request for one
  * @property {() => boolean} running
  * @property {Requests["latest"]} latest
- * @property {() => Record<string, unknown>} pending the changes that have no answer yet
- * @property {() => boolean} settled whether nothing is asked or waits
- * @property {() => void} close listens no longer
+ * @property {() => Record<string, unknown>} pending the unanswered changes
+ * @property {() => boolean} settled whether no request is open or waiting
+ * @property {() => void} close stops listening
  */
 
-// What says that a kernel is gone: its status, and the widgets' own events.
+// How a dead kernel is noticed: its status, and the widgets' events.
 const GONE = ["restarting", "autorestarting", "terminating", "dead"];
 const EVENTS = ["comm_live_update", "comm:close"];
 
-/** The requests of one view. Other views of the same model have their own, and all hear every answer.
+/** The requests of one view. Each view of a model has its own, and all receive every answer.
  * @type {(model: Model) => Requests} */
 export function requests(model) {
   const view = Math.random().toString(36).slice(2);
   /** @type {Map<string, Heard>} */
   const unanswered = new Map();
   /** @type {Map<string, [fields: object, heard: Heard] | null>} */
-  const next = new Map(); // of each kind that is asked for one at a time, and is under way
+  const next = new Map(); // the waiting request of each kind that allows one at a time
   let count = 0;
 
   /** @type {Heard} */
@@ -71,11 +68,10 @@ export function requests(model) {
   return { send, latest, close: () => model.off("msg:custom", hear) };
 }
 
-/** What the controls of a view ask. Of `own`, `sent` is called when a change was sent, `answered` when a change or a
- * run was answered and what it changes is in the model, `gone` once no kernel answers any more: it was restarted or
- * shut down, or it died.
- * @type {(model: Model, own: { sent: (values: Record<string, unknown>) => void, answered: () => void, gone: ()
- *   => void }) => Queue} */
+/** The requests of a view's controls. `sent` is called after a change is sent, `answered` when a change or a run is
+ * answered and its effects are in the model, `gone` once the kernel is restarted, shut down or dead.
+ * @type {(model: Model, own: { sent: (values: Record<string, unknown>) => void, answered: () => void, gone: () =>
+ *   void }) => Queue} */
 export function asking(model, { sent, answered, gone }) {
   const { send, latest, close: hangUp } = requests(model);
   /** @type {Record<string, unknown> | null} */
@@ -84,7 +80,7 @@ export function asking(model, { sent, answered, gone }) {
   let waiting = null;
   let refused = false; // the last change
   let toRun = false;
-  let starting = false; // a run was asked for and has not been answered
+  let starting = false; // a run was requested and is not answered yet
   let alive = true;
 
   function next() {
@@ -144,7 +140,7 @@ export function asking(model, { sent, answered, gone }) {
   };
 }
 
-/** Has `gone` called once, when the kernel is gone, until what this gives is called.
+/** Calls `gone` once, when the kernel is gone; the returned function ends that.
  * @type {(model: Model, gone: () => void) => () => void} */
 function watched(model, gone) {
   const kernel = model.widget_manager?.kernel;

@@ -1,27 +1,27 @@
-// The button that runs and stops, and the line that says how far a run is and what it came to.
+// The button that runs and stops, and the line with the progress and outcome of a run.
 import { h, write } from "./dom.js";
 import { button } from "./stage.js";
 
 /** @import { Queue } from "./rpc.js" */
 /** @import { Model } from "./theme.js" */
 
-/** What became of a run: why it came to nothing, or its figures in sentences, and what made it late.
+/** The outcome of a run: why it failed, or its figures in sentences and what made it late.
  * @type {(run: { error?: string, stopped?: string, late?: string }, figures: () => string[]) => string} */
 export function outcome({ error, stopped, late }, figures) {
   if (error) return `The run failed: ${error}`;
   return stopped ?? [...figures(), late].filter(Boolean).join(" ");
 }
 
-/** The button and the line. `draw` is to be called whenever what `queue`, `ready` or `idleWords` give may have changed.
- * Of `own`, `ready` says whether what is chosen can be run, `idleWords` what there is to tell while nothing runs;
- * `changed` is called where a run starts, goes on or ends.
- * @type {(model: Model, queue: Pick<Queue, "running" | "run" | "stop">,
- *   own: { ready: () => boolean, idleWords: () => string, changed: () => void })
- *   => { start: HTMLButtonElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void }} */
+/** The button and the line. Call `draw` whenever the result of `queue`, `ready` or `idleWords` may have changed.
+ * `ready` says whether a run can start, `idleWords` what to show while nothing runs; `changed` is called when a run
+ * starts, progresses or ends.
+ * @type {(model: Model, queue: Pick<Queue, "running" | "run" | "stop">, own: { ready: () => boolean, idleWords: ()
+ *   => string, changed: () => void }) => { start: HTMLButtonElement, line: HTMLElement, press: () => void, draw: ()
+ *   => void, stop: () => void }} */
 export function runBar(model, queue, { ready, idleWords, changed }) {
   const start = button("▶ Run it", "run it on real ranks", press);
   const words = h("span");
-  const passed = h("span", { "aria-hidden": "true" }); // a listener need not hear every second
+  const passed = h("span", { "aria-hidden": "true" }); // hidden from screen readers: it changes every second
   const bar = h("progress", { "aria-label": "how far the run is" });
   const line = h("p", { class: "dlv-result", role: "status" }, words, passed, bar);
   start.hidden = Boolean(model.page); // a saved page never runs

@@ -1,17 +1,15 @@
-// From a domain to pixels and back, with d3's names.
+// Maps a domain to pixels and back, with d3's names.
 import { unitOf } from "./numbers.js";
 
 /** @typedef {(value: number) => number} Map */
 /** @typedef {Map & { domain: [number, number], range: [number, number], invert: Map }} Scale */
 
-/** A scale on which equal distances are equal differences.
- * @type {(domain: [number, number], range: [number, number]) => Scale} */
+/** A linear scale. @type {(domain: [number, number], range: [number, number]) => Scale} */
 export function scaleLinear(domain, range) {
   return scaled((value) => value, (value) => value, domain, range);
 }
 
-/** A scale on which equal distances are equal ratios; its domain is above 0.
- * @type {(domain: [number, number], range: [number, number]) => Scale} */
+/** A logarithmic scale; its domain is above 0. @type {(domain: [number, number], range: [number, number]) => Scale} */
 export function scaleLog(domain, range) {
   return scaled(Math.log, Math.exp, domain, range);
 }
@@ -28,13 +26,13 @@ function scaled(to, from, domain, range) {
   return Object.assign(scale, { domain, range, invert });
 }
 
-/** The round number at or above a rough distance of two marks. @type {(rough: number) => number} */
+/** The round number at or above a rough step between marks. @type {(rough: number) => number} */
 export function roundStep(rough) {
   const power = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5].map((factor) => factor * power).find((one) => one >= rough * 0.999) ?? 10 * power;
 }
 
-/** Round moments of a scale of seconds, about one for each 90 pixels, in the unit that reads best.
+/** Round moments of a scale of seconds, about one per 90 pixels, in the best unit.
  * @type {(x: Scale) => { x: number, label: string }[]} */
 export function timeTicks(x) {
   const { domain: [from, to], range: [left, right] } = x;

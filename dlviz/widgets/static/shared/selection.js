@@ -1,13 +1,12 @@
-// What is selected, shared by the widgets that show one Trace, wherever they stand on the page.
+// The selection shared by all widgets of one Trace on the page.
 
 /** @import { Model } from "./theme.js" */
 
-/** What is selected, in the Trace's own row numbers; {} where nothing is.
+/** The selection, as row numbers of the Trace; {} if nothing is selected.
  * @typedef {{ span?: number, message?: number, where?: string }} Selection */
 
-/** The selection of a Trace, whose widgets share the name `trace`. `changed` is called at each change; `own` where it
- * was this widget's reader who chose. `start` takes what is selected already; `choose` selects here and in every other
- * widget of the Trace.
+/** The selection of a Trace, whose widgets share the name `trace`. `changed` is called at each change; `own`: made
+ * in this widget. `start` takes the present selection; `choose` selects in all widgets of the Trace.
  * @type {(trace: string, model: Model, changed: (value: Selection, own: boolean) => void) => { start: () => void,
  *   choose: (value: Selection) => void, stop: () => void }} */
 export function sharedSelection(trace, model, changed) {

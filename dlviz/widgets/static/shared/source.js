@@ -1,11 +1,11 @@
-// The program's lines that made what is shown, with the one of the selection marked.
+// The program's lines behind the picture, with the selection's line marked.
 import { h } from "./dom.js";
 
-/** @typedef {[number: number, text: string, used: boolean]} SourceLine `used`: something was recorded at it */
+/** @typedef {[number: number, text: string, used: boolean]} SourceLine `used`: a span was recorded there */
 /** @typedef {{ label: string, lines: SourceLine[] }} SourceFile */
 
-/** The lines of a program's files. `choose` is called with "file:line" at a click; `mark` marks a line, or several, and
- * shows the first without moving the page.
+/** The lines of a program's files. `choose` is called with "file:line" at a click; `mark` marks lines and shows the
+ * first without scrolling the page.
  * @type {(files: Record<string, SourceFile>, choose: (line: { where: string }) => void) => { panel: HTMLElement,
  *   empty: boolean, has: (where: string) => boolean, mark: (places: string | string[]) => void }} */
 export function sourcePanel(files, choose) {

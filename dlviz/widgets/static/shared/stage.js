@@ -1,37 +1,37 @@
-// The frame of a front end: heading, toolbar, body, keys and their help, and what is read out.
+// The frame of a front end: heading, toolbar, body, keys and their help, and sentences read out.
 import { h, write } from "./dom.js";
 import { themed } from "./theme.js";
 
 /** @import { Child } from "./dom.js" */
 /** @import { Colors, Look, Model } from "./theme.js" */
 
-/** Keys as the reader sees them, what they do, and the action of each `event.key`.
+/** Keys as shown, what they do, and the action of each `event.key`.
  * @typedef {[shown: string, does: string, actions: Record<string, (event: KeyboardEvent) => void>]} KeyRow */
 
 /**
- * @typedef {object} Plan what a front end says of itself
+ * @typedef {object} Plan the description of a front end
  * @property {string} name what it is called
  * @property {Look} look
  * @property {Model} model
  * @property {string} title
  * @property {string[]} lines below the title
  * @property {string[]} [details] sentences behind an (i) beside the title
- * @property {KeyRow[]} keys an action is not called while the reader types into a field or moves a slider
- * @property {() => boolean | void} [clear] what Escape does; where it gives false there was nothing to
- *   clear, and the focus goes to what holds the region
- * @property {(colors: Colors) => void} onColors gets the theme's colours, at once and at each change
+ * @property {KeyRow[]} keys no action is called while the reader types into a field or moves a slider
+ * @property {() => boolean | void} [clear] what Escape does; false if there was nothing to clear: the focus then goes
+ *   to what holds the region
+ * @property {(colors: Colors) => void} onColors receives the theme's colours, immediately and at each change
  */
 
 /**
  * @typedef {object} Stage
  * @property {HTMLElement} root
- * @property {HTMLElement} body where the front end's own parts go
+ * @property {HTMLElement} body the front end's parts
  * @property {(element: HTMLElement) => void} head puts an element beside the title
  * @property {(...groups: Child[]) => void} controls puts controls into the toolbar, in groups
- * @property {(rows?: [shown: string, does: string, ...rest: unknown[]][]) => void} keys names these keys in
- *   the line below, in place of the front end's own
- * @property {(text: string) => void} say says a sentence to those who listen
- * @property {() => void} gone says that no kernel answers any more
+ * @property {(rows?: [shown: string, does: string, ...rest: unknown[]][]) => void} keys shows these keys in the line
+ *   below, in place of the front end's
+ * @property {(text: string) => void} say has screen readers read a sentence
+ * @property {() => void} gone shows that no kernel answers any more
  * @property {() => void} stop
  */
 
@@ -40,7 +40,7 @@ const COMMON = [["Esc", "clear, again: leave"], ["?", "list the keys"], ["Tab", 
 const TYPED_INTO = "input:not([type=checkbox]):not([type=range]), textarea, select";
 const SLIDES = /^(Arrow|Page|Home$|End$)/; // the keys of a slider
 
-/** A region in `el` that takes keys when it has the focus and leaves Tab to the page.
+/** A region in `el` that handles keys while it has the focus, except Tab.
  * @type {(el: HTMLElement, plan: Plan) => Stage} */
 export function stage(el, { name, look, model, title, lines, details = [], keys, clear = () => false, onColors }) {
   const helpButton = h("button", { type: "button", "aria-expanded": "false", onclick: () => help.turn() }, "keys ?");
@@ -69,7 +69,7 @@ export function stage(el, { name, look, model, title, lines, details = [], keys,
   );
   named();
   listen(root, { keys, help, popups: [help, more], clear });
-  const still = model.get("still"); // the picture of this widget, which is for where no widget lives
+  const still = model.get("still"); // the widget's still picture, for where no widget lives
   if (still) root.append(h("style", {}, `.dlv-still-${still} { display: none }`));
   el.append(root);
   const theme = themed(root, look, model, onColors);
@@ -92,9 +92,9 @@ function keyTable(title, rows) {
     h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, shown)), h("td", {}, does))));
 }
 
-/** Has keys do what they do in `root`. A key that does something here does not reach the page.
- * @type {(root: HTMLElement, does: { keys: KeyRow[], help: Popup, popups: Popup[], clear: () => boolean | void })
- *   => void} */
+/** Handles keys in `root`; a handled key does not reach the page.
+ * @type {(root: HTMLElement, does: { keys: KeyRow[], help: Popup, popups: Popup[], clear: () => boolean | void }) =>
+ *   void} */
 function listen(root, { keys, help, popups, clear }) {
   /** @type {KeyRow[2]} */
   const actions = Object.assign({}, ...keys.map(([, , own]) => own));
@@ -129,7 +129,7 @@ function leave(root) {
 
 /** @typedef {{ box: HTMLElement, open: (shown: boolean) => void, turn: () => void }} Popup */
 
-/** A box over the front end, which `by` shows and closes.
+/** A box over the front end that `by` opens and closes.
  * @type {(name: string, by: HTMLElement, content: Child) => Popup} */
 function popup(name, by, content) {
   const close = h("button", { type: "button", onclick: () => open(false) }, "close");
@@ -153,9 +153,9 @@ function popup(name, by, content) {
   return { box, open, turn: () => open(Boolean(box.hidden)) };
 }
 
-/** @typedef {HTMLButtonElement & { turn: (on?: boolean) => void }} Toggle its `turn` is what a click on it does */
+/** @typedef {HTMLButtonElement & { turn: (on?: boolean) => void }} Toggle `turn` does what a click does */
 
-/** A button of a toolbar that is on or off.
+/** A toolbar button that is on or off.
  * @type {(label: Child, name: string, on: boolean, changed: (on: boolean) => void) => Toggle} */
 export function toggle(label, name, on, changed) {
   const element = h("button", {
@@ -171,7 +171,7 @@ export function toggle(label, name, on, changed) {
   return Object.assign(element, { turn });
 }
 
-/** Has the panel that a button opens take the focus, and Escape there close it and give the focus back.
+/** Makes a button's panel take the focus when it opens; Escape closes it and returns the focus.
  * @type {<Button extends Toggle>(opener: Button, panel: HTMLElement) => Button} */
 export function opens(opener, panel) {
   panel.tabIndex = -1;
@@ -191,8 +191,7 @@ export function opens(opener, panel) {
   return opener;
 }
 
-/** A button of a toolbar.
- * @type {(label: Child, name: string, pressed: (event: MouseEvent) => void) => HTMLButtonElement} */
+/** A toolbar button. @type {(label: Child, name: string, pressed: (event: MouseEvent) => void) => HTMLButtonElement} */
 export function button(label, name, pressed) {
   return h("button", { type: "button", "aria-label": name, title: name, onclick: pressed }, label);
 }

@@ -1,22 +1,22 @@
-// What a front end shows now, and which of its parts are painted again when something of that changes.
+// The state of a front end, and which parts are repainted when it changes.
 import { oncePerPicture } from "./dom.js";
 
 /**
  * @template {object} T
  * @typedef {object} State
  * @property {Readonly<T>} now what is shown
- * @property {(changes: Partial<T>) => void} set changes some of it; what depends on that is painted before
- *   the next picture
- * @property {(names: (keyof T)[], paint: () => void) => void} paints has `paint` called when one of `names`
- *   has changed; parts are painted in the order in which they were named
- * @property {(...names: (keyof T)[]) => void} stale has the parts that depend on these painted again,
- *   all parts where no name is given
- * @property {() => void} flush paints at once what is to be painted
+ * @property {(changes: Partial<T>) => void} set changes some of it; the parts that depend on it are painted before the
+ *   next frame
+ * @property {(names: (keyof T)[], paint: () => void) => void} paints calls `paint` when one of `names` has changed;
+ *   parts are painted in the order of registration
+ * @property {(...names: (keyof T)[]) => void} stale repaints the parts that depend on these names, all parts without a
+ *   name
+ * @property {() => void} flush paints immediately what is due
  * @property {() => void} stop paints no more
  */
 
 /**
- * A state of a front end: `paints` says what depends on what, once; `set` does the rest.
+ * A state of a front end: `paints` declares what depends on what, `set` does the rest.
  * @template {object} T
  * @param {T} first
  * @returns {State<T>}

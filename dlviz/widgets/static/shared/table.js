@@ -1,17 +1,17 @@
-// A table of amounts, with a row that is chosen and rows of what was measured.
+// A table of amounts, with a chosen row and measured rows.
 import { h, refill, s } from "./dom.js";
 
 /** @import { Child } from "./dom.js" */
 /** @import { Explorer } from "./explorer.js" */
 
-/** A row: its `name`, a button where `press` is given; a swatch or a sample of a line before it; `kind` is a class.
+/** A row: `name` is a button if `press` is given, after a swatch or a sample of a line; `kind` is a class.
  * @typedef {{ name: Child, press?: () => void, label?: string, cells: Child[], chosen?: boolean, kind?: string,
  *   hue?: string, line?: { color: string, dash?: string | null }, data?: Record<string, string> }} Row */
 
-/** What is in a table; `words` are the places of the heads that are no amounts, `kind` is its class.
+/** The contents of a table; `words` are the indices of columns without amounts, `kind` is its class.
  * @typedef {{ heads: string[], rows: Row[], foot?: Row[], caption?: string, words?: number[], kind?: string }} Table */
 
-/** A table that is written anew when one of `names` changes.
+/** A table, rewritten when one of `names` changes.
  * @type {(own: Explorer<any, any>, names: string[], describe: () => Table, kind?: string) => HTMLElement} */
 export function table({ shown }, names, describe, kind = "dlv-scroll") {
   const box = h("div", { class: kind });
@@ -20,7 +20,7 @@ export function table({ shown }, names, describe, kind = "dlv-scroll") {
 }
 
 /** @type {(table: Table) => HTMLElement} */
-export function tableOf({ heads, rows, foot, caption, words = [0], kind = "dlv-prices dlv-ways" }) {
+export function tableOf({ heads, rows, foot, caption, words = [0], kind = "dlv-prices dlv-amounts" }) {
   const head = (/** @type {string} */ text, /** @type {number} */ i) =>
     h("th", { scope: "col", class: !words.includes(i) && "dlv-amount" }, text);
   const row = (/** @type {Row} */ one) => rowOf(one, heads.length, words);
@@ -29,8 +29,7 @@ export function tableOf({ heads, rows, foot, caption, words = [0], kind = "dlv-p
     foot ? h("tfoot", {}, foot.map(row)) : null);
 }
 
-/** A row, whose name reaches as far as there are no cells.
- * @type {(row: Row, columns: number, words: number[]) => Child} */
+/** A row; its name spans the columns without cells. @type {(row: Row, columns: number, words: number[]) => Child} */
 function rowOf({ name, press, label, cells, chosen, kind, hue, line, data = {} }, columns, words) {
   const first = columns - cells.length;
   const button = { type: "button", class: "dlv-link", onclick: press, "aria-label": label };

@@ -1,4 +1,4 @@
-// The parts of an explorer of which one is shown. To be made first: other parts are painted where they are seen.
+// The tabs of an explorer. Make them first: parts are painted only where they are visible.
 import { h } from "./dom.js";
 
 /** @import { Explorer } from "./explorer.js" */
@@ -12,7 +12,7 @@ import { h } from "./dom.js";
  * @property {Record<P, HTMLElement>} panels
  * @property {(part: P) => void} show
  * @property {() => void} turn shows the next
- * @property {(target: EventTarget | null) => boolean} other goes to the next tab where `target` is one
+ * @property {(target: EventTarget | null) => boolean} other goes to the next tab if `target` is one
  */
 
 /** @type {[Part, string][]} */

@@ -1,26 +1,19 @@
-// The look: the colours of the page around, on a saved page those of the system, or the reader's own choice.
+// The theme: that of the page around, on a saved page that of the system, or the reader's choice.
 import { h } from "./dom.js";
 
-/**
- * What a front end reads and writes: anywidget's model, a saved page's, or an explorer's of one of its parts.
- * @typedef {object} Model
- * @property {(name: string) => any} get
- * @property {(name: string, value: any) => void} set
- * @property {(event: string, call: (...given: any[]) => void) => void} on
- * @property {(event: string, call: (...given: any[]) => void) => void} off
- * @property {() => void} save_changes
- * @property {(content: object) => void} send a message to the kernel
- * @property {any} [widget_manager]
- * @property {boolean} [page] whether it is a saved page's
- */
+/** What a front end reads and writes: the model of anywidget, of a saved page, or of a part of an explorer. `send`: a
+ * message to the kernel; `page`: whether it is a saved page's.
+ * @typedef {{ get: (name: string) => any, set: (name: string, value: any) => void, on: (event: string, call:
+ *   (...given: any[]) => void) => void, off: (event: string, call: (...given: any[]) => void) => void, save_changes:
+ *   () => void, send: (content: object) => void, widget_manager?: any, page?: boolean }} Model */
 
-/** Colours by what is painted in them, on the theme `name`, which is "light" or "dark".
+/** Colours by use, in the theme `name`, "light" or "dark".
  * @typedef {Record<"paper" | "ink" | "faint" | "grid" | "cell" | "name", string> & Record<string, string>} Colors */
 
-/** How one kind, or one rank's contribution, is filled; `pattern` is plotly's letter for it, or "".
+/** The fill of a kind, or of a rank's contribution; `pattern` is plotly's symbol, or "".
  * @typedef {{ color: string, pattern: string, ink: string, edge: string, line: string }} Style */
 
-/** What every state holds of colours and type.
+/** The colours and font in every state.
  * @typedef {{ themes: Record<string, Colors>, marks: Record<string, string>, font: string, kinds: Record<string,
  *   Style> }} Look */
 
@@ -34,10 +27,10 @@ const AROUND = {
 const DARK = { dark: "dark", light: "light" }; // what Colab writes on its <html>
 const SYSTEM = "(prefers-color-scheme: dark)";
 
-/** Keeps root's colours right. The model's `theme` is "auto" (as the page, a saved page as the system), "light" or
- * "dark", and the button goes to the next one; `changed` is called with the colours, at once and at each change.
- * @type {(root: HTMLElement, look: Look, model: Model, changed: (colors: Colors) => void)
- *   => { button: HTMLButtonElement, stop: () => void }} */
+/** Sets root's colours. The model's `theme` is "auto" (as the page, on a saved page as the system), "light" or
+ * "dark"; the button goes to the next. `changed` is called with the colours, immediately and at each change.
+ * @type {(root: HTMLElement, look: Look, model: Model, changed: (colors: Colors) => void) => { button:
+ *   HTMLButtonElement, stop: () => void }} */
 export function themed(root, look, model, changed) {
   const probe = h("span", { class: "dlv-probe", "aria-hidden": "true" });
   probe.style.background = AROUND.paper;
@@ -55,9 +48,9 @@ export function themed(root, look, model, changed) {
   }
 
   function lookAgain() {
-    if (shown && !root.offsetWidth) { // a notebook has put it aside, where nothing can be painted
+    if (shown && !root.offsetWidth) { // a notebook hides it: nothing can be painted
       inView.unobserve(root);
-      inView.observe(root); // tells at once, or once it is back
+      inView.observe(root); // reports immediately, or once it is back
       return;
     }
     const chosen = model.get("theme");
@@ -97,8 +90,7 @@ export function themed(root, look, model, changed) {
   };
 }
 
-/** What the page around paints: its paper and ink, and whether that is a light or a dark theme: where it says nothing
- * of itself, as `dark` says.
+/** The page's paper and ink, and whether its theme is light or dark; `dark` decides where the page does not say.
  * @type {(probe: HTMLElement, dark?: boolean) => { name: string, colors?: { paper: string, ink: string } }} */
 function colorsAround(probe, dark) {
   const style = getComputedStyle(probe);

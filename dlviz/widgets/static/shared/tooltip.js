@@ -1,13 +1,13 @@
-// What is told of the thing under the pointer, beside the pointer and within the picture.
+// The tooltip beside the pointer, within the picture.
 import { clamp } from "./arrays.js";
 import { h } from "./dom.js";
 
 const [ASIDE, UNDER, OVER] = [14, 18, 10]; // pixels from the pointer
 
-/** @typedef {{ element: HTMLElement, show: (event: PointerEvent, lines: string[]) => void, hide: ()
- *   => void }} Tooltip */
+/** @typedef {{ element: HTMLElement, show: (event: PointerEvent, lines: string[]) => void, hide: () => void }}
+ * Tooltip */
 
-/** A tooltip in `plot`, which is positioned; its element is to be put into it.
+/** A tooltip for `plot`, a positioned element; the caller appends `element` to it.
  * @type {(plot: HTMLElement) => Tooltip} */
 export function tooltip(plot) {
   const element = h("div", { class: "dlv-tip", hidden: true, "aria-hidden": "true" });

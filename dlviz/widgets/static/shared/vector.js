@@ -1,4 +1,4 @@
-// A canvas's context that draws SVG: what paints a picture on the screen paints it for a file.
+// A canvas context that draws SVG, so that the same code paints on screen and into a file.
 import { s } from "./dom.js";
 import { tile } from "./paint.js";
 
@@ -9,19 +9,19 @@ import { tile } from "./paint.js";
 /** @typedef {[tag: string, attributes: Attributes, text?: string]} Leaf */
 /** @typedef {{ attributes: Attributes, children: (Group | Leaf)[] }} Group */
 
-/** What it knows of a context, the `tile` of a style, and what was drawn.
- * @typedef {Pick<CanvasRenderingContext2D, "fillStyle" | "strokeStyle" | "lineWidth" | "globalAlpha" | "font"
- *   | "textAlign" | "textBaseline" | "beginPath" | "moveTo" | "lineTo" | "closePath" | "rect" | "arc" | "fill"
- *   | "stroke" | "fillRect" | "strokeRect" | "fillText" | "strokeText" | "save" | "restore" | "clip" | "translate">
- *   & { measureText: (words: string) => { width: number }, tile: (style: Style) => string, done: () => any }} Vector */
+/** The supported part of a context, the `tile` of a style, and what was drawn.
+ * @typedef {Pick<CanvasRenderingContext2D, "fillStyle" | "strokeStyle" | "lineWidth" | "globalAlpha" | "font" |
+ *   "textAlign" | "textBaseline" | "beginPath" | "moveTo" | "lineTo" | "closePath" | "rect" | "arc" | "fill" |
+ *   "stroke" | "fillRect" | "strokeRect" | "fillText" | "strokeText" | "save" | "restore" | "clip" | "translate"> &
+ *   { measureText: (words: string) => { width: number }, tile: (style: Style) => string, done: () => any }} Vector */
 
 /** @type {Record<string, string>} */
 const ANCHORS = { left: "start", center: "middle", right: "end" };
-const FOREIGN = /[^\t\n\r\x20-\uFFFD]/g; // signs that XML does not have
-const LETTER = 0.55; // of a font's size: how wide a letter is, where nothing can measure it
+const FOREIGN = /[^\t\n\r\x20-\uFFFD]/g; // characters that XML forbids
+const CHARACTER = 0.55; // of a font's size: the width of a character where nothing can measure it
 
-/** The context; `done()` gives what was drawn. It knows as much of a context as is drawn with. The ids of its patterns
- * and clips begin with `prefix`, which a file has once.
+/** The context; `done()` returns what was drawn. It supports only what is drawn with. The ids of its patterns and
+ * clips begin with `prefix`, unique in a file.
  * @type {(prefix: string, make?: Make) => CanvasRenderingContext2D & Vector} */
 export function vector(prefix, make = s) {
   const root = /** @type {Group} */ ({ attributes: {}, children: [] });
@@ -126,7 +126,7 @@ function fontOf(font) {
 /** @type {(words: string, font: string) => number} */
 function measured(words, font) {
   const ruler = globalThis.document?.createElement("canvas").getContext("2d");
-  if (!ruler) return String(words).length * LETTER * Number(fontOf(font)["font-size"]);
+  if (!ruler) return String(words).length * CHARACTER * Number(fontOf(font)["font-size"]);
   ruler.font = font;
   return ruler.measureText(words).width;
 }

@@ -1,4 +1,4 @@
-// The part of a picture that is in view: zoom, pan, fit, and back to what was in view before.
+// The part of a picture in view: zoom, pan, fit, back and forward.
 import { clamp } from "./arrays.js";
 
 /** @import { State } from "./state.js" */
@@ -11,16 +11,16 @@ import { clamp } from "./arrays.js";
  * @property {(factor: number, time?: number) => void} zoom by a factor, about the middle or a moment
  * @property {(share: number) => void} pan by a share of what is in view
  * @property {() => void} fitAll
- * @property {(from: number, to: number) => void} fit shows a stretch and a little around it
- * @property {(from: number, to: number) => void} centre shows a stretch in the middle, as closely as now
- * @property {() => boolean} back to the part before; false where there is none
+ * @property {(from: number, to: number) => void} fit shows an interval and a little around it
+ * @property {(from: number, to: number) => void} centre centres an interval, at the present zoom
+ * @property {() => boolean} back to the previous part; false if there is none
  * @property {() => boolean} forward
  */
 
-const SAME = 500; // ms: changes that follow each other sooner are one
-const KEPT = 50; // parts to go back to
+const SAME = 500; // ms: faster changes count as one
+const STORED = 50; // parts to go back to
 
-/** The part of a picture that a state's `from` and `to` say; `limits()` is the whole, and the least to be in view.
+/** The part in view, a state's `from` and `to`; `limits()` is the whole and the shortest part.
  * @type {(shown: State<any>, limits: () => Part & { least: number }) => Viewport} */
 export function viewport(shown, limits) {
   const { now } = shown;
@@ -34,7 +34,7 @@ export function viewport(shown, limits) {
   function show(from, to) {
     const time = performance.now();
     if (time - changed > SAME) {
-      past = [...past.slice(-KEPT), { from: now.from, to: now.to }];
+      past = [...past.slice(-STORED), { from: now.from, to: now.to }];
       future = [];
     }
     changed = time;

@@ -1,5 +1,5 @@
-// What the explorer of tensor parallelism draws, as plain objects: matrices and a map in, positions out.
-import { clamp, stretches } from "../shared/arrays.js";
+// The explorer of tensor parallelism as plain objects: matrices and a map in, positions out.
+import { clamp, segments } from "../shared/arrays.js";
 import { apart } from "../shared/chart.js";
 import { scaleLog } from "../shared/scale.js";
 
@@ -11,9 +11,9 @@ import { scaleLog } from "../shared/scale.js";
 
 /** @typedef {Box & { rank: number, block: Block }} Sheet a rank's block */
 
-/** A matrix in its place: the blocks of the ranks, those at the back first, and where its words are, if they fit.
- * @typedef {Box & { matrix: Matrix, sheets: Sheet[], middle: number, name: number, made: number,
- *   fits: boolean }} Placed */
+/** A placed matrix: the blocks of the ranks, those at the back first, and the places of its words, if they fit.
+ * @typedef {Box & { matrix: Matrix, sheets: Sheet[], middle: number, name: number, made: number, fits: boolean }}
+ *   Placed */
 
 /** @typedef {{ x1: number, x2: number, y: number, matrix: Matrix, pass: number }} Arrow */
 
@@ -21,8 +21,8 @@ import { scaleLog } from "../shared/scale.js";
 
 const [SMALL, LARGE] = [14, 62]; // pixels of a side
 const [STACK, SHEET] = [14, 4]; // pixels of all sheets of a stack, of one at most
-const [EDGE, SIGN, MOVE] = [9, 22, 46]; // pixels beside all, of a sign between two columns, of a collective
-const [NAME, MADE, LETTER] = [30, 13, 5.6]; // pixels above a matrix, below it, and of a letter there
+const [EDGE, SIGN, MOVE] = [9, 22, 46]; // pixels at the edges, of a sign between two columns, of a collective
+const [NAME, MADE, CHARACTER] = [30, 13, 5.6]; // pixels above a matrix, below it, and of a character there
 
 /** The matrices in columns, those of the backward below those of the forward.
  * @type {(data: Pick<Layer, "matrices" | "sizes">, width: number, height: number) => Picture} */
@@ -45,7 +45,7 @@ export function pictureOf({ matrices, sizes }, width, height) {
       const next = row.findIndex((own, i) => i > column && own);
       picture.matrices.push({
         ...placed(matrix, x, y, side), middle: x, name: pass * tall + 10, made: (pass + 1) * tall - MADE + 4,
-        fits: matrix.made.length * LETTER < wide + SIGN,
+        fits: matrix.made.length * CHARACTER < wide + SIGN,
       });
       if (matrix.sign) picture.signs.push({ x: (x + left(next) + wide / 2) / 2, y, text: matrix.sign });
       if (matrix.goes) {
@@ -59,8 +59,8 @@ export function pictureOf({ matrices, sizes }, width, height) {
 }
 
 /** A matrix around a point.
- * @type {(matrix: Matrix, x: number, y: number, side: (size: number) => number)
- *   => Box & { matrix: Matrix, sheets: Sheet[] }} */
+ * @type {(matrix: Matrix, x: number, y: number, side: (size: number) => number) => Box & { matrix: Matrix, sheets:
+ *   Sheet[] }} */
 function placed(matrix, x, y, side) {
   const [rows, columns] = matrix.shape;
   const [height, width] = matrix.shape.map(side);
@@ -82,7 +82,7 @@ function placed(matrix, x, y, side) {
   };
 }
 
-/** How many sheets lie before each: those of the ranks before it that have the same block.
+/** How many sheets lie in front of each: those of earlier ranks with the same block.
  * @type {(blocks: Block[]) => number[]} */
 function depths(blocks) {
   const seen = new Map();
@@ -94,16 +94,10 @@ function depths(blocks) {
   });
 }
 
-/**
- * The map: B to the right, C_out up.
- * @typedef {object} Drawn
- * @property {Scale} x
- * @property {Scale} y
- * @property {{ form: string, points: number[][], middle: number[], fits: boolean }[]} regions
- * @property {{ says: string, from: number[], to: number[] }[]} lines
- * @property {{ value: number, at: number }[]} across marks of B
- * @property {{ value: number, at: number }[]} up marks of C_out
- */
+/** The map: B to the right, C_out up. `across`: marks of B; `up`: marks of C_out.
+ * @typedef {{ x: Scale, y: Scale, regions: { form: string, points: number[][], middle: number[], fits: boolean }[],
+ *   lines: { says: string, from: number[], to: number[] }[], across: { value: number, at: number }[], up: { value:
+ *   number, at: number }[] }} Drawn */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [38, 16, 6, 32]; // pixels around the map
 const FITS = 2200; // square pixels that the name of a region needs
@@ -123,8 +117,8 @@ export function mapOf({ sizes, map }, width, height) {
     x, y,
     regions: [
       regionOf(map.data, [...edge, [right, y(all[1])], [right, y(all[0])]]),
-      ...stretches(best).map(({ value: form, first, last }) => {
-        const own = edge.slice(first, Math.min(last + 2, edge.length)); // up to where the next begins
+      ...segments(best).map(({ value: form, first, last }) => {
+        const own = edge.slice(first, Math.min(last + 2, edge.length)); // up to the next segment
         return regionOf(form, [...own, [x(all[0]), own[own.length - 1][1]], [x(all[0]), own[0][1]]]);
       }),
     ],
@@ -135,12 +129,12 @@ export function mapOf({ sizes, map }, width, height) {
   };
 }
 
-const [BOLD, PLAIN, ASIDE] = [6.6, 5.8, 4]; // pixels of a letter of a region's name, of a line's; beside a line
-const SPOT = 7; // pixels around the sizes that are chosen
+const [BOLD, PLAIN, ASIDE] = [6.6, 5.8, 4]; // pixels of a character of a region's name, of a line's; beside a line
+const SPOT = 7; // pixels around the chosen sizes
 
-/** The names of the regions and of the lines, and where each has room beside `spot`, the sizes that are chosen.
- * @type {(map: Drawn, nameOf: (form: string) => string, spot: number[])
- *   => (Sides & { says: string, line: boolean, x: number, y: number })[]} */
+/** The names of the regions and of the lines, placed clear of the chosen sizes.
+ * @type {(map: Drawn, nameOf: (form: string) => string, spot: number[]) => (Sides & { says: string, line: boolean,
+ *   x: number, y: number })[]} */
 export function labelsOf({ x, y, regions, lines }, nameOf, [cx, cy]) {
   const [left, right] = x.range;
   const [bottom, top] = y.range;
@@ -158,7 +152,7 @@ export function labelsOf({ x, y, regions, lines }, nameOf, [cx, cy]) {
   return apart([...names, ...edges], { left, right, top, bottom }, [taken]);
 }
 
-/** Where the name of a line may stand: along the line, on either side.
+/** Possible places of a line's name: along the line, on either side.
  * @type {(line: { from: number[], to: number[] }, width: number, box: Sides) => number[][]} */
 function besideLine({ from: [ax, ay], to: [bx, by] }, width, { left, right, top, bottom }) {
   const half = width / 2;
@@ -174,8 +168,7 @@ function besideLine({ from: [ax, ay], to: [bx, by] }, width, { left, right, top,
     [ax + share * (bx - ax) + side * (half + ASIDE + 3), ay + share * (by - ay) + side * 5]));
 }
 
-/** A region, and its centre of mass.
- * @type {(form: string, points: number[][]) => Drawn["regions"][number]} */
+/** A region, and its centre of mass. @type {(form: string, points: number[][]) => Drawn["regions"][number]} */
 function regionOf(form, points) {
   let [area, cx, cy] = [0, 0, 0];
   points.forEach(([ax, ay], i) => {

@@ -1,4 +1,4 @@
-// Explores where to cut a layer between ranks: who has which block, what a rank sends by each form, a run.
+// Explores how to cut a layer between ranks: which rank has which block, what a rank sends in each form, a run.
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
 import { form, recordedRuns } from "../shared/form.js";

@@ -1,4 +1,4 @@
-// Which form sends least over B and C_out, the sizes that are chosen, and the runs.
+// Which form sends least over B and C_out, the chosen sizes, and the runs.
 import { placeOf } from "../shared/arrays.js";
 import { below, beside, cross, fitted, grid, lineThrough, pointIn } from "../shared/chart.js";
 import { h, s, write } from "../shared/dom.js";
@@ -9,7 +9,7 @@ import { exact } from "./words.js";
 /** @import { Drawn } from "./geometry.js" */
 /** @import { Data, Size, Tensor } from "./state.js" */
 
-/** The map, so many pixels high. @type {(own: Tensor, height: number) => HTMLElement} */
+/** The map, `height` pixels high. @type {(own: Tensor, height: number) => HTMLElement} */
 export function costMap({ shown, choose }, height) {
   const { now } = shown;
   const title = h("h4", { title: "Click to choose B and C_out." });
@@ -65,7 +65,7 @@ function drawn(data, map) {
   ];
 }
 
-/** What a form is called on the map, where X cut and X whole are as good.
+/** The name of a form on the map, where X cut and X whole are equally good.
  * @type {(data: Data, form: string) => string} */
 function nameOf(data, form) {
   return titleOf(data, form).replace("MLP: ", "").replace(/, X \w+$/, "");

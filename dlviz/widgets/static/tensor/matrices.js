@@ -1,4 +1,4 @@
-// The matrices as blocks in the colors of the ranks that have them, and the collectives between them.
+// The matrices as blocks in the colours of their ranks, and the collectives between them.
 import { h, s, write } from "../shared/dom.js";
 import { bytes } from "../shared/numbers.js";
 import { swatch, tile } from "../shared/paint.js";
@@ -11,18 +11,18 @@ import { blockLines, pictureWords, rankWords, shapeWords } from "./words.js";
 /** @import { Arrow, Picture, Placed } from "./geometry.js" */
 /** @import { Data, Tensor } from "./state.js" */
 
-/** The picture, so many pixels high. @type {(own: Tensor, height: number) => HTMLElement} */
+/** The picture, `height` pixels high. @type {(own: Tensor, height: number) => HTMLElement} */
 export function matricesPicture(own, height) {
   const { shown } = own;
   const { now } = shown;
   const svg = s("svg", { class: "dlv-matrices", role: "group" });
   const plot = h("div", { class: "dlv-plot" }, svg);
-  const { element: box, show: tell, hide } = tooltip(plot);
+  const { element: box, show: showTip, hide } = tooltip(plot);
   const about = h("p", { class: "dlv-about" });
   const element = h("div", { class: "dlv-owners" },
     h("div", { class: "dlv-rankbar" }, h("h4", {}, "Who has which block"), ranksBar(own)), plot, about);
   plot.append(box);
-  const id = Math.random().toString(36).slice(2); // patterns are named for the whole page
+  const id = Math.random().toString(36).slice(2); // patterns need names unique on the page
   /** @type {Picture} */
   let picture = { matrices: [], signs: [], arrows: [] };
 
@@ -32,7 +32,7 @@ export function matricesPicture(own, height) {
     standOut(own, { pointed: rank });
     const found = picture.matrices[place];
     const sheet = found?.sheets.find((one) => one.rank === rank);
-    if (sheet) tell(event, blockLines(found.matrix, rank, sheet.block));
+    if (sheet) showTip(event, blockLines(found.matrix, rank, sheet.block));
     else hide();
   });
   plot.addEventListener("pointerleave", () => {
@@ -56,7 +56,7 @@ export function matricesPicture(own, height) {
   return element;
 }
 
-/** A button for each rank, which makes its blocks stand out. @type {(own: Tensor) => HTMLElement} */
+/** A button for each rank that highlights its blocks. @type {(own: Tensor) => HTMLElement} */
 function ranksBar(own) {
   const { shown } = own;
   const { now } = shown;
@@ -100,7 +100,7 @@ function matrixOf({ matrix, sheets, middle, name, made, fits }, place, fillOf) {
     fits ? s("text", { x: middle, y: made }, matrix.made) : null);
 }
 
-/** A collective, which after a run is a way to its messages. @type {(own: Tensor, arrow: Arrow) => SVGElement} */
+/** A collective; after a run it links to its messages. @type {(own: Tensor, arrow: Arrow) => SVGElement} */
 function arrowOf({ shown, tabs, model }, { x1, x2, y, matrix, pass }) {
   const { data } = shown.now;
   const head = x2 > x1 ? 5 : -5;

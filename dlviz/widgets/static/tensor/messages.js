@@ -1,4 +1,4 @@
-// The messages of one step of the run that is shown, in a player of their own.
+// The messages of one step of the shown run, in a player.
 import { h, write } from "../shared/dom.js";
 import { showMessages } from "../player/index.js";
 import { within } from "../player/within.js";
@@ -8,8 +8,7 @@ import { within } from "../player/within.js";
 const NONE = "These sizes were not run: after a run the messages of a step appear here.";
 const LAST = "The messages of the last step of the run, as its ranks sent them.";
 
-/** The player, made where there is a first run; returns what ends it.
- * @type {(own: Tensor, panel: HTMLElement) => () => void} */
+/** The player, made at the first run; returns what ends it. @type {(own: Tensor, panel: HTMLElement) => () => void} */
 export function messages({ model }, panel) {
   const about = h("p", { class: "dlv-about" });
   const el = h("div", { class: "dlv-player" });

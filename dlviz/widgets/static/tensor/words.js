@@ -1,4 +1,4 @@
-// What is said of blocks, prices and runs.
+// Blocks, prices and runs in words.
 import { besideWords, bytes, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
 
@@ -7,12 +7,12 @@ import { outcome } from "../shared/running.js";
 
 const ITEMSIZE = 4; // bytes
 
-/** Bytes, all their digits: a mean over the ranks is whole, or is said to a tenth. @type {(value: number) => string} */
+/** Bytes with all digits; a mean over the ranks that is not whole, to a tenth. @type {(value: number) => string} */
 export function exact(value) {
   return value.toLocaleString("en", { maximumFractionDigits: 1 });
 }
 
-/** A size of a matrix in words. @type {(shape: [number, number]) => string} */
+/** The shape of a matrix in words. @type {(shape: [number, number]) => string} */
 export function shapeWords([rows, columns]) {
   return `${rows} × ${columns}`;
 }
@@ -35,7 +35,7 @@ const CUTS = {
   sum: "each rank has a summand",
 };
 
-/** The picture of the matrices, for those who listen. @type {(data: Layer) => string} */
+/** The picture of the matrices, for screen readers. @type {(data: Layer) => string} */
 export function pictureWords({ matrices }) {
   /** @type {(row: (Matrix | null)[]) => string} */
   const said = (row) => row.filter((matrix) => matrix != null).map((matrix) => {
@@ -45,7 +45,7 @@ export function pictureWords({ matrices }) {
   return `Forward: ${said(matrices[0])}. Backward: ${said(matrices[1])}.`;
 }
 
-/** What a rank has, in a sentence. @type {(data: Layer, rank: number) => string} */
+/** A rank's blocks, in a sentence. @type {(data: Layer, rank: number) => string} */
 export function rankWords({ matrices, drawn }, rank) {
   const from = drawn === "run" ? "as the run's Trace says" : "as the form says";
   if (rank < 0) return `A block for each rank, ${from}; a stack: all ranks; Σ: summands.`;
@@ -56,11 +56,11 @@ export function rankWords({ matrices, drawn }, rank) {
   return `Rank ${rank}: ${[...new Set(held)].join(", ")}.`;
 }
 
-/** What became of the last run. @type {(now: Now<Data>) => string} */
+/** The outcome of the last run. @type {(now: Now<Data>) => string} */
 export function ranWords({ data: { run, long, prices, controls }, live }) {
   if (!run) return live ? long : "";
   return outcome(run, () => {
     const took = prices.find(({ form }) => form === controls.form)?.seconds ?? NaN;
-    return [`A step took ${besideWords(run.seconds, took, seconds)}.`, ...run.notes];
+    return [`A step took ${besideWords(run.seconds, took, seconds)}.`, ...run.summary];
   });
 }

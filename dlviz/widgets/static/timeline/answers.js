@@ -1,4 +1,4 @@
-// The panels that answer: the selection, the range's statistics, lines of source, a table. The one asked for is first.
+// The panels of answers: selection, statistics of the range, lines of source, table; the last one requested is first.
 import { h, refill } from "../shared/dom.js";
 import { seconds } from "../shared/numbers.js";
 import { sourcePanel } from "../shared/source.js";
@@ -11,7 +11,7 @@ const SELECT = "Click a bar, or press . to walk from span to span: its details a
 const RANGE = "Drag over the picture, press R or choose a step: "
   + "the time of each rank and its longest wait appear here.";
 
-/** The panels in one box; `add` puts one more into it, `first` brings one to the top, `mark` marks a line of source.
+/** The panels in one box; `add` adds one, `first` moves one to the top, `mark` marks a line of source.
  * @type {(own: Timeline) => Timeline["answers"]} */
 export function answers(own) {
   const { shown, scene, clock } = own;
@@ -71,15 +71,14 @@ export function answers(own) {
   };
 }
 
-/** What is said of the range: its statistics, sorted as the reader asked for.
+/** The statistics of the range, in the reader's order.
  * @type {(timeline: Timeline, go: (span: number) => void) => HTMLElement[]} */
 function rangePanel({ shown, scene, clock }, go) {
   const { range, order } = shown.now;
   if (!range) return [h("p", {}, RANGE)];
   const { from, to, step } = range;
   const found = statistics(scene, clock(), range);
-  /** Sorts the ranks by a column, the most first; the same column again: the least first.
-   * @type {(by: string) => void} */
+  /** Sorts the ranks by a column, descending; again: ascending. @type {(by: string) => void} */
   const sort = (by) => shown.set({ order: { by, down: order?.by === by ? !order.down : by !== "rank" } });
   return [
     h("h4", {}, `${step == null ? "Range" : `Step ${step}`}: ${seconds(to - from)}`),

@@ -1,4 +1,4 @@
-// Which rows show, in which order, and which stay in view while the others are scrolled.
+// Which rows show, in which order, and which stay in view while the others scroll.
 import { turned } from "../shared/arrays.js";
 import { h, refill } from "../shared/dom.js";
 import { named } from "../shared/gantt/rows.js";
@@ -6,7 +6,7 @@ import { button, opens, toggle } from "../shared/stage.js";
 
 /** @import { Timeline } from "./context.js" */
 
-/** A button that opens the list of rows, and the list, which is put into the answers.
+/** A button that opens the list of rows, which is one of the answers.
  * @type {(own: Timeline) => { button: HTMLElement | null }} */
 export function arrangement(own) {
   const { shown, scene } = own;
@@ -19,7 +19,7 @@ export function arrangement(own) {
     shown.flush();
   }), panel);
 
-  /** Puts a row before the one above it, or behind the one below. @type {(row: number, by: number) => void} */
+  /** Moves a row up or down by one. @type {(row: number, by: number) => void} */
   function move(row, by) {
     const order = [...now.rows.order];
     const at = order.indexOf(row);
@@ -32,7 +32,7 @@ export function arrangement(own) {
     own.arrange({ ...now.rows, [name]: turned(now.rows[name], row) });
   }
 
-  /** The controls of a row; the last one that shows cannot be hidden.
+  /** The controls of a row; the last shown row cannot be hidden.
    * @type {(row: number, place: number, order: number[]) => HTMLLIElement} */
   function line(row, place, order) {
     const { label } = scene.rows[row];

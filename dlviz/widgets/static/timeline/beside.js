@@ -1,4 +1,4 @@
-// Another Trace below on the same axis, and what changed from the first one to it.
+// Another Trace below on the same axis, and what changed between the two.
 import { h } from "../shared/dom.js";
 import { IDLE } from "../shared/gantt/geometry.js";
 import { gantt } from "../shared/gantt/index.js";
@@ -10,9 +10,9 @@ import { linesOf } from "./words.js";
 
 /** @import { Timeline } from "./context.js" */
 
-/** The other Trace's rows, where there is one: pointed at and clicked as the first one's.
- * @type {(own: Timeline, room: (around: HTMLElement, above: number, wanted: number) => number) => HTMLElement
- *   | null} */
+/** The other Trace's rows, if there is one; hover and click work as in the first.
+ * @type {(own: Timeline, room: (around: HTMLElement, above: number, wanted: number) => number) => HTMLElement |
+ *   null} */
 export function beside(own, room) {
   const { shown, part, scene: first } = own;
   if (!first.beside) return null;
@@ -47,7 +47,7 @@ export function beside(own, room) {
     picture: () => ({
       rows: scene, times: clock(), view: { ...now, ...chosen, hidden: hidden(), message: -1, matches: null },
       look: { ...own.look, styles: styles() },
-      chosen: { row: -1, message: -1, stretch: chosen.idle }, under: true,
+      chosen: { row: -1, message: -1, idle: chosen.idle }, under: true,
     }),
     pointed(target) {
       if ((target?.span ?? -1) === chosen.hover) return;
@@ -66,7 +66,7 @@ export function beside(own, room) {
   return h("div", {}, h("h4", { class: "dlv-sidename" }, `beside: ${line}`), lines, picture.plot);
 }
 
-/** What takes longer or less, the most changed first.
+/** What takes longer or shorter, the largest change first.
  * @type {(changes: { what: string, before: number, after: number }[]) => HTMLTableElement[]} */
 function changesPanel(changes) {
   /** @type {(own: { what: string, before: number, after: number }) => string} */

@@ -1,4 +1,4 @@
-// What the parts of a timeline know of each other. Types alone.
+// What the parts of a timeline share. Only types.
 
 /** @import { Gantt } from "../shared/gantt/index.js" */
 /** @import { Target } from "../shared/gantt/hit.js" */
@@ -17,9 +17,9 @@
 /** @typedef {{ colors: Colors, styles: Styles, font: string }} Painted */
 
 /**
- * What is shown now: spans, messages and stretches of idle time by their places, -1 for none.
+ * What is shown now: spans, messages and idle intervals by index, -1 for none.
  * @typedef {object} Now
- * @property {Scene} scene with its rows as they are arranged
+ * @property {Scene} scene with its rows as arranged
  * @property {Arrangement} rows
  * @property {number} clock
  * @property {number} from seconds
@@ -39,7 +39,7 @@
  * @property {{ by: string, down: boolean } | null} order of the ranks in the statistics
  * @property {Uint8Array | null} matches of a search
  * @property {string} query
- * @property {string} reply to a key that did nothing
+ * @property {string} reply why a key did nothing
  * @property {Painted | null} look
  */
 
@@ -62,35 +62,21 @@
  *   }} search
  * @property {{ element: HTMLElement, button: HTMLElement, add: () => void, show: () => void, place: () => void,
  *   start: () => void, stop: () => void }} marks
- * @property {{ tell: () => void }} controls
+ * @property {{ describe: () => void }} controls
  * @property {{ start: () => void, choose: (value: Selection) => void, stop: () => void }} selection
  * @property {(number: number) => void} setClock
  * @property {(rows: Arrangement) => void} arrange
  * @property {() => void} saveSvg
  */
 
-/**
- * @typedef {object} Moves
- * @property {(span: number) => void} go
- * @property {(span: number) => void} reveal
- * @property {(target: Target | null) => void} click
- * @property {(forward: boolean) => void} walk
- * @property {(by: number) => void} climb
- * @property {(end: "sender" | "receiver") => void} follow
- * @property {() => void} goToCause
- * @property {() => void} centre
- * @property {() => void} back
- * @property {() => void} forward
- * @property {(words: string) => void} tell says why a key did nothing
- */
+/** `say`: says why a key did nothing.
+ * @typedef {{ go: (span: number) => void, reveal: (span: number) => void, click: (target: Target | null) => void,
+ *   walk: (forward: boolean) => void, climb: (by: number) => void, follow: (end: "sender" | "receiver") => void,
+ *   goToCause: () => void, centre: () => void, back: () => void, forward: () => void, say: (words: string) => void
+ *   }} Moves */
 
-/**
- * @typedef {object} Ranges
- * @property {(from: number, to: number, step?: number | null) => void} set
- * @property {() => void} ofSelection
- * @property {(step: number) => Range} windowOf
- * @property {(step: number | null) => void} chooseStep
- * @property {() => void} place puts the edges where they are in the picture
- */
+/** `place`: puts the edges at their places in the picture.
+ * @typedef {{ set: (from: number, to: number, step?: number | null) => void, ofSelection: () => void, windowOf:
+ *   (step: number) => Range, chooseStep: (step: number | null) => void, place: () => void }} Ranges */
 
 export {};

@@ -1,4 +1,4 @@
-// The toolbar, and the legend whose kinds can be hidden.
+// The toolbar, and the legend, in which kinds can be hidden.
 import { turned } from "../shared/arrays.js";
 import { h, write } from "../shared/dom.js";
 import { ARROWS, IDLE } from "../shared/gantt/geometry.js";
@@ -16,13 +16,13 @@ import { kindName } from "./words.js";
 export function controls(own, more, steps) {
   const { shown, scene, part, picture } = own;
   const { now } = shown;
-  const arrowsNote = h("span", { class: "dlv-found" });
+  const leftOut = h("span", { class: "dlv-found" });
   const arrows = toggled(own, "arrows", "messages", "show all messages as arrows; the selection's show anyway (M)");
   const critical = toggled(own, "critical", "critical path", "show the critical path (P)");
   const { panels } = own.answers;
   const table = opens(toggled(own, "table", "table", "show a table of the spans in view (T)"), panels.table);
   const source = opens(toggled(own, "source", "source", "show the lines of source"), panels.source);
-  let said = now.critical; // what shows at first is not news
+  let said = now.critical; // the first state is not read out
   shown.paints(["critical"], () => {
     if (now.critical === said) return;
     said = now.critical;
@@ -39,26 +39,26 @@ export function controls(own, more, steps) {
     ],
     steps ? [stepSelect(own), steps] : [],
     own.search.group,
-    scene.messageCount ? [arrows, arrowsNote] : [],
+    scene.messageCount ? [arrows, leftOut] : [],
     hasPath ? [critical] : [],
     scene.clocks.length > 1 ? [clocks(own)] : [],
     [table, ...(own.answers.sourced ? [source] : [])],
     [own.marks.button, ...more, button("SVG", "save what is in view as an SVG file", own.saveSvg)],
   );
   own.controls = {
-    tell() {
+    describe() {
       const list = picture.drawn();
       const left = now.arrows ? list?.messagesLeftOut ?? 0 : 0;
-      write(arrowsNote, left ? `${left.toLocaleString("en")} in view: zoom in to see them (${ARROWS} at most)` : "");
+      write(leftOut, left ? `${left.toLocaleString("en")} in view: zoom in to see them (${ARROWS} at most)` : "");
       const count = `${scene.count} spans on ${scene.rows.length} rows, ${seconds(now.to - now.from)} in view`;
       picture.canvas.setAttribute("aria-label", `Timeline of ${count}. The table lists them.`);
     },
   };
 }
 
-/** A button that turns a part of what is shown on and off.
- * @type {(timeline: Timeline, name: "arrows" | "critical" | "table" | "source", label: string, title: string)
- *   => Toggle} */
+/** A button that shows or hides a part.
+ * @type {(timeline: Timeline, name: "arrows" | "critical" | "table" | "source", label: string, title: string) =>
+ *   Toggle} */
 function toggled({ shown }, name, label, title) {
   const own = toggle(label, title, shown.now[name], (on) => {
     shown.set({ [name]: on });
@@ -88,7 +88,7 @@ function clocks({ shown, scene, setClock }) {
   return h("span", { role: "group", "aria-label": "clock" }, buttons);
 }
 
-/** The kinds that take time by the clock that is shown; each can be hidden. @type {(own: Timeline) => HTMLElement} */
+/** The kinds that take time by the shown clock; each can be hidden. @type {(own: Timeline) => HTMLElement} */
 export function legend(own) {
   const { shown, scene, clock } = own;
   const { of: names } = scene.span.kinds;
@@ -114,7 +114,7 @@ export function legend(own) {
   const waiting = h("span", { class: "dlv-gaps" }, wait, " waiting");
   const element = h("div", { class: "dlv-legend", role: "group", "aria-label": "kinds shown" },
     entries.map((entry) => entry.element), others, waiting,
-    scene.short.map((letters) => h("span", { class: "dlv-gaps" }, letters)),
+    scene.short.map((symbols) => h("span", { class: "dlv-gaps" }, symbols)),
     scene.total > scene.count ? h("span", { class: "dlv-gaps" }, gaps, " not drawn") : null,
     [scene, scene.beside].some((/** @type {Scene | undefined} */ one) => one?.clocks.some(({ lost: at }) => at.length))
       ? h("span", { class: "dlv-gaps" }, lost, " rank lost") : null);

@@ -30,9 +30,9 @@ import { linesOf } from "./words.js";
 /** @import { Now, Painted, Range, Timeline } from "./context.js" */
 /** @import { Clock, Scene } from "./state.js" */
 
-const [LEAST, TALLEST] = [96, 262]; // pixels of the rows that are in view; of those of two Traces
-const [HEADS, LINE, FEW, MANY] = [62, 18, 96, 168]; // pixels of the answers: beside a line for each rank; bounds
-const LONG = 232; // of them with a table or lines of source
+const [LEAST, TALLEST] = [96, 262]; // pixels of the rows in view; of those of two Traces
+const [HEADS, LINE, FEW, MANY] = [62, 18, 96, 168]; // pixels of the answers: heads, a line for each rank, bounds
+const LONG = 232; // with a table or lines of source
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
@@ -93,7 +93,7 @@ function open({ model, el }) {
   return begin(own, link);
 }
 
-/** What is known before anything stands on the page. @type {(model: Model) => Timeline} */
+/** The timeline before anything is on the page. @type {(model: Model) => Timeline} */
 function begun(model) {
   const scene = readScene(JSON.parse(model.get("state")));
   const first = wholeOf(scene.clocks[0], scene.beside);
@@ -117,7 +117,7 @@ function begun(model) {
   return own;
 }
 
-/** All of a clock's time and of the Trace beside, and the least that can be in view.
+/** The time of a clock and of the Trace beside, and the shortest part that can be in view.
  * @type {(clock: Clock, beside?: { clocks: Clock[] }) => { from: number, to: number, least: number }} */
 function wholeOf({ low, high, quantum, name }, beside) {
   const other = beside?.clocks.find((one) => one.name === name) ?? beside?.clocks[0];
@@ -126,8 +126,8 @@ function wholeOf({ low, high, quantum, name }, beside) {
   return { from: from - room, to: to + room, least: 20 * quantum };
 }
 
-/** Pixels that rows may take of those that they want: what all else leaves of the widget's height, half of it beside
- * another Trace. The answers take what the rows do not want, as much as a line for each rank needs.
+/** The pixels that rows may take of those `wanted`: what the rest leaves of the widget's height, half of it beside
+ * another Trace. The answers take what the rows do not want, up to a line for each rank.
  * @type {(timeline: Timeline) => (around: HTMLElement, above: number, wanted: number) => number} */
 function roomOf({ frame, scene, answers: { element }, shown: { now } }) {
   const [least, most] = scene.beside ? [LEAST / 2, TALLEST / 2] : [LEAST, Infinity];
@@ -141,7 +141,7 @@ function roomOf({ frame, scene, answers: { element }, shown: { now } }) {
   };
 }
 
-/** Has it drawn when it is of a size, and takes what is selected already.
+/** Draws once it has a size, and takes the present selection.
  * @type {(timeline: Timeline, link: { button: HTMLElement | null, stop: () => void }) => () => void} */
 function begin({ shown, frame, picture, selection, marks: own }, link) {
   const resized = new ResizeObserver(() => {
@@ -201,21 +201,21 @@ function keysOf(own) {
   return rows.filter(([keys]) => !missing.includes(keys));
 }
 
-/** @type {(timeline: Timeline) => { rows: Scene, times: Clock, view: Readonly<Now>, look: Painted,
- *   chosen: { row: number, range: Range | null, matches: Uint8Array | null, message: number, stretch: number } }} */
+/** @type {(timeline: Timeline) => { rows: Scene, times: Clock, view: Readonly<Now>, look: Painted, chosen: { row:
+ *   number, range: Range | null, matches: Uint8Array | null, message: number, idle: number } }} */
 function pictureOf({ shown: { now }, clock, look }) {
   const { scene, span, range, matches, message, idle } = now;
   const row = span >= 0 ? scene.slots[scene.slotOf[span]].row : -1;
-  return { rows: scene, times: clock(), view: now, look, chosen: { row, range, matches, message, stretch: idle } };
+  return { rows: scene, times: clock(), view: now, look, chosen: { row, range, matches, message, idle } };
 }
 
-/** Draws it and says in the page what is shown, for those who do not see it. @type {(own: Timeline) => void} */
+/** Draws, and describes the picture for screen readers. @type {(own: Timeline) => void} */
 function paintPicture(own) {
   const { shown: { now }, frame: { root }, picture, clock } = own;
   if (!picture.draw()) return;
   own.ranges.place();
   own.marks.place();
-  own.controls.tell();
+  own.controls.describe();
   const { scene, span, message } = now;
   Object.assign(root.dataset, {
     from: now.from, to: now.to, clock: clock().name, critical: now.critical,
@@ -225,7 +225,7 @@ function paintPicture(own) {
   });
 }
 
-/** Goes on by another clock: the part in view and the range stay where they are in the run.
+/** Changes to another clock; the part in view and the range stay at the same place in the run.
  * @type {(own: Timeline, number: number) => void} */
 function setClock(own, number) {
   const { shown, frame, scene } = own;
@@ -246,7 +246,7 @@ function setClock(own, number) {
   frame.say(`times by the ${after.name} clock`);
 }
 
-/** Clears range, search and selection; false where there is none of them. @type {(own: Timeline) => boolean} */
+/** Clears range, search and selection; false if there was none. @type {(own: Timeline) => boolean} */
 function clear(own) {
   const { now } = own.shown;
   if (!now.range && !now.matches && now.span < 0 && now.message < 0 && now.idle < 0) return false;

@@ -1,4 +1,4 @@
-// A view as a link: a saved page keeps what is shown in its address.
+// A view as a link: a saved page stores it in its address.
 import { copied } from "../shared/file.js";
 import { button } from "../shared/stage.js";
 
@@ -6,8 +6,8 @@ import { button } from "../shared/stage.js";
 
 const START = "#view=";
 
-/** On a saved page, a button that puts what is shown into the page's address; the page shows what its address says.
- * @type {(own: Timeline) => { button: HTMLElement | null, stop: () => void }} */
+/** On a saved page, a button that puts the view into the page's address; the page opens with the view of its
+ * address. @type {(own: Timeline) => { button: HTMLElement | null, stop: () => void }} */
 export function viewLink(own) {
   if (!own.model.page) return { button: null, stop() {} };
   const link = async () => {
@@ -17,17 +17,17 @@ export function viewLink(own) {
   };
   const read = () => location.hash.startsWith(START) && show(own, location.hash.slice(START.length));
   addEventListener("hashchange", read);
-  queueMicrotask(read); // once the rest stands
+  queueMicrotask(read); // once the rest is built
   return {
     button: button("link", "copy a link to this view", link),
     stop: () => removeEventListener("hashchange", read),
   };
 }
 
-/** What is shown, as far as a link keeps it: spans and kinds by their own names.
+/** The view that a link stores; `span` is a row of the Trace.
  * @type {(timeline: Timeline) => { clock: string, from: number, to: number, critical: boolean, arrows: boolean,
- *   hidden: number[], span: number | null, range: Range | null, rows: { order: number[], hidden: number[],
- *   pinned: number[] }, marks: any }} */
+ *   hidden: number[], span: number | null, range: Range | null, rows: { order: number[], hidden: number[], pinned:
+ *   number[] }, marks: any }} */
 function viewOf({ shown: { now }, scene, clock, model }) {
   return {
     clock: clock().name, from: now.from, to: now.to, critical: now.critical, arrows: now.arrows,
@@ -37,8 +37,7 @@ function viewOf({ shown: { now }, scene, clock, model }) {
   };
 }
 
-/** Shows what a link says; an address that says something else changes nothing.
- * @type {(own: Timeline, text: string) => void} */
+/** Shows the view of a link; any other address changes nothing. @type {(own: Timeline, text: string) => void} */
 function show(own, text) {
   const { shown, scene, part, model } = own;
   try {

@@ -1,4 +1,4 @@
-// Moments that the reader marks with a note, which a saved page keeps; and when the run lost ranks.
+// Moments that the reader marks with a note, stored by a saved page; and when the run lost ranks.
 import { h, refill } from "../shared/dom.js";
 import { button, opens, toggle } from "../shared/stage.js";
 import { momentOf } from "./words.js";
@@ -96,7 +96,7 @@ function flagOf({ note }, number, x, show) {
   }, String(number + 1));
 }
 
-/** When ranks were lost, each with the way there; null where none was.
+/** Links to the moments when ranks were lost; null if none was.
  * @type {(timeline: Timeline) => (HTMLHeadingElement | HTMLUListElement)[] | null} */
 function lossList({ clock, part }) {
   const lost = clock().lost.map(({ at, summary }) => h("li", {},

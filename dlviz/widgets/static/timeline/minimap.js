@@ -1,4 +1,4 @@
-// The whole run in a small picture, and in it the window that is in view.
+// The whole run in a small picture, with a window around the part in view.
 import { clamp } from "../shared/arrays.js";
 import { h } from "../shared/dom.js";
 import { paintWhole } from "../shared/gantt/paint.js";
@@ -28,7 +28,7 @@ export function minimap({ shown, clock, part }) {
     if (element.hasPointerCapture(event.pointerId)) move(event);
   });
 
-  let width = 0; // where a notebook has put the picture aside, that of before
+  let width = 0; // while a notebook hides the picture, its last width
   shown.paints(["clock", "scene", "look"], () => {
     const height = clamp(ROW * now.scene.shown.length, LEAST, MOST);
     element.style.height = `${height}px`;

@@ -1,4 +1,4 @@
-// From span to span: along a row, from row to row, along a message, to what was waited for.
+// Moves from span to span: along a row, between rows, along a message, to the cause of a wait.
 import { at, beside } from "../shared/gantt/rows.js";
 
 /** @import { Moves, Timeline } from "./context.js" */
@@ -26,14 +26,14 @@ export function moves(own) {
     if (!hidden && !pinned) picture.reveal(top, bottom);
   }
 
-  function tell(/** @type {string} */ words) {
+  function say(/** @type {string} */ words) {
     shown.set({ reply: words });
     own.answers.first("details");
     own.frame.say(words);
   }
 
   return {
-    go, reveal, tell,
+    go, reveal, say,
     click(target) {
       const { message, sender, receiver } = { message: target?.message, ...now.scene.message };
       if (message != null) {
@@ -62,15 +62,15 @@ export function moves(own) {
       }
     },
     follow(end) {
-      if (now.message < 0) return tell(now.span < 0 ? "Nothing is selected." : "The selected span carries no message.");
+      if (now.message < 0) return say(now.span < 0 ? "Nothing is selected." : "The selected span carries no message.");
       const span = now.scene.message[end][now.message];
-      if (span < 0) return tell(`The ${end}'s span is not in this picture.`);
+      if (span < 0) return say(`The ${end}'s span is not in this picture.`);
       go(span);
     },
     goToCause() {
       const wait = clock().waits.get(now.span);
       if (wait && wait.at >= 0) return go(wait.at);
-      tell(now.span < 0 ? "Nothing is selected." : "The selected span waited for nobody.");
+      say(now.span < 0 ? "Nothing is selected." : "The selected span waited for nobody.");
     },
     centre() {
       const { span, range } = now;
@@ -80,7 +80,7 @@ export function moves(own) {
       part.centre(start, end);
       centred = span;
     },
-    back: () => part.back() || tell("Nothing else was in view before."),
-    forward: () => part.forward() || tell("This is what was in view last."),
+    back: () => part.back() || say("There is no earlier view."),
+    forward: () => part.forward() || say("There is no later view."),
   };
 }

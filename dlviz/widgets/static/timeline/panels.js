@@ -31,7 +31,7 @@ function amount(value) {
 
 /** All that is known of span i. `go(span)` selects another, `show(where)` a line of source; `shown` is the number of
  * the clock.
- * @type {(scene: Scene, shown: number, i: number, ways: { go: (span: number) => void, show: (where: string) => void,
+ * @type {(scene: Scene, shown: number, i: number, own: { go: (span: number) => void, show: (where: string) => void,
  *   sourced: (where: string) => boolean }) => HTMLElement[]} */
 export function spanPanel(scene, shown, i, { go, show, sourced }) {
   const clock = scene.clocks[shown];
@@ -43,13 +43,13 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
   /** @type {[string, Child][]} */
   const facts = [["where", rowOf(scene, i)], ["took", times]];
   if (scene.headOf.has(i)) facts.push(["shared", headLine(scene, clock, scene.headOf.get(i) ?? -1)]);
-  const late = "the wall clock after the device's, at its end";
+  const late = "wall clock minus device clock, at its end";
   if (scene.clocks.length > 1) facts.push(["late by", `${lateness(scene, i)} (${late})`]);
   if (numbersOf(scene, i)) facts.push(["part of", numbersOf(scene, i)]);
   const turn = clock.turn.get(i);
   if (turn != null) facts.push(["critical path", `on it, ${turn + 1} of ${clock.critical.length}`]);
   if (span.nbytes[i] >= 0) facts.push(["size", bytes(span.nbytes[i])]);
-  if (span.fields[i]) facts.push(["noted", span.fields[i]]);
+  if (span.fields[i]) facts.push(["recorded", span.fields[i]]);
   if (span.where[i]) {
     const place = placeOf(scene, span.where[i]);
     facts.push(["line", sourced(span.where[i]) ? link(place, () => show(span.where[i])) : place]);
@@ -63,7 +63,7 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
   ];
 }
 
-/** Idle time in lines, and the way to what kept its rank waiting.
+/** Idle time in lines, and a link to what its rank waited for.
  * @type {(scene: Scene, clock: Clock, i: number, go: (span: number) => void) => HTMLElement[]} */
 export function idlePanel(scene, clock, i, go) {
   const cause = clock.idle.at[i];
@@ -71,7 +71,7 @@ export function idlePanel(scene, clock, i, go) {
   return cause < 0 ? lines : [...lines, link(`show it: ${titleOf(scene, cause)}`, () => go(cause))];
 }
 
-/** A chain of waits as a list, each link with the way to what it waited for.
+/** A chain of waits as a list; each links to what it waited for.
  * @type {(own: { links: Wait[], left: number, more: string }, go: (span: number) => void) => HTMLOListElement} */
 function chainOf({ links, left, more }, go) {
   const items = links.map(({ whom, doing, at }) =>
@@ -80,7 +80,7 @@ function chainOf({ links, left, more }, go) {
   return h("ol", {}, items, more ? h("li", {}, `… ${more}`) : null);
 }
 
-/** The message of span i in words, and the way to its other end.
+/** The message of span i in words, and a link to its other end.
  * @type {(scene: Scene, clock: Clock, i: number, go: (span: number) => void) => Child} */
 function carried({ message, span, ...rest }, clock, i, go) {
   const flow = span.flow[i];
@@ -92,10 +92,10 @@ function carried({ message, span, ...rest }, clock, i, go) {
   return [[head, ...lines].join(", "), others];
 }
 
-/** The statistics of a range: by rank, and by kind. `order` {by, down} is how ranks are sorted, null as they are
- * numbered; `sort(by)` asks for another order.
- * @type {(scene: Scene, clock: Clock, range: Range, found: Statistics, ways: { go: (span: number) => void,
- *   sort: (by: string) => void, order: Now["order"] }) => HTMLElement[]} */
+/** The statistics of a range: by rank, and by kind. `order` {by, down} sorts the ranks, null: by number; `sort(by)`
+ * requests another order.
+ * @type {(scene: Scene, clock: Clock, range: Range, found: Statistics, own: { go: (span: number) => void, sort: (by:
+ *   string) => void, order: Now["order"] }) => HTMLElement[]} */
 export function statisticsPanel(scene, clock, range, found, { go, sort, order }) {
   /** @type {(ofRank: OfRank) => number} */
   const here = ({ longest }) => (longest < 0 ? -1 : inRange(clock, range, longest));
@@ -117,8 +117,8 @@ function kindsTable({ kinds, drawn }) {
       [own.total, own.min, own.mean, own.max].map((one) => amount(seconds(one)))))));
 }
 
-/** @type {(scene: Scene, clock: Clock, found: Statistics, shown: { go: (span: number) => void, sort: (by: string)
- *   => void, order: Now["order"], here: (own: OfRank) => number, longest?: OfRank }) => HTMLElement} */
+/** @type {(scene: Scene, clock: Clock, found: Statistics, shown: { go: (span: number) => void, sort: (by: string) =>
+ *   void, order: Now["order"], here: (own: OfRank) => number, longest?: OfRank }) => HTMLElement} */
 function ranksTable(scene, clock, { ranks }, { go, sort, order, here, longest }) {
   /** @type {(own: OfRank, name: keyof OfRank) => number} */
   const at = (own, name) => own[name] ?? NaN;
@@ -148,7 +148,7 @@ function ranksTable(scene, clock, { ranks }, { go, sort, order, here, longest })
       columns.map((name) => amount(seconds(ranks.reduce((sum, own) => sum + at(own, name), 0)))), h("td", {}))) : null);
 }
 
-/** The rank that worked longest, where it worked clearly longer than the others; or undefined.
+/** The rank that worked clearly longer than the others; or undefined.
  * @type {(ranks: OfRank[]) => OfRank | undefined} */
 function slowestOf(ranks) {
   /** @type {(own: OfRank) => number} */
@@ -157,7 +157,7 @@ function slowestOf(ranks) {
   return second && worked(first) > 1.02 * worked(second) ? first : undefined;
 }
 
-/** A wait in words, of which `here` seconds are in the range.
+/** A wait in words; `here` seconds of it are in the range.
  * @type {(scene: Scene, clock: Clock, i: number, here: number) => string} */
 function waitWords(scene, clock, i, here) {
   const length = clock.end[i] - clock.start[i];
@@ -173,9 +173,9 @@ function head(names, last = [], words = 1) {
     last.map((name) => h("th", { scope: "col" }, name))));
 }
 
-/** The spans that lie in part between two moments, as a table, by start.
- * @type {(scene: Scene, clock: Clock, shown: { from: number, to: number, matches: Uint8Array | null,
- *   hidden: Set<number>, chosen: number, critical: boolean, go: (span: number) => void }) => HTMLElement} */
+/** The spans that overlap an interval, as a table, by start.
+ * @type {(scene: Scene, clock: Clock, shown: { from: number, to: number, matches: Uint8Array | null, hidden:
+ *   Set<number>, chosen: number, critical: boolean, go: (span: number) => void }) => HTMLElement} */
 export function spansTable(scene, clock, { from, to, matches, hidden, chosen, critical, go }) {
   const places = [];
   for (let i = 0; i < scene.count; i++) {
@@ -203,7 +203,7 @@ export function spansTable(scene, clock, { from, to, matches, hidden, chosen, cr
     scene.memory.length ? memoryTable(scene.memory) : null);
 }
 
-/** What each rank held: the strips over the rows, in numbers. @type {(memory: Memory[]) => HTMLTableElement} */
+/** The memory of each rank in numbers: the strips over the rows. @type {(memory: Memory[]) => HTMLTableElement} */
 function memoryTable(memory) {
   return h("table", {},
     h("caption", {}, "Memory held"),

@@ -1,4 +1,4 @@
-// A range of time: dragged, a step's or the selection's; its edges move by pointer and by key.
+// A range of time, set by dragging, a step or the selection; pointer and keys move its edges.
 import { clamp } from "../shared/arrays.js";
 import { h } from "../shared/dom.js";
 import { momentOf } from "./words.js";
@@ -6,7 +6,7 @@ import { momentOf } from "./words.js";
 /** @import { Ranges, Timeline } from "./context.js" */
 
 /** @type {Record<string, number>} */
-const MOVES = { // what keys move an edge of the range by, in views
+const MOVES = { // how far keys move an edge of the range, in views
   ArrowLeft: -0.01, ArrowRight: 0.01, PageDown: -0.1, PageUp: 0.1, Home: -Infinity, End: Infinity,
 };
 
@@ -72,7 +72,7 @@ export function ranges(own) {
   };
 }
 
-/** An edge of the range, which moves between the ends of the run and the other edge.
+/** An edge of the range; it moves between an end of the run and the other edge.
  * @type {(timeline: Timeline, side: "from" | "to", set: (from: number, to: number) => void) => HTMLElement} */
 function edge({ shown: { now }, picture }, side, set) {
   const own = h("div", {

@@ -1,4 +1,4 @@
-// Search in the names of spans.
+// Searches the names of spans.
 import { h, write } from "../shared/dom.js";
 import { titleOf } from "./words.js";
 
@@ -22,7 +22,7 @@ export function search(own) {
     },
   });
 
-  /** Shows what was found; null ends the search. @type {(matches: Uint8Array | null) => void} */
+  /** Shows the matches; null ends the search. @type {(matches: Uint8Array | null) => void} */
   function found(matches) {
     const count = matches?.reduce((sum, one) => sum + one, 0) ?? 0;
     write(counted, matches ? `${count.toLocaleString("en")} found` : "");

@@ -1,4 +1,4 @@
-// What is selected here and in the other widgets of the Trace.
+// The selection, shared with the other widgets of the Trace.
 import { sharedSelection } from "../shared/selection.js";
 import { spanLines } from "./words.js";
 
@@ -27,7 +27,7 @@ export function selecting(own) {
   });
 }
 
-/** The places of a span and of its message that a selection names.
+/** The indices of a selection's span and message.
  * @type {(scene: Scene, value: Selection) => { message: number, span: number }} */
 function chosenBy({ rowOf, messageOf, span: { flow }, message: { receiver, sender } }, value) {
   if (value.message != null) {

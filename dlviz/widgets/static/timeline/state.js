@@ -6,13 +6,13 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
 /** @import { Group, Head, Memory, Row, Rows, Slot, Times } from "../shared/gantt/rows.js" */
 /** @import { Look, Style } from "../shared/theme.js" */
 
-/** What is known of each span, by its place: `row` is its row in the Trace, `flow` its message, -1 for none of what it
- * may lack; `label` its forms, the longest first.
+/** Columns of spans: `row` is the row in the Trace, `flow` the message, -1 for what a span lacks; `label` is its forms,
+ * the longest first.
  * @typedef {Record<"row" | "flow" | "rank" | "step" | "stage" | "microbatch" | "bucket" | "nbytes" | "chunk",
- *   number[]> & Record<"kind" | "name" | "where" | "fields", string[]> & { label: string[][], kinds: { at: number
- *   | number[], of: string[] } }} Spans */
+ *   number[]> & Record<"kind" | "name" | "where" | "fields", string[]> & { label: string[][], kinds: { at: number |
+ *   number[], of: string[] } }} Spans */
 
-/** What is known of each message: the rows it leaves and reaches, the spans that carry it, its ends, bytes and cells.
+/** Columns of messages: the rows it leaves and reaches, the spans that carry it, its ends, bytes and cells.
  * @typedef {Record<"row" | "tail" | "head" | "sender" | "receiver" | "src" | "dst" | "nbytes" | "offset" | "count",
  *   number[]> & { op: string[] }} Messages */
 
@@ -31,38 +31,37 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
  * @property {Group[]} rankGroups
  * @property {Memory[]} memory
  * @property {number} total spans, drawn or not
- * @property {string[]} short letters that bars may say, and what they stand for
+ * @property {string[]} short abbreviations in bars, and their meanings
  * @property {boolean} critical whether the critical path is shown at first
  * @property {number} messageCount
- * @property {Map<number, number>} rowOf the place of a row of the Trace
+ * @property {Map<number, number>} rowOf the span of a row of the Trace
  * @property {Map<number, number>} messageOf
  * @property {Clock[]} clocks
  * @property {any} [beside] the state of another Trace, drawn below
- * @property {{ what: string, before: number, after: number }[]} [changes] seconds, from this Trace to that one
+ * @property {{ what: string, before: number, after: number }[]} [changes] seconds in this Trace and in that one
  */
 
 /** @typedef {Rows & Own} Scene */
 
-/** @typedef {{ whom: string, doing: string, at: number }} Wait `at` is the span that was waited for, or -1 */
+/** @typedef {{ whom: string, doing: string, at: number }} Wait `at`: the span that was waited for, or -1 */
 
 /**
- * @typedef {object} Told
+ * @typedef {object} Facts
  * @property {string} name
  * @property {string} axis
  * @property {string} summary the critical path in words
- * @property {Map<number, number>} turn of each span of the critical path: the how many-eth
+ * @property {Map<number, number>} turn the number of each span along the critical path
  * @property {Map<number, Wait>} waits
  * @property {Times["idle"] & { why: string[], at: number[] }} idle
- * @property {string[]} known of each message how well its two times compare, "" where they are of one host
- * @property {Numbers | null} numbers of all spans, where not all are drawn
+ * @property {string[]} known how well the two times of each message compare, "" within one host
+ * @property {Numbers | null} numbers of all spans, if not all are drawn
  */
 
-/** Quanta of all spans by part: first the whole, then each of `steps`; of each share of the parts and ranks, and of
- * kinds in a part.
+/** Quanta of all spans by part: first the whole, then each of `steps`; by share, part and rank, and by kind in a part.
  * @typedef {{ steps: number[], ranks: number[], seconds: Record<string, number[][]>, kinds: Record<"part" | "count"
  *   | "total" | "min" | "max", number[]> & { kind: string[] } }} Numbers */
 
-/** @typedef {Times & Told} Clock */
+/** @typedef {Times & Facts} Clock */
 
 /** @typedef {{ at: Column<number>, of: string[] }} Indexed */
 /** @typedef {{ start: Column<number>, length: Column<number> }} Lasting whole numbers of a quantum */
@@ -70,31 +69,30 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
 
 /** A clock as Python wrote it.
  * @typedef {Omit<Clock, "waits"> & Lasting & { sent: Column<number>, received: (number | null)[], known: Indexed,
- *   critical: number[], path: { start: Column<number>, end: Column<number> }, waits: { span: number[],
- *   whom: Indexed, doing: Indexed, at: Column<number> }, waited: { span: number[], length: number[] }, idle: Pauses
- *   & { why: Indexed, at: Column<number> }, gaps: Pauses }} GivenClock */
+ *   critical: number[], path: { start: Column<number>, end: Column<number> }, waits: { span: number[], whom:
+ *   Indexed, doing: Indexed, at: Column<number> }, waited: { span: number[], length: number[] }, idle: Pauses & {
+ *   why: Indexed, at: Column<number> }, gaps: Pauses }} GivenClock */
 
 /** @typedef {Omit<Row, "bottom" | "middle"> & { height: number }} GivenRow */
-/** @typedef {Row & { strips: number }} ReadRow with the pixels of the strips and names down to it */
+/** @typedef {Row & { strips: number }} ReadRow with the pixels of strips and names above it */
 /** @typedef {{ row: number, count: number, top: number, bottom: number, once?: boolean }} GivenSlot */
 
 /** A state as Python wrote it: `holders` are kinds whose spans only hold others.
- * @typedef {Pick<Scene, "count" | "above" | "height" | "memory" | "rankGroups" | "cycle" | "heads" | "title" | "lines"
- *   | "details" | "trace" | "look" | "groups" | "sources" | "total" | "short" | "critical" | "beside" | "changes">
- *   & { spans: Record<string, any> & { kind: Indexed, label: Indexed }, rows: GivenRow[], slots: GivenSlot[],
- *   messages: Record<string, any> & { op: Indexed, shown: number }, clocks: GivenClock[], holders: string[],
- *   shades: Record<string, Style[]>, unfinished: number[] }} Given */
+ * @typedef {Pick<Scene, "count" | "above" | "height" | "memory" | "rankGroups" | "cycle" | "heads" | "title" |
+ *   "lines" | "details" | "trace" | "look" | "groups" | "sources" | "total" | "short" | "critical" | "beside" |
+ *   "changes"> & { spans: Record<string, any> & { kind: Indexed, label: Indexed }, rows: GivenRow[], slots:
+ *   GivenSlot[], messages: Record<string, any> & { op: Indexed, shown: number }, clocks: GivenClock[], holders:
+ *   string[], shades: Record<string, Style[]>, unfinished: number[] }} Given */
 
 const NUMBERS = ["row", "flow", "rank", "step", "stage", "microbatch", "bucket", "nbytes", "chunk"];
 const TEXTS = ["kind", "name", "where", "fields"];
 const ENDS = ["row", "tail", "head", "sender", "receiver", "src", "dst", "nbytes", "offset", "count"];
 const STRIP = [8, 18]; // pixels: the memory over a rank's first row, at least and at most
-const ROOM = 262; // pixels: rows are made lower, within reason, to fit
-const LOWEST = 0.45; // of a row's own height; more rows than fit are scrolled
+const ROOM = 262; // pixels: rows shrink, within reason, to fit
+const LOWEST = 0.45; // of a row's own height; rows that do not fit scroll
 
-/** The scene of a state. A slot's spans are first to after-1, in order; a row knows its pixels from the top of the
- * first. A slot that is shown `once` lies above the rows: `heads` are what is drawn of its spans. So many `pictures`
- * share the room of one.
+/** The scene of a state. A slot's spans are first to after-1, in order; a row has its pixels from the top of the
+ * first. A slot shown `once` lies above the rows and is drawn as `heads`. `pictures` share the room of one.
  * @type {(state: Given, pictures?: number) => Scene} */
 export function readScene(state, pictures = state.beside ? 2 : 1) {
   const { count } = state;
@@ -148,9 +146,8 @@ function readMessages(messages) {
   return message;
 }
 
-/** The rows, each with the strip of its rank's memory over the first of them, and under its group's name; `strips` are
- * the pixels of all these so far.
- * @type {(state: Given, strip: number, scale: number) => ReadRow[]} */
+/** The rows, the first of each rank under the strip of its memory and its group's name; `strips` are the pixels of
+ * all these so far. @type {(state: Given, strip: number, scale: number) => ReadRow[]} */
 function readRows(state, strip, scale) {
   let strips = 0;
   const memoryOf = new Map(state.memory.map((own) => [own.rank, own]));
@@ -200,7 +197,7 @@ function readClock(clock, count, messages) {
   };
 }
 
-/** Start and end from whole numbers of a quantum, each start as its distance from the one before.
+/** Start and end in seconds, from whole numbers of a quantum; a start is given as the distance from the previous one.
  * @type {(lasting: Lasting, count: number, clock: Pick<Clock, "low" | "quantum">) => Pick<Times, "start" | "end">} */
 function times({ start: starts, length }, count, { low, quantum }) {
   const [starting, lengths] = [column(starts, count), column(length, count)];

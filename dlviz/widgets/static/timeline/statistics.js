@@ -1,11 +1,11 @@
-// The statistics of a selected range: what it holds, by kind, and where each rank's time went.
+// The statistics of a range: its spans by kind, and where each rank's time went.
 
 /** @import { Range } from "./context.js" */
 /** @import { Clock, Scene } from "./state.js" */
 
 /** @typedef {{ kind: string, count: number, total: number, min: number, max: number, mean: number }} OfKind seconds */
 
-/** Seconds of a rank's range by what it did; `longest` is the span of its longest wait, or -1.
+/** Seconds of a range by what a rank did; `longest` is the span of its longest wait, or -1.
  * @typedef {{ rank: number, longest: number, compute: number, update: number, communication: number, other: number,
  *   idle: number, waited: number, hidden?: number }} OfRank */
 
@@ -14,16 +14,12 @@
 /** @type {("compute" | "update" | "communication" | "other")[]} */
 const SHARES = ["compute", "update", "communication", "other"];
 
-/**
- * Of `range` {from, to, step} (any step where it is null): a row for each kind of the spans that lie in part in it with
- * count, total, min, mean and max of their whole lengths, and a row for each rank with the seconds of the range in
- * which it computed, updated, communicated, did other work or was idle (each without what the ones before it cover),
- * how long it waited, and its longest wait in the range. A rank's part of a step is from its first span of the step to
- * its last.
- *
- * Where not all spans are drawn, the whole and its steps are what the state says of all spans. Of another range the
- * seconds in which only spans lie that are not drawn are `hidden`, and `drawn` is true: kinds are those of the spans
- * that are drawn.
+/** Statistics of `range` {from, to, step} (null: any step): for each kind count, total, min, mean and max of the
+ * whole lengths of the spans that overlap it; for each rank the seconds in which it computed, updated, communicated,
+ * did other work or was idle (each without what the ones before it cover), its waiting time, and its longest wait. A
+ * rank's part of a step is from its first span of the step to its last. If not all spans are drawn, the whole and
+ * its steps come from the state's numbers of all spans. For another range, the seconds covered only by spans that
+ * are not drawn are `hidden`, and `drawn` is true: kinds are those of the drawn spans.
  * @type {(scene: Scene, clock: Clock, range: Range) => Statistics} */
 export function statistics(scene, clock, range) {
   const { kinds, ranks } = fromSpans(scene, clock, range);
@@ -50,14 +46,14 @@ export function statistics(scene, clock, range) {
   };
 }
 
-/** Which part of the numbers of a clock a range is: the whole 0, its steps from 1 on, -1 for none.
+/** The part of a clock's numbers for a range: 0 for the whole, its steps from 1 on, -1 for none.
  * @type {(clock: Clock, steps: number[], range: Range) => number} */
 function partOf({ low, high }, steps, { from, to, step }) {
   if (step != null) return 1 + steps.indexOf(step);
   return from <= low && to >= high ? 0 : -1;
 }
 
-/** The statistics of the spans that are drawn.
+/** The statistics of the drawn spans.
  * @type {(scene: Scene, clock: Clock, range: Range) => { kinds: OfKind[], ranks: (OfRank & { covered: number })[] }} */
 function fromSpans(scene, clock, range) {
   const { span } = scene;
@@ -87,9 +83,9 @@ function fromSpans(scene, clock, range) {
   };
 }
 
-/** The seconds of a range by what the spans of one rank do.
- * @type {(scene: Scene, clock: Clock, range: Range, spans: number[]) => Omit<OfRank, "rank" | "longest">
- *   & { covered: number }} */
+/** The seconds of a range by what one rank's spans do.
+ * @type {(scene: Scene, clock: Clock, range: Range, spans: number[]) => Omit<OfRank, "rank" | "longest"> & {
+ *   covered: number }} */
 function sharesOf(scene, clock, range, spans) {
   const { span, groups } = scene;
   /** @type {(i: number) => [start: number, end: number]} */
@@ -122,9 +118,9 @@ function isWait({ span: { kind, name }, groups }, i) {
   return groups.waiting.includes(kind[i]) || (kind[i] === "lock" && name[i] === "wait");
 }
 
-/** Of a rank the seconds of a range in which only spans lie that are not drawn, and those in which it was idle.
- * @type {(scene: Scene, clock: Clock, range: Range, own: OfRank & { covered: number }) => Pick<OfRank, "hidden"
- *   | "idle">} */
+/** The seconds of a range covered only by a rank's spans that are not drawn, and those in which it was idle.
+ * @type {(scene: Scene, clock: Clock, range: Range, own: OfRank & { covered: number }) => Pick<OfRank, "hidden" |
+ *   "idle">} */
 function hiddenIn({ rows, span, count, groups }, clock, { from, to }, { rank, covered }) {
   const known = SHARES.flatMap((name) => groups[name]);
   /** @type {[start: number, end: number][]} */
@@ -147,7 +143,7 @@ export function inRange(clock, range, i) {
   return Math.max(Math.min(clock.end[i], range.to) - Math.max(clock.start[i], range.from), 0);
 }
 
-/** Whether wait i is longer in the range than `other` (-1: none) or as long, and alone says for whom.
+/** Whether wait i is longer in the range than `other` (-1: none), or as long and only i says for whom.
  * @type {(clock: Clock, range: Range, i: number, other: number) => boolean} */
 function longer(clock, range, i, other) {
   const [own, before] = [i, other].map((one) => (one < 0 ? 0 : inRange(clock, range, one)));

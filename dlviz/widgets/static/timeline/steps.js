@@ -1,13 +1,13 @@
-// How long each step took, as a small chart; a click chooses the step.
+// The duration of each step as a small chart; a click chooses the step.
 import { h, s } from "../shared/dom.js";
 import { seconds } from "../shared/numbers.js";
 
 /** @import { Timeline } from "./context.js" */
 
 const [HEIGHT, WIDTH, MOST_WIDE] = [22, 24, 240]; // pixels: of the chart; of a step and of all of them at most
-const MOST = 500; // steps: of more a bar would be narrower than a pixel
+const MOST = 500; // steps: with more, a bar would be narrower than a pixel
 
-/** How long each step took; null where there is one step at most. @type {(own: Timeline) => HTMLElement | null} */
+/** The duration of each step; null if there is at most one. @type {(own: Timeline) => HTMLElement | null} */
 export function stepChart({ shown, scene, ranges }) {
   const steps = [...new Set(scene.span.step)].filter((step) => step >= 0).sort((a, b) => a - b).slice(0, MOST);
   if (steps.length < 2) return null;

@@ -1,4 +1,4 @@
-// What is in view of a timeline as the text of an SVG file.
+// A timeline's view as the text of an SVG file.
 import { svgFile, written } from "../shared/file.js";
 import { vector } from "../shared/vector.js";
 

@@ -1,4 +1,4 @@
-// A timeline in words: a span, a wait and why, idle time, a message; for hover, panels and listeners.
+// A timeline in words: a span, a wait and why, idle time, a message; for hover, panels and screen readers.
 import { clamp, upTo } from "../shared/arrays.js";
 import { bytes, seconds, unitOf } from "../shared/numbers.js";
 
@@ -8,8 +8,8 @@ import { bytes, seconds, unitOf } from "../shared/numbers.js";
 
 /** @type {("step" | "stage" | "microbatch" | "bucket")[]} */
 const NUMBERS = ["step", "stage", "microbatch", "bucket"];
-const LONGEST = 6; // links of a chain of waits that are shown: the first ones, and the last with its cause
-const FINEST = 1e-5; // of the run: moments are told as finely, or as finely as a short span needs
+const LONGEST = 6; // links shown of a chain of waits: the first ones, and the last with its cause
+const FINEST = 1e-5; // of the run: the precision of moments, or finer if a short span needs it
 
 /** Kind and whole name of a span. @type {(scene: Scene, i: number) => string} */
 export function titleOf(scene, i) {
@@ -19,13 +19,13 @@ export function titleOf(scene, i) {
   return microbatch[i] >= 0 ? `${what} ${microbatch[i]}` : label[i][0];
 }
 
-/** A kind of span as readers know it; any other name as it is. @type {(kind: string) => string} */
+/** The readers' name of a kind of span; any other name unchanged. @type {(kind: string) => string} */
 export function kindName(kind) {
   return { backward_input: "input gradient", backward_weight: "weight gradient" }[kind] ?? kind;
 }
 
-/** How moments of a clock are written: in the unit of its axis, to as many digits as matter. `least` seconds are the
- * shortest time that has to be seen.
+/** How moments of a clock are written: in the unit of its axis, to as many digits as matter. `least`: the shortest
+ * time to be visible (s).
  * @type {(clock: { low: number, high: number }, least?: number) => (moment: number) => string} */
 export function momentOf({ low, high }, least = Infinity) {
   const [name, size] = unitOf(Math.max(Math.abs(low), Math.abs(high)));
@@ -53,14 +53,14 @@ export function rowOf(scene, i) {
   return rowName(scene, scene.slots[scene.slotOf[i]].row);
 }
 
-/** Step, stage, microbatch and bucket of a span, as far as it has them. @type {(scene: Scene, i: number) => string} */
+/** Step, stage, microbatch and bucket of a span, if it has them. @type {(scene: Scene, i: number) => string} */
 export function numbersOf(scene, i) {
   return NUMBERS.filter((name) => scene.span[name][i] >= 0).map((name) => `${name} ${scene.span[name][i]}`).join(", ");
 }
 
-/** Why a span waited, link by link: for whom, and what that one was doing; where that one waited as well, for whom it
- * waited. `at` is the span a link leads to (or -1). Of a long chain `left` links before the last one are left out.
- * `more` says how a chain goes on that has no end here.
+/** Why a span waited, link by link: for whom, and what that rank was doing; if it waited too, for whom. `at` is the
+ * span a link leads to (or -1). In a long chain `left` links before the last one are left out. `more` says how an
+ * endless chain goes on.
  * @type {(scene: Scene, clock: Clock, i: number) => { links: Wait[], left: number, more: string }} */
 export function whyOf(scene, clock, i) {
   const links = [];
@@ -77,7 +77,7 @@ export function whyOf(scene, clock, i) {
   return { links, left, more };
 }
 
-/** A wait in a sentence: for whom, for whom that one waited, and what the last one was doing.
+/** A wait in a sentence: for whom, for whom that rank waited, and what the last one was doing.
  * @type {(scene: Scene, clock: Clock, i: number) => string} */
 export function waited(scene, clock, i) {
   const { links, left, more } = whyOf(scene, clock, i);
@@ -88,8 +88,7 @@ export function waited(scene, clock, i) {
   return `${how} for ${chain}${more ? ` ← …: ${more}` : `; ${links[links.length - 1].doing}`}`;
 }
 
-/** How late a span of a paced run ended: by how much the wall clock was after the device's.
- * @type {(scene: Scene, i: number) => string} */
+/** How late a span of a paced run ended: wall clock minus device clock. @type {(scene: Scene, i: number) => string} */
 export function lateness(scene, i) {
   const by = Object.fromEntries(scene.clocks.map((one) => [one.name, one]));
   return seconds(by.wall.end[i] - by.device.end[i]);
@@ -146,7 +145,7 @@ function memoryLines(row, time, clock) {
   return ["memory", now, `at most ${amountOf(row.memory, peak)}`];
 }
 
-/** What is held in words: bytes or, in a simulation, microbatches.
+/** What is held, in words: bytes or, in a simulation, microbatches.
  * @type {(memory: { counts: boolean }, held: number) => string} */
 export function amountOf(memory, held) {
   if (!memory.counts) return bytes(held);
@@ -169,7 +168,7 @@ export function messageLines(scene, clock, i) {
   ].filter(Boolean);
 }
 
-/** What lies under the pointer, in lines; so does `time`.
+/** What lies under the pointer, at `time`, in lines.
  * @type {(scene: Scene, clock: Clock, target: Target, time: number) => string[]} */
 export function linesOf(scene, clock, target, time) {
   const { message, end, summary, lost, idle, gap, memory, head, group, span = -1 } = target;

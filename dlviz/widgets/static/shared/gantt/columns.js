@@ -1,27 +1,24 @@
-// Spans as whole columns of pixels: what is narrower than a pixel shares it by how much time it has there.
+// Spans as whole columns of pixels: spans narrower than a pixel share it by their time in it.
 import { clamp } from "../arrays.js";
 
 const NARROW = 2; // pixels: narrower spans never vanish
-export const WAITED = -1; // stands for waiting among the kinds of the small picture
-const INSTANT = 1e-6; // of a pixel: the weight of a span that has no length
+export const WAITED = -1; // the kind "waiting" in the small picture
+const INSTANT = 1e-6; // of a pixel: the weight of a span without length
 
 /** @import { Rows, Times } from "./rows.js" */
 
-/**
- * Calls put(left, right, i) for each stretch of whole pixels that shows span i, from left to right.
- *
- * A pixel shows the kind that has most of its time, by the one of its spans that is longest there. Spans of NARROW
- * pixels or more end at the nearest pixel; of narrower ones none leaves its pixel empty. `places` are the spans in
- * order of time, which do not overlap, or [first, after]. A moment lies at (moment - from) * scale; nothing is put
- * beyond -2 and width + 2. Spans whose kind is in `hidden`, and those that `only` does not mark where it is given, do
- * not count.
- * @type {(times: Pick<Times, "start" | "end">, rows: Pick<Rows, "kindOf" | "kinds">, part: { from: number,
- *   scale: number, width: number, hidden?: Set<number> | null, only?: Uint8Array | null }, places: ArrayLike<number>
- *   | [number, number], put: (left: number, right: number, i: number) => void) => void} */
+/** Calls put(left, right, i) for each segment of whole pixels that shows span i, from left to right. A pixel shows
+ * the kind that has most of its time, by the one of its spans that is longest there. Spans of NARROW pixels or more
+ * end at the nearest pixel; of narrower ones none leaves its pixel empty. `places` are the spans in order of time,
+ * which do not overlap, or [first, after]. A moment lies at (moment - from) * scale; nothing is put beyond -2 and
+ * width + 2. Spans whose kind is in `hidden`, and those that `only` does not mark where it is given, do not count.
+ * @type {(times: Pick<Times, "start" | "end">, rows: Pick<Rows, "kindOf" | "kinds">, part: { from: number, scale:
+ *   number, width: number, hidden?: Set<number> | null, only?: Uint8Array | null }, places: ArrayLike<number> |
+ *   [number, number], put: (left: number, right: number, i: number) => void) => void} */
 export function columns({ start, end }, { kindOf, kinds }, { from, scale, width, hidden, only }, places, put) {
   const [first, after] = Array.isArray(places) ? places : [0, places.length];
   const pixel = emptyPixel(kinds);
-  let [left, right, shown] = [0, 0, -1]; // the stretch that is being filled
+  let [left, right, shown] = [0, 0, -1]; // the segment being filled
   /** @type {(begin: number, finish: number, i: number) => void} */
   const show = (begin, finish, i) => {
     if (i !== shown || begin !== right) {
@@ -53,8 +50,8 @@ export function columns({ start, end }, { kindOf, kinds }, { from, scale, width,
 }
 
 /** A column of pixels: the kinds in it, how much of each, and the longest span of each there.
- * @typedef {{ at: number, total: number, drawn: boolean, seen: number[], weight: Float64Array, longest: Float64Array,
- *   own: Int32Array }} Pixel */
+ * @typedef {{ at: number, total: number, drawn: boolean, seen: number[], weight: Float64Array, longest:
+ *   Float64Array, own: Int32Array }} Pixel */
 
 /** A pixel that holds nothing. @type {(kinds: number) => Pixel} */
 function emptyPixel(kinds) {
@@ -77,7 +74,7 @@ function fill(pixel, kind, amount, i, keep) {
   }
 }
 
-/** Shows the kind that has most of a pixel, empties it and goes on to the pixel `next`.
+/** Shows the kind with most of a pixel, empties it and goes on to the pixel `next`.
  * @type {(pixel: Pixel, next: number, show: (begin: number, finish: number, i: number) => void) => void} */
 function settle(pixel, next, show) {
   const { seen, weight, longest, at } = pixel;
@@ -91,10 +88,9 @@ function settle(pixel, next, show) {
   pixel.at = next;
 }
 
-/** The whole run, a line for each row that is shown: of each the stretches of pixels and the kinds that have most time
- * in them, [left, right, kind] one after the other, WAITED where such a span waits. What runs inside another span does
- * not count, nor do spans that only hold others.
- * @type {(rows: Rows, times: Times, width: number) => number[][]} */
+/** The whole run, a line for each shown row: the segments of pixels and the kinds with most time in them, [left,
+ * right, kind] one after the other, WAITED where such a span waits. Spans inside others do not count, nor do spans
+ * that only hold others. @type {(rows: Rows, times: Times, width: number) => number[][]} */
 export function overview(rows, times, width) {
   const view = { from: times.low, scale: width / (times.high - times.low), width };
   return rows.shown.map((row) => {
@@ -112,7 +108,7 @@ export function overview(rows, times, width) {
   });
 }
 
-/** The spans of a row that are in no other one, without those that only hold others, in order of time.
+/** The outermost spans of a row, without those that only hold others, in order of time.
  * @type {(rows: Rows, times: Times, row: number) => Int32Array} */
 function outermostOf({ slots, holds, kindOf }, { start, end, quantum }, row) {
   const own = slots.filter((slot) => slot.row === row);

@@ -1,23 +1,23 @@
-// What rows of bars draw, as plain numbers: a pure function of the rows, their times and the part in view.
+// Rows of bars as plain numbers: a pure function of the rows, their times and the part in view.
 import { clamp, upTo } from "../arrays.js";
 import { scaleLinear, timeTicks } from "../scale.js";
 import { columns } from "./columns.js";
 import { GROUP_LINE, headTimes, named, within } from "./rows.js";
 
 /** @import { Scale } from "../scale.js" */
-/** @import { Memory, Row, Rows, Slot, Stretches, Times } from "./rows.js" */
+/** @import { Memory, Row, Rows, Slot, Intervals, Times } from "./rows.js" */
 
-export const IDLE = -1; // stands for idle time among the kinds that are hidden
-export const ARROWS = 150; // messages in view: with more of them only the selection's are drawn
-const CHARACTER = 0.58; // of a label's size: how wide a character is
+export const IDLE = -1; // idle time, among the hidden kinds
+export const ARROWS = 150; // messages in view; beyond that only the selection's are drawn
+const CHARACTER = 0.58; // of a label's size: the width of a character
 const [SIZE, SMALL] = [11, 9]; // pixels: of a label; of a number where it has little room
 const NARROWEST = 6; // pixels: a bar with a label
 const NUMBER = /^\d+$/;
 const APART = 3; // pixels: names of neighbours do not read as one word
 
 /**
- * The part in view and what is chosen: times in seconds, the rest in pixels; `top` and `height` are the stretch of the
- * rows' height that is in view.
+ * The part in view and the selection: times in seconds, the rest in pixels; `top` and `height` are the part of the
+ * rows' height in view.
  * @typedef {object} View
  * @property {number} from
  * @property {number} to
@@ -25,12 +25,12 @@ const APART = 3; // pixels: names of neighbours do not read as one word
  * @property {number} top
  * @property {number} height
  * @property {Set<number>} [hidden] kinds, and IDLE
- * @property {boolean} arrows all messages, not those of the selection alone
+ * @property {boolean} arrows whether all messages are drawn, or only the selection's
  * @property {boolean} critical the critical path
  * @property {number} span that is selected, -1 for none
  * @property {number} message that is selected
  * @property {number} [hover] the span under the pointer
- * @property {Uint8Array | null} [matches] of each span whether a search found it
+ * @property {Uint8Array | null} [matches] for each span whether a search found it
  */
 
 /** @typedef {{ x: number, y: number, width: number, height: number }} Box */
@@ -40,8 +40,8 @@ const APART = 3; // pixels: names of neighbours do not read as one word
 /** @typedef {Box & { kind: number, span?: number }} Outlined */
 
 /**
- * All that is drawn. `bars[kind]` holds x, y, width, height and span, one after the other; `found` the same for what a
- * search found and `waited` for the parts in which spans waited, both drawn over the others.
+ * All that is drawn. `bars[kind]` holds x, y, width, height and span, one after the other; likewise `found` for matches
+ * of a search and `waited` for the waiting parts of spans, both drawn over the others.
  * @typedef {object} DrawList
  * @property {number[][]} bars
  * @property {number[][]} found
@@ -56,7 +56,7 @@ const APART = 3; // pixels: names of neighbours do not read as one word
  * @property {{ row: Row, corners: [number, number][], base: number, top: number }[]} memory
  * @property {(Line & { summary: string })[]} cycle
  * @property {{ x: number, top: number, bottom: number, place: number }[]} lost lines with a cross over a rank's rows
- * @property {{ text: string, x: number, y: number }[]} notes in rows without bars
+ * @property {{ text: string, x: number, y: number }[]} remarks in rows without bars
  * @property {{ y: number, height: number, group: number }[]} groups lines over rows with the name of their group
  * @property {(Box & { line?: Line })[]} path
  * @property {{ x: number, label: string }[]} ticks
@@ -65,14 +65,13 @@ const APART = 3; // pixels: names of neighbours do not read as one word
  * @property {number} messagesLeftOut
  */
 
-/** The draw list of what is in view. Every y is given within it; what is shown once for all ranks lies above, at
- * negative y.
- * @type {(rows: Rows, times: Times, view: View) => DrawList} */
+/** The draw list of the part in view, whose top is y = 0; what is shown once for all ranks lies above, at negative
+ * y. @type {(rows: Rows, times: Times, view: View) => DrawList} */
 export function drawList(rows, times, view) {
   const x = scaleLinear([view.from, view.to], [0, view.width]);
   /** @type {DrawList["labels"]} */
   const labels = [];
-  const gaps = new Set(); // the series in which a number has no room
+  const gaps = new Set(); // the series with a number that does not fit
   const bars = barsIn(rows, times, view, null, (left, right, slot, y, i) => {
     const until = times.waited.get(i);
     const [from, to, waiting] = until == null ? [left, right, false] : longer(left, x(until), right);
@@ -89,13 +88,13 @@ export function drawList(rows, times, view) {
     chosen: boxOf(rows, times, view, x, heads, view.span),
     hovered: boxOf(rows, times, view, x, heads, view.hover ?? -1),
     open: openIn(rows, times, view, x),
-    idle: view.hidden?.has(IDLE) ? [] : stretchesIn(rows, times.idle, view, x),
-    gaps: stretchesIn(rows, times.gaps, view, x),
+    idle: view.hidden?.has(IDLE) ? [] : intervalsIn(rows, times.idle, view, x),
+    gaps: intervalsIn(rows, times.gaps, view, x),
     memory: rows.rows.flatMap((row, number) => (times.memory && row.memory && inView(rows, view, number)
       ? strip(rows, row, row.memory, view, x) : [])),
     cycle: cycleIn(rows, view),
     lost: lostIn(rows, times, view, x),
-    notes: notesIn(rows, view),
+    remarks: remarksIn(rows, view),
     groups: groupsIn(rows, view),
     path: view.critical ? pathIn(rows, times, view, x) : [],
     ticks: timeTicks(x),
@@ -103,7 +102,7 @@ export function drawList(rows, times, view) {
   return { ...list, ...arrowsIn(rows, times, view, x) };
 }
 
-/** The row and kind of a span: all of its numbers are shown or none, as 0 2 4 would read as an order.
+/** The row and kind of a span: a series shows all of its numbers or none, as 0 2 4 would read as an order.
  * @type {(rows: Rows, i: number) => string} */
 function series(rows, i) {
   return `${rows.slotOf[i]} ${rows.kindOf[i]}`;
@@ -120,24 +119,24 @@ function longer(left, middle, right) {
   return middle - left > right - middle ? [left, middle, true] : [middle, right, false];
 }
 
-/** Whether a row is in view: of those that are scrolled, what pinned ones would cover is not.
+/** Whether a row is in view; a scrolled row under pinned ones is not.
  * @type {(rows: Rows, view: View, number: number) => boolean} */
 function inView(rows, view, number) {
   const { top, bottom, hidden, pinned } = rows.rows[number];
   if (hidden || pinned) return !hidden;
-  const upper = rows.pinned ? top - rows.pinned : bottom - 1; // what has to be below the upper edge
+  const upper = rows.pinned ? top - rows.pinned : bottom - 1; // the edge that has to be below the upper one
   return upper >= view.top && top - (rows.pinned ? 0 : rows.strip) < view.top + view.height;
 }
 
-/** Where a height of a row lies in the part in view.
+/** The y, within the part in view, of a height of a row.
  * @type {(rows: Rows, view: View, number: number, y: number) => number} */
 function placed(rows, view, number, y) {
   return rows.rows[number].pinned ? y : y - view.top;
 }
 
-/** The bars of each kind, of the spans that `only` marks where it is given; calls drawn(left, right, slot, y, i).
- * @type {(rows: Rows, times: Times, view: View, only: Uint8Array | null, drawn?: (left: number, right: number,
- *   slot: Slot, y: number, i: number) => void) => number[][]} */
+/** The bars of each kind, only of the spans that `only` marks if given; calls drawn(left, right, slot, y, i).
+ * @type {(rows: Rows, times: Times, view: View, only: Uint8Array | null, drawn?: (left: number, right: number, slot:
+ *   Slot, y: number, i: number) => void) => number[][]} */
 function barsIn(rows, times, view, only, drawn) {
   /** @type {number[][]} */
   const bars = Array.from({ length: rows.kinds }, () => []);
@@ -155,7 +154,7 @@ function barsIn(rows, times, view, only, drawn) {
   return bars;
 }
 
-/** The parts of bars in which their spans waited, as x, y, width, height and span.
+/** The waiting parts of bars, as x, y, width, height and span.
  * @type {(rows: Rows, times: Times, view: View, x: Scale) => number[]} */
 function waitedIn(rows, times, view, x) {
   const found = [];
@@ -170,8 +169,7 @@ function waitedIn(rows, times, view, x) {
   return found;
 }
 
-/** The longest form that fits into the part of a bar that is in view, which is `width` pixels wide, and where it is; or
- * null.
+/** The longest form that fits into the visible part of a bar, and its place; or null. The view is `width` pixels wide.
  * @type {(forms: string[], left: number, right: number, height: number, width: number) => Omit<Label, "y"> | null} */
 export function labelIn(forms, left, right, height, width) {
   const [from, to] = [Math.max(left, 0), Math.min(right, width)];
@@ -185,7 +183,7 @@ export function labelIn(forms, left, right, height, width) {
   return number ? { text: last, x: (from + to) / 2, size: Math.min(size, SMALL) } : null;
 }
 
-/** What is shown once for all ranks: a strip each, with its label.
+/** Labelled strips for what is shown once for all ranks.
  * @type {(rows: Rows, times: Times, view: View, x: Scale) => DrawList["heads"]} */
 function headsIn(rows, times, view, x) {
   /** @type {DrawList["heads"]} */
@@ -206,7 +204,7 @@ function headsIn(rows, times, view, x) {
   return found;
 }
 
-/** Where span i is drawn, however many share its pixels; null where it is not in view.
+/** Where span i is drawn, however many share its pixels; null if out of view.
  * @type {(rows: Rows, times: Times, view: View, x: Scale, heads: DrawList["heads"], i: number) => Outlined | null} */
 function boxOf(rows, times, view, x, heads, i) {
   if (i < 0) return null;
@@ -220,7 +218,7 @@ function boxOf(rows, times, view, x, heads, i) {
   return { x: from, y: placed(rows, view, slot.row, slot.top), width, height, kind: rows.kindOf[i], span: i };
 }
 
-/** The bars of spans that never ended: from their right edge on they are open.
+/** The right edges of spans that never ended.
  * @type {(rows: Rows, times: Times, view: View, x: Scale) => DrawList["open"]} */
 function openIn(rows, times, view, x) {
   const found = [];
@@ -235,9 +233,9 @@ function openIn(rows, times, view, x) {
   return found;
 }
 
-/** Stretches of a row in which nothing is drawn, as boxes; each with its place.
- * @type {(rows: Rows, stretches: Stretches, view: View, x: Scale) => DrawList["idle"]} */
-function stretchesIn(rows, { row, start, end, count }, view, x) {
+/** Intervals of a row without bars, as boxes; `place` is an interval's index.
+ * @type {(rows: Rows, intervals: Intervals, view: View, x: Scale) => DrawList["idle"]} */
+function intervalsIn(rows, { row, start, end, count }, view, x) {
   const found = [];
   for (let i = 0; i < count; i++) {
     if (end[i] <= view.from || start[i] >= view.to || !inView(rows, view, row[i])) continue;
@@ -250,7 +248,7 @@ function stretchesIn(rows, { row, start, end, count }, view, x) {
   return found;
 }
 
-/** The ranks that wait for each other for ever: arrows from row to row, beside each other at the right edge.
+/** The cycle of the wait-for graph: arrows from row to row, side by side at the right edge.
  * @type {(rows: Rows, view: View) => DrawList["cycle"]} */
 function cycleIn(rows, view) {
   return rows.cycle.filter((one) => [one.tail, one.head].every((row) => !rows.rows[row].hidden))
@@ -261,7 +259,7 @@ function cycleIn(rows, view) {
     });
 }
 
-/** Where ranks were lost: over the rows of each, as far as these lie next to each other.
+/** Lines where ranks were lost, over each group of adjacent rows of a rank.
  * @type {(rows: Rows, times: Times, view: View, x: Scale) => DrawList["lost"]} */
 function lostIn(rows, times, view, x) {
   return times.lost.flatMap(({ rank, at }, place) => {
@@ -280,16 +278,16 @@ function lostIn(rows, times, view, x) {
   });
 }
 
-/** What is said in rows without bars. @type {(rows: Rows, view: View) => DrawList["notes"]} */
-function notesIn(rows, view) {
-  return rows.shown.filter((number) => rows.rows[number].note && inView(rows, view, number))
+/** The remarks in rows without bars. @type {(rows: Rows, view: View) => DrawList["remarks"]} */
+function remarksIn(rows, view) {
+  return rows.shown.filter((number) => rows.rows[number].remark && inView(rows, view, number))
     .map((number) => {
-      const { note = "", middle } = rows.rows[number];
-      return { text: note, x: 8, y: placed(rows, view, number, middle) };
+      const { remark = "", middle } = rows.rows[number];
+      return { text: remark, x: 8, y: placed(rows, view, number, middle) };
     });
 }
 
-/** The lines over rows that bear the name of their group; of scrolled ones none under pinned rows.
+/** The lines over rows with the name of their group; none under pinned rows.
  * @type {(rows: Rows, view: View) => DrawList["groups"]} */
 function groupsIn(rows, view) {
   /** @type {DrawList["groups"]} */
@@ -304,7 +302,7 @@ function groupsIn(rows, view) {
   return found;
 }
 
-/** Where an arrow leaves a row and reaches another: at the edges that face each other.
+/** Where an arrow leaves a row and reaches another: at their facing edges.
  * @type {(rows: Rows, view: View, tail: number, head: number) => number[]} */
 function edges(rows, view, tail, head) {
   const down = Math.sign(rows.rows[head].middle - rows.rows[tail].middle);
@@ -329,8 +327,8 @@ function pathIn(rows, times, view, x) {
 
 /** @typedef {{ from: number, to: number, top: number, bottom: number }} Part of the critical path */
 
-/** The critical path, of which `parts` follow each other in time: a box around each stretch of parts in one place that
- * are no more than `apart` seconds apart, a line to the next.
+/** The critical path; `parts` follow each other in time. A box around each series of parts in one row at most
+ * `apart` seconds apart, and a line to the next.
  * @type {(parts: Part[], x: Scale, width: number, apart: number) => DrawList["path"]} */
 function pathBoxes(parts, x, width, apart) {
   /** @type {Part[]} */
@@ -367,7 +365,7 @@ function strip({ peak, strip: tall }, row, { time, held }, view, x) {
   let level = 0;
   for (let i = first; i < time.length && time[i] <= view.to; i++) {
     const [at, own, last] = [Math.max(x(time[i]), 0), y(held[i]), corners.at(-1)];
-    if (last && at - last[0] < 0.5) last[1] = Math.min(last[1], own); // a pixel shows the most of many
+    if (last && at - last[0] < 0.5) last[1] = Math.min(last[1], own); // a pixel shows the highest of many
     else {
       if (last && last[1] !== level) corners.push([last[0], level]);
       if (last) corners.push([at, level]);
@@ -381,13 +379,13 @@ function strip({ peak, strip: tall }, row, { time, held }, view, x) {
   return { row, corners, base, top: base - tall };
 }
 
-/** The messages in view as arrows from row to row, all of them where that was asked for and they are not too many, else
- * those of what is selected or pointed at and those that were never received; and how many there are.
- * @type {(rows: Rows, times: Times, view: View, x: Scale) => Pick<DrawList, "arrows" | "messagesInView"
- *   | "messagesLeftOut">} */
+/** The messages in view as arrows from row to row, and their number. All are drawn if requested and not too many;
+ * else those of the selection or hover, and those never received.
+ * @type {(rows: Rows, times: Times, view: View, x: Scale) => Pick<DrawList, "arrows" | "messagesInView" |
+ *   "messagesLeftOut">} */
 function arrowsIn(rows, times, view, x) {
   const { tail, head, flow, count } = rows.arrows;
-  // None points back in time: one of another host's clock may seem to come before it was sent.
+  // None points back in time: by another host's clock a message may seem to arrive before it was sent.
   /** @type {(i: number) => number} */
   const got = (i) => (times.received[i] > times.sent[i] ? times.received[i] : times.sent[i]);
   /** @type {(i: number) => Arrow} */

@@ -1,19 +1,19 @@
-// What lies at a point of a draw list.
+// Finds what lies at a point of a draw list.
 import { clamp } from "../arrays.js";
 
 /** @import { Arrow, Box, DrawList, Line } from "./geometry.js" */
 /** @import { Row } from "./rows.js" */
 
-/** What lies at a point: a message by one of its ends, a span, what is shown once (and its first span), idle time, a
- * gap or the loss of a rank (its place), what ranks that wait for ever wait for, a row's memory, or a group's name.
- * @typedef {{ message?: number, end?: "sender" | "receiver", span?: number, head?: number, idle?: number,
- *   gap?: number, summary?: string, lost?: number, memory?: Row, group?: number }} Target */
+/** What lies at a point: one end of a message, a span, a head (and its first span), idle time, a gap or a lost rank (by
+ * index), the summary of a deadlock's arrow, a row's memory, or a group's name.
+ * @typedef {{ message?: number, end?: "sender" | "receiver", span?: number, head?: number, idle?: number, gap?:
+ *   number, summary?: string, lost?: number, memory?: Row, group?: number }} Target */
 
-/** What lies `x` and `y` pixels from the upper left corner of the rows.
+/** The target `x` and `y` pixels from the upper left corner of the rows.
  * @type {(list: DrawList, x: number, y: number) => Target | null} */
 export function hit(list, x, y) {
   const line = list.groups.find((one) => y >= one.y && y < one.y + one.height);
-  if (x < 0) return line ? { group: line.group } : null; // beside the picture
+  if (x < 0) return line ? { group: line.group } : null; // left of the picture
   for (const { message, x1, y1, x2, y2 } of list.arrows) {
     if (Math.hypot(x2 - x, y2 - y) <= 6) return { message, end: "receiver" };
     if (Math.hypot(x1 - x, y1 - y) <= 6) return { message, end: "sender" };
@@ -39,7 +39,7 @@ export function hit(list, x, y) {
   return line ? { group: line.group } : null;
 }
 
-/** The span whose bar is at a point or within three pixels of it; or -1.
+/** The span whose bar is within three pixels of a point; or -1.
  * @type {(all: number[][], x: number, y: number) => number} */
 function spanAt(all, x, y) {
   let best = -1;
@@ -54,7 +54,7 @@ function spanAt(all, x, y) {
   return best;
 }
 
-/** How far a point is from an arrow's line, in pixels. @type {(arrow: Line, x: number, y: number) => number} */
+/** The distance of a point from an arrow's line, in pixels. @type {(arrow: Line, x: number, y: number) => number} */
 function toLine({ x1, y1, x2, y2 }, x, y) {
   const [dx, dy] = [x2 - x1, y2 - y1];
   const along = clamp(((x - x1) * dx + (y - y1) * dy) / (dx * dx + dy * dy || 1), 0, 1);

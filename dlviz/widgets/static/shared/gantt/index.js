@@ -1,4 +1,4 @@
-// A picture of rows of bars that is pointed at, clicked, dragged over and zoomed.
+// An interactive picture of rows of bars: hover, click, drag and zoom.
 import { clamp } from "../arrays.js";
 import { h } from "../dom.js";
 import { painted } from "../paint.js";
@@ -15,28 +15,21 @@ import { AXIS, fillsOf, paint } from "./paint.js";
 /** @import { Chosen, Fills, Styles } from "./paint.js" */
 /** @import { Rows, Times } from "./rows.js" */
 
-/**
- * What is to be drawn now: all but where it lies.
- * @typedef {object} Picture
- * @property {Rows} rows
- * @property {Times} times
- * @property {Omit<View, "width" | "top" | "height">} view
- * @property {{ colors: Colors, styles: Styles, font: string }} look
- * @property {Omit<Chosen, "left" | "axis">} chosen
- * @property {boolean} [under] whether another picture's axis stands above
- */
+/** What to draw, except its place. `under`: whether another picture above has the axis.
+ * @typedef {{ rows: Rows, times: Times, view: Omit<View, "width" | "top" | "height">, look: { colors: Colors,
+ *   styles: Styles, font: string }, chosen: Omit<Chosen, "left" | "axis">, under?: boolean }} Picture */
 
 /**
  * @typedef {object} Plan
  * @property {HTMLElement} root which gets the focus
  * @property {Viewport} part in view
  * @property {() => Picture} picture
- * @property {(around: HTMLElement, above: number, wanted: number) => number} [room] pixels that the rows may take of
- *   those that they want; without it, all
- * @property {(target: Target, time: number) => string[]} describe what is said of what the pointer is at
- * @property {(target: Target | null) => void} pointed is called when the pointer is at something else
+ * @property {(around: HTMLElement, above: number, wanted: number) => number} [room] pixels that the rows may take, of
+ *   those `wanted`; without it, all
+ * @property {(target: Target, time: number) => string[]} describe the tooltip of a target
+ * @property {(target: Target | null) => void} pointed called when the pointer moves to another target
  * @property {(target: Target | null) => void} clicked
- * @property {(from: number, to: number) => void} [dragged] over a stretch of time; without it, dragging pans
+ * @property {(from: number, to: number) => void} [dragged] over an interval of time; without it, dragging pans
  */
 
 /** @typedef {{ whole: number, left: number, width: number, height: number, top: number }} Place pixels */
@@ -45,18 +38,18 @@ import { AXIS, fillsOf, paint } from "./paint.js";
  * @typedef {object} Gantt
  * @property {HTMLElement} plot
  * @property {HTMLCanvasElement} canvas
- * @property {() => DrawList | null} draw draws it; null where a notebook has put it aside
- * @property {() => Place | null} place where the rows lie; where a notebook has put it aside, where they lay
+ * @property {() => DrawList | null} draw draws it; null while a notebook hides it
+ * @property {() => Place | null} place where the rows lie, or lay before a notebook hid it
  * @property {() => DrawList | null} drawn
- * @property {() => void} restyle has other colours be taken up
- * @property {() => void} still takes the tooltip away: what it told of has moved
+ * @property {() => void} restyle takes new colours
+ * @property {() => void} still hides the tooltip: its target has moved
  * @property {(event: MouseEvent) => number} timeAt the moment under the pointer
  * @property {(top: number, bottom: number) => void} reveal scrolls a row into view
  */
 
 const LEAST = 44; // pixels of the rows' names, at least
 const UNDER = 4; // pixels under the last row
-const CLICK = 4; // pixels: a pointer that moves less has clicked
+const CLICK = 4; // pixels: less movement is a click
 
 /** A picture of rows of bars. @type {(plan: Plan) => Gantt} */
 export function gantt(plan) {
@@ -140,7 +133,7 @@ export function gantt(plan) {
   };
 }
 
-/** How wide the rows' names are, measured once for the same ones; whole pixels, so that bars are sharp.
+/** The width of the rows' names, measured once; whole pixels, so that bars are sharp.
  * @type {() => (rows: Pick<Rows, "rows">, font: string) => number} */
 function gutterOf() {
   let known = { labels: "", width: 0 };
@@ -156,7 +149,7 @@ function gutterOf() {
   };
 }
 
-/** Has a pointer and a wheel over the picture do what the plan says.
+/** Handles the pointer and the wheel over the picture, as the plan says.
  * @type {(plan: Plan, picture: Pick<Gantt, "canvas" | "plot" | "timeAt"> & { tip: Tooltip, width: () => number,
  *   targetAt: (event: MouseEvent) => Target | null }) => void} */
 function listen(plan, { canvas, plot, tip, timeAt, targetAt, width }) {

@@ -1,4 +1,4 @@
-// Paints rows of bars, their axis and, as a small picture, all of them.
+// Paints rows of bars, their axis, and all of them as a small picture.
 import { arrow, boldPath, crossedLine, fill, painted } from "../paint.js";
 import { overview, WAITED } from "./columns.js";
 
@@ -7,30 +7,23 @@ import { overview, WAITED } from "./columns.js";
 /** @import { Rows, Times } from "./rows.js" */
 
 export const AXIS = 22; // pixels above the rows and what is shown once
-const DIM = 0.22; // of what a search did not find
+const DIM = 0.22; // of spans that a search did not find
 
-/** How spans look: `of` each kind, `shades` of each kind by chunk, `idle` time, `waiting`, and `gaps`, which are not
- * drawn: dotted.
+/** The styles of spans: `of` each kind, `shades` of each kind by chunk, `idle` time, `waiting`, and `gaps` (not drawn
+ * spans, dotted).
  * @typedef {{ of: Style[], shades: Style[][], idle: Style, waiting: Style, gaps: Style }} Styles */
 
 /** @typedef {string | CanvasPattern} Fill */
 /** @typedef {{ shades: Fill[][], idle: Fill, waiting: Fill, gaps: Fill }} Fills of one canvas */
 /** @typedef {{ colors: Colors, styles: Styles, fills: Fills, font: string }} Look */
 
-/**
- * What is chosen beside what the draw list outlines: `row` is the selection's, `axis` the pixels above the rows.
- * @typedef {object} Chosen
- * @property {number} left pixels of the rows' names
- * @property {number} axis
- * @property {number} row
- * @property {number} message
- * @property {{ from: number, to: number } | null} [range]
- * @property {Uint8Array | null} [matches]
- * @property {number} [stretch] of idle time that is selected
- */
+/** The selection beyond the draw list's outlines: `row` is its row, `axis` the pixels above the rows. `left`: pixels of
+ * the rows' names; `idle`: time that is selected.
+ * @typedef {{ left: number, axis: number, row: number, message: number, range?: { from: number, to: number } | null,
+ *   matches?: Uint8Array | null, idle?: number }} Chosen */
 
-/** How spans of kinds look on a page in these colours. Steps and phases only hold others: they are as pale as the
- * page's cells. `names` are the kinds', `shades` those of each by chunk, where ranks have several.
+/** The styles of kinds on a page in these colours. Steps and phases only hold others: they are as pale as the page's
+ * cells. `shades` are a kind's styles by chunk, where ranks have several.
  * @type {(names: string[], shades: (Style[] | undefined)[], kinds: Given["kinds"], colors: Colors) => Styles} */
 export function stylesOf(names, shades, kinds, colors) {
   const held = { pattern: "", ink: colors.ink, edge: colors.faint, line: colors.faint };
@@ -52,8 +45,8 @@ export function fillsOf(context, { shades, idle, waiting, gaps }) {
 }
 
 /** Paints a draw list.
- * @type {(context: CanvasRenderingContext2D, rows: Rows, list: DrawList, view: View, look: Look, chosen: Chosen)
- *   => void} */
+ * @type {(context: CanvasRenderingContext2D, rows: Rows, list: DrawList, view: View, look: Look, chosen: Chosen) =>
+ *   void} */
 export function paint(context, rows, list, view, look, chosen) {
   const { left, axis: upper } = chosen;
   const top = upper + rows.above;
@@ -73,7 +66,7 @@ export function paint(context, rows, list, view, look, chosen) {
   within(context, 0, top, width, view.height, top, () => groups(context, rows, list, width, look));
 }
 
-/** The lines with names of groups of ranks, over the rows' names and the picture.
+/** The lines with the names of groups of ranks, over the rows' names and the picture.
  * @type {(context: CanvasRenderingContext2D, rows: Rows, list: DrawList, width: number, look: Look) => void} */
 function groups(context, rows, list, width, { colors, font }) {
   context.font = `600 11px ${font}`;
@@ -92,9 +85,9 @@ function groups(context, rows, list, width, { colors, font }) {
   }
 }
 
-/** Paints within a box of the canvas; `below` are pixels from the canvas's top to the first row's.
- * @type {(context: CanvasRenderingContext2D, left: number, top: number, width: number, height: number,
- *   below: number, work: () => void) => void} */
+/** Paints within a box of the canvas; `below`: pixels from the canvas's top to the first row's.
+ * @type {(context: CanvasRenderingContext2D, left: number, top: number, width: number, height: number, below:
+ *   number, work: () => void) => void} */
 function within(context, left, top, width, height, below, work) {
   context.save();
   context.beginPath();
@@ -105,8 +98,8 @@ function within(context, left, top, width, height, below, work) {
   context.restore();
 }
 
-/** @type {(context: CanvasRenderingContext2D, own: { from: number, to: number }, view: View, colors: Colors)
- *   => void} */
+/** @type {(context: CanvasRenderingContext2D, own: { from: number, to: number }, view: View, colors: Colors) =>
+ *   void} */
 function range(context, { from, to }, view, colors) {
   const scale = view.width / (view.to - view.from);
   const [a, b] = [from, to].map((time) => (time - view.from) * scale);
@@ -142,12 +135,12 @@ function bars(context, rows, list, look, chosen) {
   words(context, rows, list, look, chosen);
   outline(context, list.hovered, colors, 1.5);
   outline(context, list.chosen, colors, 3);
-  outline(context, list.idle.find(({ place }) => place === chosen.stretch), colors, 2);
+  outline(context, list.idle.find(({ place }) => place === chosen.idle), colors, 2);
   for (const one of list.cycle) arrow(context, one, colors.wrong, colors.paper, 2.6);
   for (const one of list.lost) crossedLine(context, one, colors.wrong, colors.paper);
 }
 
-/** Bars of one kind, and a thin edge at the right of those that are wide enough and have an end.
+/** Bars of one kind; those wide enough that have an end get a thin right edge.
  * @type {(context: CanvasRenderingContext2D, rows: Rows, look: Look, bars: number[], kind: number) => void} */
 function bar(context, rows, { fills, styles }, bars, kind) {
   const shades = fills.shades[kind];
@@ -163,7 +156,7 @@ function bar(context, rows, { fills, styles }, bars, kind) {
   }
 }
 
-/** The parts of bars in which their spans waited, under the same edge.
+/** The waiting parts of bars, under the same edge.
  * @type {(context: CanvasRenderingContext2D, parts: number[], style: Fill, matches: Uint8Array | null | undefined)
  *   => void} */
 function waiting(context, parts, style, matches) {
@@ -175,9 +168,9 @@ function waiting(context, parts, style, matches) {
   context.globalAlpha = 1;
 }
 
-/** The end of a bar that never ended: torn.
- * @type {(context: CanvasRenderingContext2D, own: { x: number, y: number, height: number, span: number },
- *   colors: Colors) => void} */
+/** The torn end of a span that never ended.
+ * @type {(context: CanvasRenderingContext2D, own: { x: number, y: number, height: number, span: number }, colors:
+ *   Colors) => void} */
 function tear(context, { x, y, height }, colors) {
   const teeth = Math.max(Math.round(height / 7), 2);
   context.fillStyle = colors.paper;
@@ -190,12 +183,12 @@ function tear(context, { x, y, height }, colors) {
   context.fill();
 }
 
-/** Labels over everything else; a halo of their bar's colour where arrows may lie below.
+/** Labels on top; with a halo of their bar's colour where arrows may lie below.
  * @type {(context: CanvasRenderingContext2D, rows: Rows, list: DrawList, look: Look, chosen: Chosen) => void} */
 function words(context, rows, list, { colors, styles, font }, chosen) {
   context.textAlign = "left";
   context.fillStyle = colors.faint;
-  for (const { text, x, y } of list.notes) context.fillText(text, x, y + 0.5);
+  for (const { text, x, y } of list.remarks) context.fillText(text, x, y + 0.5);
   context.textAlign = "center";
   context.lineWidth = 3;
   for (const { text, span, x, y, size, waiting } of list.labels) {
@@ -232,8 +225,8 @@ function heads(context, list, { colors, fills, styles, font }, chosen) {
   }
 }
 
-/** @type {(context: CanvasRenderingContext2D, list: DrawList, view: View, colors: Colors, left: number,
- *   upper: number, height: number) => void} */
+/** @type {(context: CanvasRenderingContext2D, list: DrawList, view: View, colors: Colors, left: number, upper:
+ *   number, height: number) => void} */
 function axis(context, list, view, colors, left, upper, height) {
   context.textAlign = "center";
   for (const { x, label } of list.ticks) {
@@ -241,15 +234,15 @@ function axis(context, list, view, colors, left, upper, height) {
     const top = Math.max(upper - 4, 0);
     context.fillStyle = colors.grid;
     context.fillRect(Math.round(left + x), top, 1, height - top);
-    if (upper < AXIS) continue; // the marks alone, under another picture's
+    if (upper < AXIS) continue; // only the marks, under another picture's axis
     context.fillStyle = colors.faint;
     const half = context.measureText(label).width / 2;
     context.fillText(label, Math.min(left + x, left + view.width - half), upper / 2 - 1);
   }
 }
 
-/** @type {(context: CanvasRenderingContext2D, rows: Rows, list: DrawList, view: View, colors: Colors,
- *   chosen: Chosen) => void} */
+/** @type {(context: CanvasRenderingContext2D, rows: Rows, list: DrawList, view: View, colors: Colors, chosen:
+ *   Chosen) => void} */
 function names(context, rows, list, view, colors, { left, axis: upper, row: chosenRow }) {
   const top = upper + rows.above;
   const from = left - 8;
@@ -295,15 +288,15 @@ function outline(context, box, colors, width) {
   }
 }
 
-/** The whole run in a small picture, to be kept: of so many pixels, a line for each row.
+/** The whole run in a small picture of this size, a line for each row.
  * @type {(canvas: HTMLCanvasElement, rows: Rows, times: Times, width: number, height: number, look: Pick<Look,
  *   "colors" | "styles">) => void} */
 export function paintWhole(canvas, rows, times, width, height, look) {
   painted(canvas, width, height, (context) => whole(context, rows, times, width, height, look));
 }
 
-/** @type {(context: CanvasRenderingContext2D, rows: Rows, times: Times, width: number, height: number,
- *   own: Pick<Look, "colors" | "styles">) => void} */
+/** @type {(context: CanvasRenderingContext2D, rows: Rows, times: Times, width: number, height: number, own:
+ *   Pick<Look, "colors" | "styles">) => void} */
 function whole(context, rows, times, width, height, { colors, styles }) {
   context.fillStyle = colors.cell;
   context.fillRect(0, 0, width, height);

@@ -1,4 +1,4 @@
-// Rows of bars as data: what is in them, where they lie, and which span lies where.
+// Rows of bars as data: their contents, places and spans.
 import { upTo } from "../arrays.js";
 
 /**
@@ -9,23 +9,23 @@ import { upTo } from "../arrays.js";
  * @property {number} top
  * @property {number} bottom
  * @property {number} middle
- * @property {Memory | null} [memory] what its rank held, drawn above it
+ * @property {Memory | null} [memory] the memory of its rank, drawn above it
  * @property {{ label: string, middle: number }[]} [also] smaller names beside the row
- * @property {string} [note] what is said in a row that has no bars
- * @property {number} [group] which of the groups its rank is in, -1 for none
+ * @property {string} [remark] the text of a row without bars
+ * @property {number} [group] the group of its rank, -1 for none
  * @property {boolean} [hidden]
- * @property {boolean} [pinned] stays where it is while the others are scrolled
+ * @property {boolean} [pinned] stays in place while the others scroll
  */
 
 /** @typedef {{ rank: number, time: number[], held: number[], counts: boolean }} Memory s; bytes or microbatches */
 
-/** The spans first to after - 1, which follow each other in time. One that is shown `once` for all ranks lies above the
+/** The spans first to after - 1, which follow each other in time. A slot shown `once` for all ranks lies above the
  * rows.
  * @typedef {{ row: number, first: number, after: number, top: number, bottom: number, once?: boolean }} Slot */
 
 /** @typedef {{ label: string, where: string, summary: string[] }} Group ranks of one host or rack, in words */
 
-/** @typedef {{ spans: number[], level: number }} Head what is shown once for all ranks */
+/** @typedef {{ spans: number[], level: number }} Head shown once for all ranks */
 
 /**
  * @typedef {object} Rows
@@ -48,37 +48,36 @@ import { upTo } from "../arrays.js";
  * @property {number} height pixels of all rows
  * @property {number} strip pixels of a row's memory
  * @property {number} peak of all memory
- * @property {{ tail: number, head: number, summary: string }[]} cycle rows that wait for each other for ever
- * @property {{ tail: number[], head: number[], flow: number[], count: number }} arrows messages: their rows, and that
- *   of each span (or -1)
+ * @property {{ tail: number, head: number, summary: string }[]} cycle rows in the cycle of a deadlock
+ * @property {{ tail: number[], head: number[], flow: number[], count: number }} arrows messages: their rows, and the
+ *   message of each span (or -1)
  */
 
-/** @typedef {{ start: ArrayLike<number>, end: ArrayLike<number>, row: number[], count: number }} Stretches */
+/** @typedef {{ start: ArrayLike<number>, end: ArrayLike<number>, row: number[], count: number }} Intervals */
 
 /**
- * The times of all that is in the rows, in seconds.
+ * The times of the rows' contents, in seconds.
  * @typedef {object} Times
  * @property {ArrayLike<number>} start of each span
  * @property {ArrayLike<number>} end
  * @property {number} low
  * @property {number} high
- * @property {number} quantum what two moments differ by at least
- * @property {Stretches} idle
- * @property {Stretches} gaps of which nothing is drawn
+ * @property {number} quantum the least difference of two moments
+ * @property {Intervals} idle
+ * @property {Intervals} gaps not drawn
  * @property {number[]} critical the spans of the critical path
  * @property {{ start: number[], end: number[] }} path
- * @property {boolean} memory whether memory was told by these times
+ * @property {boolean} memory whether memory is known by this clock
  * @property {number[]} sent of each message
- * @property {number[]} received NaN where it never was
- * @property {Map<number, number>} waited of spans that waited: until when
- * @property {{ rank: number, at: number, summary: string }[]} lost when the run lost ranks, in words
+ * @property {number[]} received NaN if never
+ * @property {Map<number, number>} waited until when each waiting span waited
+ * @property {{ rank: number, at: number, summary: string }[]} lost lost ranks, in words
  */
 
 export const GROUP_LINE = 15; // pixels of a group's name over its rows
 
-/** Whether a row stands under a line with its group's name, where it follows the row `before` (-1: none). Pinned rows
- * stand apart from the others.
- * @type {(rows: Pick<Row, "group" | "pinned">[], row: number, before: number) => boolean} */
+/** Whether a row that follows the row `before` (-1: none) has a line with its group's name. Pinned rows are apart
+ * from the others. @type {(rows: Pick<Row, "group" | "pinned">[], row: number, before: number) => boolean} */
 export function named(rows, row, before) {
   const [{ group = -1, pinned }, last] = [rows[row], rows[before]];
   return group >= 0 && (last?.group !== group || Boolean(last.pinned) !== Boolean(pinned));
@@ -122,17 +121,17 @@ export function arranged(rows, { order, hidden, pinned }) {
   };
 }
 
-/** The spans of a slot that lie in part between two moments: the first, and the one after the last.
+/** The spans of a slot that overlap an interval: the first, and the one after the last.
  * @type {(slot: Slot, times: Times, from: number, to: number) => [number, number]} */
 export function within(slot, { start, end }, from, to) {
   let first = upTo(start, from, slot.first, slot.after);
   /** @type {(i: number) => boolean} */
-  const seen = (i) => end[i] > from || start[i] === from; // one may have no length
+  const seen = (i) => end[i] > from || start[i] === from; // a span may have no length
   while (first > slot.first && seen(first - 1)) first--;
   return [first, upTo(start, to, first, slot.after)];
 }
 
-/** The span before or after `place` on its row, in order of start, outer ones first; or -1.
+/** The span before or after `place` on its row, by start, outer ones first; or -1.
  * @type {(rows: Rows, times: Times, place: number, forward: boolean) => number} */
 export function beside(rows, { start, end }, place, forward) {
   const { row } = rows.slots[rows.slotOf[place]];
@@ -154,7 +153,7 @@ export function beside(rows, { start, end }, place, forward) {
   return best;
 }
 
-/** The spans of a slot that start at a moment, with all at the last start before it and at the next after it.
+/** The spans of a slot that start at a moment, at the last start before it, or at the next one after it.
  * @type {(slot: Slot, start: ArrayLike<number>, moment: number) => number[]} */
 function around({ first, after }, start, moment) {
   let high = upTo(start, moment, first, after);
@@ -167,7 +166,7 @@ function around({ first, after }, start, moment) {
   return [low, high];
 }
 
-/** The innermost span of a row at a moment, else the nearest one; or -1.
+/** The innermost span of a row at a moment, else the nearest; or -1.
  * @type {(rows: Rows, times: Times, row: number, time: number) => number} */
 export function at(rows, { start, end }, row, time) {
   let best = -1;
@@ -178,13 +177,13 @@ export function at(rows, { start, end }, row, time) {
     for (const i of [near - 1, near]) {
       if (i < slot.first || i >= slot.after) continue;
       const away = Math.max(start[i] - time, time - end[i], 0);
-      if (away <= distance) [best, distance] = [i, away]; // of two as near, the inner
+      if (away <= distance) [best, distance] = [i, away]; // of two equally near, the inner
     }
   }
   return best;
 }
 
-/** When what is shown once begins on the first rank; it is drawn to the last rank's end, or the next one's begin.
+/** For each head when it begins on the first rank; it is drawn to the last rank's end, or the next head's begin.
  * @type {(rows: Rows, times: Times) => { from: number, to: number, until: number, level: number }[]} */
 export function headTimes({ heads }, { start, end }) {
   const found = heads.map(({ spans, level }) => ({
