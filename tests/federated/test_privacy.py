@@ -186,7 +186,7 @@ def test_a_norm_beyond_the_range_of_float32_is_clipped_as_well():
 
 @pytest.mark.parametrize("bound", [0, -1.0, math.nan])
 def test_a_bound_that_is_no_norm_is_refused(bound):
-    with pytest.raises(ValueError, match=f"bound={bound} is no norm"):
+    with pytest.raises(ValueError, match=f"bound={bound} is not a norm"):
         clip(torch.ones(3), bound)
 
 

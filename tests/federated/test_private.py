@@ -43,7 +43,7 @@ def test_a_round_to_which_nobody_came_is_noised_and_counted():
 
 REFUSED = [
     ({"selection": "uniform"}, "selection='uniform' with private=: .* selection='poisson'"),
-    ({"late_weight": 0.5}, "late_weight= with private=: a round then is not the sum"),
+    ({"late_weight": 0.5}, "late_weight= with private=: a round is then not the sum"),
     ({"combine": median}, "combine= with private="),
     ({"secure": Secure(threshold=2, clip=64)}, "secure= with private="),
     ({"spare": 1}, "spare= with private="),
@@ -68,8 +68,8 @@ def test_rounds_of_which_epsilon_would_not_be_true_are_refused():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ((0.0, 1.0, 1e-5), r"bound=0\.0 is no norm"),
-        ((math.inf, 1.0, 1e-5), "bound=inf is no norm"),
+        ((0.0, 1.0, 1e-5), r"bound=0\.0 is not a norm"),
+        ((math.inf, 1.0, 1e-5), "bound=inf is not a norm"),
         ((1.0, -1.0, 1e-5), r"noise_multiplier=-1\.0 is no noise"),
         ((1.0, 1.0, 0.0), r"delta=0\.0 is no probability"),
     ],

@@ -77,7 +77,7 @@ def test_private_rounds_say_their_epsilon(capsys):
     [
         ("--partition by_size", "--partition by_size is not known: use identical, by_label"),
         ("--alpha 1", "--alpha belongs to --partition dirichlet, not to identical"),
-        ("--partition dirichlet --alpha 0", "--alpha 0.0 is no concentration"),
+        ("--partition dirichlet --alpha 0", "--alpha 0.0 is not a Dirichlet concentration"),
         ("--clients 2000", "1437 examples are too few for --clients 2000"),
         ("--model lstm", "federated trains an mlp on digits"),
         ("--fraction 0", "--fraction 0.0 of the clients cannot take part"),

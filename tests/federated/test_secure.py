@@ -329,7 +329,7 @@ def other_keys(body):
         (down(KEYS, 1, lambda body: body[1:]), "the public keys are 263 bytes: 66 for each"),
         (down(SHARES, 1, lambda body: body * 2), "shares of client 1 twice, or unasked"),
         (down(SHARES, 1, lambda body: b"\7" + body[1:]), "shares of client 7 twice, or unasked"),
-        (down(SHARES, 1, lambda body: body[2 + DEALT.size :]), "kept back the shares of client 1"),
+        (down(SHARES, 1, lambda body: body[2 + DEALT.size :]), "withheld the shares of client 1"),
         (down(SHARES, 1, lambda body: body[: 2 * (2 + DEALT.size)]), "2 of 4 clients are left"),
     ],
 )  # fmt: skip
@@ -409,8 +409,8 @@ LIES = [
       for e in range(4)),
     *((up(e, addressed), "client 2 sent a message from client 2 to client 3, where")
       for e in range(4)),
-    (up(MASKED, lambda ms: b"x"), "client 2 sent 1 bytes, which are no message"),
-    (own(KEYS, lambda body: bytes(KEY) + body[KEY:]), "client 2's 0000.* is no key of X25519"),
+    (up(MASKED, lambda ms: b"x"), "client 2 sent 1 bytes, too few for a message"),
+    (own(KEYS, lambda body: bytes(KEY) + body[KEY:]), "client 2's 0000.* is not an X25519 key"),
     (own(SHARES, lambda body: body[1:]), "client 2's shares are 583 bytes: 146 for each of 4"),
     (up(SHARES, flipped(DEALT.size - 1)), "client 2's shares for client 1 do not verify"),
     (up(SHARES, flipped(2 * DEALT.size)), "client 2's share of its mask key for client 3 does not"),
@@ -475,7 +475,7 @@ def test_a_vector_that_has_no_sum_is_its_clients(vector, message):
         (agreed(4, 2), "threshold=2 of 4 clients: .*; use 3 to 4"),
         (agreed(5, 2), "threshold=2 of 5 clients: .*; use 3 to 5"),
         (agreed(4, 9), "threshold=9 is more than the 4 clients that take part: use 3 to 4"),
-        (agreed(4, 3.5), "threshold=3.5 is no number of clients: use 3 to 4"),
+        (agreed(4, 3.5), "threshold=3.5 is not a number of clients: use 3 to 4"),
         (agreed(4, bits=63), "bits=63: .* use up to 62"),
         (agreed(4, bits=32.0), "bits=32.0"),
         (agreed(4, clip=0.0), "clip=0.0 bounds no value"),
