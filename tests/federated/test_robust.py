@@ -235,7 +235,12 @@ def test_without_attackers_the_trimmed_mean_is_the_mean():
         ),
         ("krum", 2, 0, "2 came, which are too few even without any"),
         ("multi_krum", 4, 1, r"multi_krum with attackers=1 .* 4 came, which tolerate 0 at most"),
-        ("trimmed_mean", 4, 2, r"trimmed_mean with attackers=2 needs 2f \+ 1 .* bear 1 at most"),
+        (
+            "trimmed_mean",
+            4,
+            2,
+            r"trimmed_mean with attackers=2 needs 2f \+ 1 .* tolerate 1 at most",
+        ),
         ("trimmed_mean", 4, -1, "attackers=-1 has to be a whole number, 0 or more"),
     ],
 )

@@ -102,7 +102,7 @@ def test_the_committed_steps_of_an_mlp_on_a_slow_link_lie_within_3_percent_of_th
     assert rows["8"][2] < rows["4"][2]
 
 
-def test_the_committed_counts_of_kept_activations_are_the_published_ones_and_their_gap():
+def test_the_committed_counts_of_saved_activations_are_the_published_ones_and_their_gap():
     for published, wider, beside, counted in table("06_tensor_parallel", "kept).T.round").values():
         assert published + wider + beside == pytest.approx(counted, abs=0.02) and 0 < beside < 0.5
 

@@ -297,14 +297,14 @@ def test_an_overlap_that_needs_its_own_half_is_explained():
 @pytest.mark.parametrize("value", [-1, -0.5, math.nan, math.inf, "1", True, [1, -1], [1, math.nan]])
 @pytest.mark.parametrize("name", ["forward", "backward", "backward_weight", "overlapped"])
 def test_a_cost_that_is_no_time_is_refused_in_one_sentence(name, value):
-    law = r"is no cost: it has to be a number of seconds, 0 or more\.$"
+    law = r"is not a cost: it must be a number of seconds, 0 or more\.$"
     with pytest.raises(ValueError, match=rf"^{name}(\[1\])?=.* {law}"):
         Costs(**{name: value})
 
 
 @pytest.mark.parametrize("value", [-1, math.nan, None, [1, 2]])
 def test_a_latency_is_one_number(value):
-    with pytest.raises(ValueError, match="^latency=.* is no cost"):
+    with pytest.raises(ValueError, match="^latency=.* is not a cost"):
         Costs(latency=value)
 
 

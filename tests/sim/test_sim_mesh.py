@@ -124,8 +124,12 @@ def test_groups_of_axes_of_different_lengths():
     [
         ({"dp": 2, "pp": 2, "tp": 1}, {}, "dp=2 x pp=2 x tp=1 is not 8 ranks"),
         ({"dp": 1, "pp": 8, "tp": 1}, {}, "layers=4 are fewer than pp=8 stages"),
-        ({"dp": 2, "pp": 2, "tp": 2}, {"vocabulary": 33}, "vocabulary=33 is no multiple of tp=2"),
-        ({"dp": 2, "pp": 2, "tp": 2}, {"batch": 6}, r"batch=6 is no multiple of dp \* micro"),
+        (
+            {"dp": 2, "pp": 2, "tp": 2},
+            {"vocabulary": 33},
+            "vocabulary=33 is not a multiple of tp=2",
+        ),
+        ({"dp": 2, "pp": 2, "tp": 2}, {"batch": 6}, r"batch=6 is not a multiple of dp \* micro"),
     ],
 )
 def test_what_does_not_go_together_is_told(lengths, sizes, says):

@@ -17,9 +17,9 @@ from dlviz.sim import (
     Costs,
     TransformerShape,
     activation_bytes,
-    kept_activations,
     mesh_step,
     plans,
+    saved_activations,
     simulate,
     transformer_flops,
     transformer_parameters,
@@ -77,7 +77,7 @@ def test_recomputation_leaves_of_the_activations_what_the_paper_says():
     s, b, h, a, layers = 64, 2, 96, 6, 3
     size = (layers, h, a, s, b)
     for t in (1, 2):
-        assert activation_bytes(*size, t) == layers * sum(kept_activations(s, b, h, a, t).values())
+        assert activation_bytes(*size, t) == layers * sum(saved_activations(s, b, h, a, t).values())
         selective = activation_bytes(*size, t, recompute="selective")
         assert selective == pytest.approx(layers * s * b * h * (10 + 24 / t))
         assert activation_bytes(*size, t, recompute="full") == layers * 2 * s * b * h

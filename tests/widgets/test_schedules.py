@@ -235,7 +235,10 @@ WRONG = [
     ({"schedule": "interleaved", "chunks": 2, "ranks": 1}, "chunks=2"),
     ({"schedule": "looped_bfs", "chunks": 2, "ranks": 1}, "chunks=2"),
     *[
-        ({name: value}, f"{name}={value!r} is no cost: it has to be a number of seconds, 0 or more")
+        (
+            {name: value},
+            f"{name}={value!r} is not a cost: it must be a number of seconds, 0 or more",
+        )
         for name in ("forward", "backward", "backward_input", "backward_weight", "latency")
         for value in (-1.0, float("nan"), "a lot")
     ],

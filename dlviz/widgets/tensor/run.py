@@ -13,7 +13,7 @@ import numpy as np
 
 from dlviz.analysis.products import Cells, products
 from dlviz.analysis.steps import step_seconds
-from dlviz.sim.layer_cuts import FORMS, WAYS, machine_of, seconds
+from dlviz.sim.layer_cuts import FORMS, PHASES, machine_of, seconds
 from dlviz.trace import Trace
 from dlviz.widgets.running import Found, Progress, late_words
 from dlviz.widgets.tensor.picture import Block
@@ -49,7 +49,7 @@ def run(values: dict[str, Any], progress: Progress) -> Found:
 def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
     """What a run comes to: bytes that a rank sent in a step, and seconds."""
     ways, first = _ways(trace)
-    sums = np.array([ways[way] for way in WAYS])  # (ways, ranks)
+    sums = np.array([ways[way] for way in PHASES])  # (ways, ranks)
     each = sums.sum(axis=0)
     took = float(np.median(step_seconds(trace, "wall")))
     summary = [f"The median of {STEPS} steps; last loss {loss:.6g}."]
@@ -62,7 +62,7 @@ def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
     return {
         "ways": sums.mean(axis=1).tolist(),
         "bytes": float(each.mean()),
-        "first": [first.get(way, -1) for way in WAYS],
+        "first": [first.get(way, -1) for way in PHASES],
         "seconds": took,
         "late": late_words(late, seconds(**values) / 10, values["ranks"]),
         "notes": summary,
@@ -73,7 +73,7 @@ def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
 def _ways(trace: Trace) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """Of the last step: bytes that each rank sent each way, and the row of the first message."""
     spans, nbytes = trace.spans, trace.messages.nbytes
-    ways = {way: np.zeros(trace.meta["ranks"]) for way in WAYS}
+    ways = {way: np.zeros(trace.meta["ranks"]) for way in PHASES}
     first: dict[str, int] = {}
     sends = (spans.kind == "send") & (spans.flow >= 0) & (spans.step == STEPS - 1)
     for row in sorted(np.flatnonzero(sends).tolist(), key=lambda row: spans.start[row]):
