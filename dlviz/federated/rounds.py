@@ -86,10 +86,9 @@ def train(
     epochs, batch, lr, proximal: what a client does (local.py); batch=None is its whole data.
     server_momentum, server_lr, server_rule, combine: how the server uses it (aggregation.py);
         `combine` receives updates (clients, parameters) and their weights (clients,).
-    deadline: the longest that a round lasts, in seconds (to begin, clients have 10 deadlines). A
-        late client is left out; its update is dropped when it arrives, or counts in that round,
-        its weight times `late_weight`. On a paced run one that hangs stops the clock, and the
-        timeout names it.
+    deadline: the most seconds of a round (to begin, clients have 10 deadlines). A late client is
+        left out; its update is dropped when it arrives, or counts in that round with its weight
+        times `late_weight`. On a paced run one that hangs stops the clock: the timeout names it.
     always: clients train in every round, asked or not. fp16: updates travel as 16 bits a value.
     outgoing: called with (update (parameters,), client, round); returns what is sent instead.
     arrivals: a model of the times of clients that share a process (arrivals.py); the deadline then

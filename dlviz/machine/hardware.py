@@ -2,8 +2,9 @@
 
 These are peaks, which no program reaches. A GPU's flops are its dense FP16 or BF16 tensor-core
 peak; its gamma reads two operands and writes one at the speed of its memory. A link's bandwidth is
-that of one direction. Data sheets give no latency of a message: these are what NCCL assumes for a
-step of a ring of GPUs (NVLink 3.4 us, PCIe 5.7 us, network 14 us), and sockets take longer.
+that of one direction. Data sheets do not give the latency of a message: these are the values that
+NCCL assumes for a step of a ring of GPUs (NVLink 3.4 us, PCIe 5.7 us, network 14 us), and sockets
+take longer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dlviz.machine.topology import Link
 
 @dataclass(frozen=True)
 class KnownDevice:
-    """A device and where its figures stand."""
+    """A device and the source of its figures."""
 
     device: Device
     source: str
@@ -24,7 +25,7 @@ class KnownDevice:
 
 @dataclass(frozen=True)
 class KnownLink:
-    """A link and where its figures stand."""
+    """A link and the source of its figures."""
 
     link: Link
     source: str

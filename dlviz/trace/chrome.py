@@ -33,7 +33,7 @@ from dlviz.trace.perfetto import Drawn, drawn
 from dlviz.trace.table import BUFFERS, MESSAGES, MISSING, SPANS, Table, Tables, TraceError
 
 FORMAT = 2
-LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+CODES = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 _IN_ARGS = [
     name
     for name in SPANS
@@ -128,8 +128,8 @@ def _whole(nanoseconds: np.ndarray) -> list[float]:
 
 def _label(kind: str, microbatch: int, bucket: int, step: int) -> str:
     """What a span without a name is called."""
-    if kind in LETTERS and microbatch >= 0:
-        return f"{LETTERS[kind]}{microbatch}"
+    if kind in CODES and microbatch >= 0:
+        return f"{CODES[kind]}{microbatch}"
     if bucket >= 0:
         return f"{kind} b{bucket}"
     return f"step {step}" if kind == "step" and step >= 0 else kind

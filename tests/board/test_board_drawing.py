@@ -178,7 +178,7 @@ def test_what_the_page_drew_is_taken_with_its_history_and_only_on_the_present_dr
 @pytest.mark.parametrize(
     "cells, more, words",
     [
-        ([("frog", 0, 0)], {}, "'frog' is no action"),
+        ([("frog", 0, 0)], {}, "'frog' is not an action"),
         ([("7F0", 0, 0)], {}, "the stages are 0 to 1"),
         ([("0F0", 0, 0.5)], {}, "slot 0.5 is off the grid"),
         ([("0F0", "0", 0)], {}, "rank 0 does not exist"),
@@ -250,13 +250,13 @@ def test_csv_of_a_part_comes_back_with_its_empty_rows():
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("0F0,frog\n1F0", "'frog' is no action"),
+        ("0F0,frog\n1F0", "'frog' is not an action"),
         ("0F0,0F0\n1F0", "twice"),
         ("1F0\n0F0,0B0", "rank 1 stops before its 2nd action|never ran|rank"),
         ("0B0,0F0\n1F0,1B0", "it needs 0F0"),
-        ("0F0\n0F1", "a stage lives on one rank"),
+        ("0F0\n0F1", "a stage is on one rank"),
         ("0F0,0F999999999\n1F0", "too many to draw"),
-        ("0F0 / 0F1", "a stage lives on one rank"),
+        ("0F0 / 0F1", "a stage is on one rank"),
     ],
 )
 def test_csv_that_is_no_schedule_is_refused_in_one_sentence(text, words):

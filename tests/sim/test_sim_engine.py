@@ -17,7 +17,7 @@ from dlviz.schedules import NAMES, Action, Schedule, ScheduleError, make, needs,
 from dlviz.schedules.rules import check_progress
 from dlviz.sim.engine import start_times
 
-LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+CODES = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 
 
 def by_the_rules(schedule, costs):
@@ -51,7 +51,7 @@ def by_the_rules(schedule, costs):
 def told(trace):
     """The same of a Trace."""
     spans = trace.spans
-    kinds = [LETTERS[kind] for kind in spans.kind]
+    kinds = [CODES[kind] for kind in spans.kind]
     keys = zip(spans.stage.tolist(), kinds, spans.microbatch.tolist(), strict=True)
     times = zip(spans.start.tolist(), spans.end.tolist(), strict=True)
     return dict(zip((Action(*key) for key in keys), times, strict=True))

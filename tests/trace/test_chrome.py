@@ -108,7 +108,7 @@ def test_spans_are_complete_events_in_microseconds(tmp_path):
 
 def test_the_letters_of_actions_are_the_schedules():
     """The trace imports no other layer, so it has them once more."""
-    assert chrome.LETTERS == action.LETTERS
+    assert chrome.CODES == action.CODES
 
 
 def test_processes_and_threads_have_names_and_an_order(tmp_path):

@@ -18,7 +18,7 @@ from dlviz.widgets import ScheduleExplorer
 from dlviz.widgets.schedules.pipelines import FORMULAS, SIZES
 from dlviz.widgets.view import styled
 
-LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+CODES = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 HALF = Costs(0.5, None, 0.5, 0.5)
 
 
@@ -55,7 +55,7 @@ def test_the_picture_is_the_simulated_schedule(name):
     told = spans_of(side)
     spans = trace.spans
     assert [span[0] for span in told] == spans.rank.tolist()
-    assert [span[1] for span in told] == [LETTERS[kind] for kind in spans.kind]
+    assert [span[1] for span in told] == [CODES[kind] for kind in spans.kind]
     assert [span[2] for span in told] == spans.stage.tolist()
     assert [span[3] for span in told] == spans.microbatch.tolist()
     np.testing.assert_allclose([span[4] for span in told], spans.start, atol=1e-6)
@@ -102,7 +102,7 @@ def test_chunks_share_the_costs_of_a_rank_so_that_schedules_compare():
 def test_chunks_have_the_shades_of_the_timeline_and_the_first_the_kinds_own():
     (side,) = state(ScheduleExplorer("interleaved_zb", 2, 4, chunks=3))["sides"]
     assert side["chunk"] == [0, 0, 1, 1, 2, 2] and [*side["shades"]] == ["F", "I", "W"]
-    for kind, letter in LETTERS.items():
+    for kind, letter in CODES.items():
         for chunk, style in enumerate(side["shades"].get(letter, [])):
             assert style == styled(palette.shade(palette.style(kind), chunk, 3))
     assert len({style["color"] for style in side["shades"]["F"]}) == 3
@@ -288,9 +288,9 @@ def test_a_csv_is_shown_and_goes_out_as_it_came_in():
     ("text", "law"),
     [
         ("0F0,0B0\n\n2F0,2B0\n", "row 2 .rank 1. has no actions"),
-        ("0F0,0X0\n", "'0X0' is no action"),
+        ("0F0,0X0\n", "'0X0' is not an action"),
         ("0F0,0F0,0B0\n", "0F0 twice"),
-        ("0F0,0B0\n0F1,0B1\n", "a stage lives on one rank"),
+        ("0F0,0B0\n0F1,0B1\n", "a stage is on one rank"),
         ("0F0,0B0\n1B0,1F0\n", "rank 0 stops before its 2nd action"),
         (",".join(f"0F{m},0B{m}" for m in range(200)), "takes 128 at most"),
     ],

@@ -17,7 +17,7 @@ from dlviz.analysis.bubble import FORMULAS, fraction_of
 from dlviz.board.drawing import Drawing, drawn, laid_out
 from dlviz.board.pipeline import Pipeline
 from dlviz.schedules import NAMES, RECEIVES_FROM, TITLES, Schedule, from_csv, make
-from dlviz.schedules.action import LETTERS
+from dlviz.schedules.action import CODES
 from dlviz.schedules.orders import loop
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Table, Trace
@@ -27,7 +27,7 @@ from dlviz.widgets.view import column, styled
 DRAWN = "drawn"  # the name of the schedule on the board
 NAMED = {**TITLES, DRAWN: "your own drawing"}
 SIZES = {"ranks": 16, "microbatches": 128, "chunks": 8}  # from 1 to
-COSTS = tuple(LETTERS)
+COSTS = tuple(CODES)
 OVER = (1, 2, 4, 8, 16, 32, 64, 128)  # microbatches of the chart
 INSIDE = "Qi et al. count as bubble only idle time between a rank's first and last action."
 
@@ -148,7 +148,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
     digits = 8 - math.floor(math.log10(total))
     stages = np.arange(len(schedule.stage_rank))
     homes = np.array(schedule.stage_rank)
-    letters = "".join(map(LETTERS.__getitem__, spans.kind.tolist()))
+    letters = "".join(map(CODES.__getitem__, spans.kind.tolist()))
     return {
         "name": schedule.name,
         "title": NAMED[schedule.name],
@@ -188,7 +188,7 @@ def shades(letters: str, chunks: int) -> dict[str, list[dict[str, str]]]:
         letter: [
             styled(palette.shade(palette.style(kind), chunk, chunks)) for chunk in range(chunks)
         ]
-        for kind, letter in LETTERS.items()
+        for kind, letter in CODES.items()
         if letter in letters
     }
 
