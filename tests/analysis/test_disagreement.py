@@ -46,5 +46,5 @@ def test_a_server_that_computes_nothing_has_no_replica():
 def test_a_run_in_which_no_replica_was_kept_is_refused_with_what_to_do():
     with pytest.raises(ValueError, match=r"have the worker call parallel.replicas.watch_replica"):
         metrics.disagreement(worked({0: [(0, 0.0, 1.0)]}))
-    with pytest.raises(ValueError, match="no rank of this Trace kept its replica"):
+    with pytest.raises(ValueError, match="no rank of this Trace recorded its replica"):
         metrics.disagreement(Trace([]))

@@ -866,7 +866,7 @@ def test_a_clock_that_the_trace_does_not_bear_is_refused(metric):
         ValueError, match="clock='wall': the trace has spans without wall_start and"
     ):
         metric(simulated, clock="wall")
-    with pytest.raises(ValueError, match="clock='sundial' is none: use 'device' or 'wall'"):
+    with pytest.raises(ValueError, match="clock='sundial' is not known: use 'device' or 'wall'"):
         metric(simulated, clock="sundial")
 
 

@@ -1,4 +1,4 @@
-"""Predicted over measured: actions are matched, aligned, and the gap of the makespans is told."""
+"""Predicted over measured: actions are matched, aligned, and the prediction error is in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dlviz import viz
-from dlviz.analysis.gap import Gap, gap, matched
+from dlviz.analysis.prediction_error import PredictionError, matched, prediction_error
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
@@ -74,18 +74,18 @@ def said(predicted, measured):
     return viz.compare(predicted, measured).layout.title.subtitle.text.replace("<br>", " ")
 
 
-def test_the_gap_is_what_actions_of_the_critical_path_lasted_longer_and_the_rest_waiting():
+def test_the_prediction_error_is_what_actions_of_the_critical_path_lasted_longer_and_the_rest_waiting():
     schedule = make("1f1b", 4, 8)
     predicted = simulate(schedule, COSTS)
     slow_forward = ran(schedule, Costs(0.007, None, 0.005, 0.005))
     sides = matched(predicted, slow_forward, None, None)
-    found = gap(sides)
+    found = prediction_error(sides)
     assert found.seconds == pytest.approx(11 * 0.002)  # m+p-1 forwards in a row
     assert found.lasted == pytest.approx(found.seconds) and found.waited == pytest.approx(0)
     assert found.most == pytest.approx(0.002) and sides[1].spans.kind[found.worst] == "forward"
 
     slow_links = ran(schedule, Costs(0.005, None, 0.005, 0.005, latency=0.001))
-    found = gap(matched(predicted, slow_links, None, None))
+    found = prediction_error(matched(predicted, slow_links, None, None))
     assert found.lasted == pytest.approx(0) and found.waited == pytest.approx(found.seconds)
     assert found.seconds > 0.005
     told = said(predicted, slow_links)
@@ -108,7 +108,7 @@ def test_the_sentence_names_the_action_that_differs_most():
     assert "The measured step takes 3 ms less (6.7%) than the predicted one" in told
 
 
-def test_each_bar_tells_both_times_and_the_gap():
+def test_each_bar_shows_both_times_and_the_difference():
     schedule = make("gpipe", 1, 2)
     figure = viz.compare(simulate(schedule, COSTS), ran(schedule, Costs(0.006, None, 0.005, 0.005)))
     hovers = {told.split("<br>")[0]: told for one in figure.data for told in one.customdata}
@@ -208,8 +208,8 @@ def test_what_has_no_actions_is_refused():
         viz.compare(nothing, simulate(schedule))
 
 
-def test_a_path_of_which_nothing_was_predicted_leaves_a_gap_of_waiting_alone():
+def test_a_path_of_which_nothing_was_predicted_leaves_a_prediction_error_of_waiting_alone():
     schedule = make("gpipe", 1, 1)
     one, other = matched(simulate(schedule, COSTS), ran(schedule, COSTS), None, None)
-    found = gap((one, replace(other, other=np.full(2, -1))))
-    assert found == Gap(found.seconds, 0.0, found.seconds, -1, 0.0)
+    found = prediction_error((one, replace(other, other=np.full(2, -1))))
+    assert found == PredictionError(found.seconds, 0.0, found.seconds, -1, 0.0)

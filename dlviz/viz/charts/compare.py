@@ -5,7 +5,7 @@
     rank 1 predicted     |F0|B0|...
 
 Actions are matched by rank, kind, stage, microbatch and step. Both begin with their first compute.
-What is measured is read by the wall clock. The gap of the makespans is split along the measured
+What is measured is read by the wall clock. The prediction error is split along the measured
 critical path: what its actions took longer than predicted, and what is left, which is waiting.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.analysis.columns import lanes as in_order
-from dlviz.analysis.gap import Side, Sides, gap, matched
+from dlviz.analysis.prediction_error import Side, Sides, matched, prediction_error
 from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, bar_series, lay_out, microbatch_labels, named_rows
 from dlviz.viz.words import text
@@ -90,7 +90,7 @@ def compare(
 
 def lines_of(sides: Sides, traces: tuple[Trace, Trace], step: int | None) -> list[str]:
     """The lines of a subtitle: where each of `traces` comes from, which actions only one side has,
-    and the gap. `step` is what was asked for."""
+    and the prediction error. `step` is what was asked for."""
     lines = [
         part
         for name, side, trace in zip(NAMES, sides, traces, strict=True)
@@ -106,7 +106,7 @@ def lines_of(sides: Sides, traces: tuple[Trace, Trace], step: int | None) -> lis
         if alone:
             many = "1 action is" if alone == 1 else f"{alone} actions are"
             lines.append(f"{many} {name} and not {other}.")
-    return [*lines, *sentence(gap(sides), sides)]
+    return [*lines, *sentence(prediction_error(sides), sides)]
 
 
 def rows_of(sides: Sides) -> dict[int, float]:
@@ -162,7 +162,7 @@ def _bars(sides: Sides, place: int, row: dict[int, float], unit: str, size: floa
 
 
 def _hover_texts(sides: Sides, place: int, unit: str, size: float) -> Iterator[str]:
-    """Each action of a side in words: both times, and the gap."""
+    """Each action of a side in words: both times, and the difference."""
     side, other = sides[place], sides[1 - place]
     name, others = NAMES[place], NAMES[1 - place]
     for row, twin in enumerate(side.other.tolist()):

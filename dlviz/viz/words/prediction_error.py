@@ -1,10 +1,10 @@
-"""The gap between a run and its prediction in words: `analysis.gap` has the numbers."""
+"""The prediction error of a run in words: `analysis.prediction_error` has the numbers."""
 
 from __future__ import annotations
 
 import textwrap
 
-from dlviz.analysis.gap import Gap, Side
+from dlviz.analysis.prediction_error import PredictionError, Side
 from dlviz.schedules.action import CODES
 from dlviz.trace import Table
 from dlviz.trace.trace import TOLERANCE
@@ -13,8 +13,8 @@ from dlviz.viz.words import text
 BESIDE = 106  # characters of a subtitle's line, which begins right of the rows' names
 
 
-def sentence(found: Gap, sides: tuple[Side, Side]) -> list[str]:
-    """The Gap in a sentence, in lines."""
+def sentence(found: PredictionError, sides: tuple[Side, Side]) -> list[str]:
+    """The prediction error in a sentence, in lines."""
 
     def longer(seconds: float) -> str:
         if abs(seconds) < TOLERANCE:
