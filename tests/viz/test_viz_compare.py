@@ -74,7 +74,7 @@ def said(predicted, measured):
     return viz.compare(predicted, measured).layout.title.subtitle.text.replace("<br>", " ")
 
 
-def test_the_prediction_error_is_what_actions_of_the_critical_path_lasted_longer_and_the_rest_waiting():
+def test_the_prediction_error_is_longer_actions_of_the_critical_path_and_longer_waits():
     schedule = make("1f1b", 4, 8)
     predicted = simulate(schedule, COSTS)
     slow_forward = ran(schedule, Costs(0.007, None, 0.005, 0.005))
