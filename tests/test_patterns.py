@@ -37,8 +37,8 @@ def play(transfers: list[Transfer], ranks: int, length: int) -> list[list[Counte
         before = [[Counter(cell) for cell in row] for row in cells]
         for t in together:
             for i in range(t.offset, t.offset + t.count):
-                kept = cells[t.dst][i] if t.op == "add" else Counter()
-                cells[t.dst][i] = kept + before[t.src][i]
+                result = cells[t.dst][i] if t.op == "add" else Counter()
+                cells[t.dst][i] = result + before[t.src][i]
     return cells
 
 
@@ -182,7 +182,7 @@ def test_steps_and_elements_are_those_of_the_cost(ranks):
         assert sum(elements_sent(transfers, ranks)) == expected
 
 
-def test_a_hierarchy_sends_one_tensor_each_way_across_the_link_between_two_nodes():
+def test_a_hierarchy_sends_one_tensor_in_each_direction_across_the_link_between_two_nodes():
     nodes = [[0, 1, 2], [3, 4, 5]]
     transfers = hierarchical.all_reduce(6, 60, nodes)
     assert steps(transfers) == 2 * 2 + 2 * 1

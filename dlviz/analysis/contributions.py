@@ -89,7 +89,7 @@ def origins(array: np.ndarray, ranks: int) -> np.ndarray:
     y, x = np.divmod(points, (MARKED - 1) * most + 1)
     own = np.arange(len(array)) % MARKED
     across, up = x - many * own, y - many * _height(own)
-    # The line from the cell's own point to the mean of all meets the parabola once more.
+    # The line from the cell's own point to the mean of all crosses the parabola once more.
     other, odd = np.divmod(2 * up, np.where(across, across, 1))
     other += MARKED - own
     times, rest = np.divmod(across, np.where(other == own, 1, other - own))

@@ -95,7 +95,7 @@ class Examples:
     used: set[tuple[int, int]] = field(default_factory=set)
 
     def of(self, number: int, unused: bool = False) -> int:
-        """The examples of a round; of these, those that are in no weights."""
+        """The examples of a round; with `unused` only those that are in no weights."""
         return sum(
             examples
             for key, examples in self.computed.items()

@@ -78,11 +78,11 @@ def train(
     private: Private | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
 ) -> dict[str, Any]:
-    """Train `model` in so many `rounds`; every rank calls it, and uses its own clients' data alone.
+    """Train `model` in so many `rounds`; every rank calls it, and uses only its own clients' data.
 
     clients: inputs (n_k, ...) and labels (n_k, ...) of each. loss(outputs, labels) is a mean over
         rows, or over what weight(inputs, labels) says, target tokens for one (local.py).
-    fraction, selection, available, spare: whom a round asks (selection.py).
+    fraction, selection, available, spare: which clients a round asks (selection.py).
     epochs, batch, lr, proximal: what a client does (local.py); batch=None is its whole data.
     server_momentum, server_lr, server_rule, combine: how the server uses it (aggregation.py);
         `combine` receives updates (clients, parameters) and their weights (clients,).

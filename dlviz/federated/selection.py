@@ -54,7 +54,7 @@ class Pool:
     draw: torch.Generator
 
     def weighted(self, weights: Sequence[float]) -> list[int]:
-        """`count` of those that are there, drawn one by one in proportion to their weights."""
+        """`count` of the clients present, drawn one by one in proportion to their weights."""
         mine = torch.tensor([weights[k] for k in self.there], dtype=torch.float64)
         most = min(self.count, int((mine > 0).sum()))
         if not most:

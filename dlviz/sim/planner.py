@@ -153,7 +153,7 @@ def _meshes(shape: TransformerShape, devices: int, batch: int) -> Iterator[tuple
 
 
 def _schedules(shape: TransformerShape, pp: int, many: int) -> Iterator[str]:
-    """The schedules that work for so many microbatches; one entry where there is no pipeline."""
+    """The schedules that work for so many microbatches; one entry without a pipeline."""
     if pp == 1:
         yield "1f1b"
         return

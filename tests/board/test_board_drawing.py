@@ -40,11 +40,11 @@ def put(drawing, *cells):
 
 
 def times(trace):
-    """{(stage, kind letter, microbatch, "start" or "end"): seconds} of a simulated schedule."""
-    letters = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+    """{(stage, kind code, microbatch, "start" or "end"): seconds} of a simulated schedule."""
+    codes = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
     spans = trace.spans
     return {
-        (int(stage), letters[kind], int(microbatch), which): at
+        (int(stage), codes[kind], int(microbatch), which): at
         for which, column in (("start", spans.start), ("end", spans.end))
         for stage, kind, microbatch, at in zip(
             spans.stage, spans.kind, spans.microbatch, column, strict=True
@@ -205,11 +205,11 @@ def test_on_the_board_of_a_level_the_pipeline_is_fixed():
     assert board.take(sent(board, ("0F0", 0, 0))) and not board.solved
 
 
-def test_a_history_keeps_drawings_and_not_what_was_worked_out_of_them():
+def test_a_history_holds_drawings_without_their_cached_properties():
     drawing = drawn(make("1f1b", 2, 3), Costs())
     assert drawing.legal and "legal" in vars(drawing)
-    (kept,) = History(drawing).did(Drawing(drawing.pipeline)).past
-    assert kept == drawing and {*vars(kept)} == {"pipeline", "placed", "fault"}
+    (previous,) = History(drawing).did(Drawing(drawing.pipeline)).past
+    assert previous == drawing and {*vars(previous)} == {"pipeline", "placed", "fault"}
 
 
 def test_what_changes_nothing_is_no_step_and_a_new_step_ends_what_was_undone():

@@ -16,7 +16,7 @@ from dlviz.federated.messages import ANSWER, PHASES, SIZES, UPDATE, Answer
 from dlviz.machine import classroom
 
 OPTIONS = {"rounds": 3, "batch": 16}
-LONG = 0.5  # s, a deadline that a client meets
+LONG = 0.5  # s, a deadline that a client keeps to
 
 
 def kill():
@@ -220,7 +220,7 @@ def test_a_client_that_begins_late_takes_part_from_then_on(tmp_path, asleep):
             over.append(0)
             if len(over) == asleep:
                 (tmp_path / "awake").touch()
-                comm.probe(2, SIZES)  # it tells
+                comm.probe(2, SIZES)  # it reports
             return 0.0
 
         while comm.rank == 2 and not (tmp_path / "awake").exists():

@@ -20,8 +20,8 @@ def both(comm):
     """The same rounds, once by `private` and once by a `combine` of one's own."""
     fields = {"bound": 0.5, "noise_multiplier": 1.5, "sample_rate": 0.3, "clients": 6}
     own = partial(privacy.central, generator=generator(7, "noise"), **fields)
-    ways = {"private": NOISE}, {"combine": own}
-    return [train(comm, model(), dealt(6), **DRAWN, **way) for way in ways]
+    variants = {"private": NOISE}, {"combine": own}
+    return [train(comm, model(), dealt(6), **DRAWN, **variant) for variant in variants]
 
 
 def test_a_private_run_is_one_of_the_noised_sum_and_each_round_says_what_is_spent():
@@ -53,15 +53,15 @@ REFUSED = [
 
 def test_rounds_of_which_epsilon_would_not_be_true_are_refused():
     def worker(comm):
-        told = []
+        messages = []
         for options, _ in REFUSED:
             with pytest.raises(ValueError) as error:
                 train(comm, model(), dealt(2), **{**DRAWN, "private": NOISE, **options})
-            told.append(str(error.value))
-        return told
+            messages.append(str(error.value))
+        return messages
 
-    for told in dlviz.launch(worker, 2).results:
-        for words, (_, message) in zip(told, REFUSED, strict=True):
+    for messages in dlviz.launch(worker, 2).results:
+        for words, (_, message) in zip(messages, REFUSED, strict=True):
             assert re.match(message, words), words
 
 

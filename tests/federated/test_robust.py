@@ -148,8 +148,8 @@ def test_krum_throws_out_an_honest_client_whose_data_are_its_own():
     updates = torch.zeros(9, 2).double()
     updates += 0.01 * torch.arange(18).view(9, 2)
     updates[8] = torch.tensor([5.0, 0.0])  # alone with its labels
-    kept = multi_krum(updates, equal(updates), attackers=1)
-    assert kept[0].item() < 0.2 < updates.mean(0)[0].item()
+    averaged = multi_krum(updates, equal(updates), attackers=1)
+    assert averaged[0].item() < 0.2 < updates.mean(0)[0].item()
 
 
 # --- attacks
@@ -244,7 +244,7 @@ def test_without_attackers_the_trimmed_mean_is_the_mean():
         ("trimmed_mean", 4, -1, "attackers=-1 has to be a whole number, 0 or more"),
     ],
 )
-def test_more_attackers_than_are_borne_are_refused_with_their_number(
+def test_more_attackers_than_are_tolerated_are_refused_with_their_number(
     name, clients, attackers, message
 ):
     combine = {"krum": krum, "multi_krum": multi_krum, "trimmed_mean": trimmed_mean}[name]

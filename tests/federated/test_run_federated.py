@@ -1,4 +1,4 @@
-"""`dlviz run federated`: what it prints and keeps."""
+"""`dlviz run federated`: what it prints and stores."""
 
 import re
 
@@ -41,7 +41,7 @@ def test_its_options_are_those_of_train_and_who_has_which_digits(capsys):
     assert not re.search(r"^unused work +0 of", said, re.M)
 
 
-def test_secure_rounds_say_what_they_cost_and_tell_the_server_of_no_client(capsys):
+def test_secure_rounds_say_what_they_cost_and_show_the_server_no_client(capsys):
     line = "run federated --ranks 5 --rounds 2 --epochs 1"
     accuracies = []
     for hidden in ([], ["--secure", "3"]):

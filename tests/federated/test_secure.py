@@ -234,7 +234,7 @@ def test_two_rounds_of_the_same_vectors_have_nothing_in_common():
 
 # -- a server that lies --------------------------------------------------------------------------
 def lied_to(terms, victim, told_dropped):
-    """What a server gets in the last exchange that tells some that the victim has dropped out, and
+    """What a server gets in the last exchange if it says to some that the victim dropped out, to
     the rest that it has stayed: shares of its mask key, shares of its self-mask."""
     vectors = data(terms)
     played = Round(terms, vectors)
@@ -297,8 +297,8 @@ def test_with_more_than_half_the_server_gets_one_secret_whomever_it_lies_to(n):
 def down(exchange, number, change):
     """A server that changes its answer to a client in an exchange."""
 
-    def tamper(way, now, messages):
-        if (way, now) == ("down", exchange):
+    def tamper(direction, now, messages):
+        if (direction, now) == ("down", exchange):
             message = messages[number]
             messages[number] = message[: HEAD.size] + change(message[HEAD.size :])
 
@@ -333,7 +333,7 @@ def other_keys(body):
         (down(SHARES, 1, lambda body: body[: 2 * (2 + DEALT.size)]), "2 of 4 clients are left"),
     ],
 )  # fmt: skip
-def test_a_client_ends_the_round_where_the_servers_answer_would_make_it_tell_too_much(
+def test_a_client_ends_the_round_where_the_servers_answer_would_make_it_reveal_too_much(
     tamper, message
 ):
     terms = agreed(4)
@@ -345,8 +345,8 @@ def test_a_client_ends_the_round_where_the_servers_answer_would_make_it_tell_too
 def up(exchange, change, number=2):
     """A client whose message of an exchange is another; `change` sees all of the exchange."""
 
-    def tamper(way, now, messages):
-        if (way, now) == ("up", exchange):
+    def tamper(direction, now, messages):
+        if (direction, now) == ("up", exchange):
             messages[number] = change(messages)
 
     return tamper
@@ -356,10 +356,10 @@ def doubled(exchange):
     """Client 2 sends its message once more in the place of the next."""
     found = {}
 
-    def tamper(way, now, messages):
-        if way == "up" and now == exchange:
+    def tamper(direction, now, messages):
+        if direction == "up" and now == exchange:
             found.update(messages)
-        if way == "up" and now == exchange + 1:
+        if direction == "up" and now == exchange + 1:
             messages[2] = found[2]
 
     return tamper

@@ -58,14 +58,14 @@ def test_what_is_no_action_is_refused(text):
 
 
 def test_what_an_action_needs():
-    def told(text, stages=4):
+    def needed(text, stages=4):
         return [[str(one) for one in choice] for choice in needs(parse(text), stages)]
 
-    assert told("0F5") == []
-    assert told("2F5") == [["1F5"]]
-    assert told("2B5") == told("2I5") == [["2F5"], ["3B5", "3I5"]]
-    assert told("3B5") == [["3F5"]]
-    assert told("2W5") == [["2I5"]]
+    assert needed("0F5") == []
+    assert needed("2F5") == [["1F5"]]
+    assert needed("2B5") == needed("2I5") == [["2F5"], ["3B5", "3I5"]]
+    assert needed("3B5") == [["3F5"]]
+    assert needed("2W5") == [["2I5"]]
 
 
 def test_the_first_stop_is_explained_with_what_it_needs_and_the_row_up_to_there():

@@ -220,7 +220,7 @@ def test_chunks_in_flight_of_interleaved(ranks, microbatches, chunks):
 
 
 @pytest.mark.parametrize(("ranks", "microbatches"), SIZES)
-def test_pipedream_keeps_at_most_p_minus_r_versions_of_the_weights(ranks, microbatches):
+def test_pipedream_stashes_at_most_p_minus_r_versions_of_the_weights(ranks, microbatches):
     for rank, row in enumerate(make("pipedream", ranks, microbatches).actions):
         version, stashed, most = 0, {}, 0
         for action in row:

@@ -48,7 +48,7 @@ def by_the_rules(schedule, costs):
     return times
 
 
-def told(trace):
+def times_in(trace):
     """The same of a Trace."""
     spans = trace.spans
     kinds = [CODES[kind] for kind in spans.kind]
@@ -108,7 +108,7 @@ def test_any_legal_schedule_has_the_times_that_the_rules_give(seed):
     schedule.check()
     trace = simulate(schedule, costs)
     trace.validate()
-    assert told(trace) == by_the_rules(schedule, costs)
+    assert times_in(trace) == by_the_rules(schedule, costs)
 
 
 @settings(max_examples=150, deadline=None)
@@ -132,7 +132,7 @@ def test_a_schedule_is_simulated_or_explained_as_the_rules_say(seed):
             simulate(schedule)
         assert str(raised.value) == str(error)
     else:
-        assert told(simulate(schedule)) == by_the_rules(schedule, Costs())
+        assert times_in(simulate(schedule)) == by_the_rules(schedule, Costs())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -141,7 +141,7 @@ def test_the_zoo_has_the_times_that_the_rules_give(name):
     stages = len(schedule.stage_rank)
     slow = Costs([2 + (stage == 1) for stage in range(stages)], None, 3, 5, latency=4, overlapped=9)
     for costs in (Costs(), slow):
-        assert told(simulate(schedule, costs)) == by_the_rules(schedule, costs)
+        assert times_in(simulate(schedule, costs)) == by_the_rules(schedule, costs)
 
 
 def test_a_trace_of_columns_is_left():
@@ -320,7 +320,7 @@ def test_costs_of_another_length_are_refused():
 def test_the_trace_is_saved_and_loaded(tmp_path):
     trace = simulate(make("dualpipev", 2, 4), Costs(latency=0.25))
     back = dlviz.Trace.load(trace.save(tmp_path / "it.json"))
-    assert told(back) == told(trace)
+    assert times_in(back) == times_in(trace)
     assert back.messages.received.tolist() == trace.messages.received.tolist()
     assert back.meta == trace.meta
 

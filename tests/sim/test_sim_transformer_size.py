@@ -61,7 +61,7 @@ def test_recomputation_explains_the_published_34_days_of_gpt_3():
 
 @pytest.mark.parametrize("t", [1, 2, 4])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
-def test_recomputation_keeps_the_published_formulas(t, sequence_parallel):
+def test_recomputation_saves_the_published_formulas(t, sequence_parallel):
     """Korthikanti et al., equations 2, 4 and 6 and table 2."""
     layers, h, a, s, b = 3, 64, 4, 32, 2
     sbh = s * b * h

@@ -295,7 +295,7 @@ def test_a_wall_trace_is_drawn_by_its_wall_columns():
     assert (figure.data[0].base[0], figure.data[0].x[0]) == (1.0, 2.0)
 
 
-def test_a_clock_that_the_trace_does_not_bear_is_refused():
+def test_a_clock_that_the_trace_does_not_have_is_refused():
     with pytest.raises(ValueError, match="clock='wall' cannot be drawn: this simulated Trace has"):
         viz.timeline(Trace([span()]), clock="wall")
     with pytest.raises(ValueError, match="clock='moon' is not a clock of a Trace"):

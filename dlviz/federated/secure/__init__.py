@@ -2,7 +2,7 @@
 
     x1 + m12 + m13 + b1   \\                     mij  a mask that clients i and j share: one of them
     x2 - m12 + m23 + b2    +--> x1 + x2 + x3         adds it, the other subtracts it
-    x3 - m13 - m23 + b3   /     + b1 + b2 + b3   bi  a mask that client i alone knows
+    x3 - m13 - m23 + b3   /     + b1 + b2 + b3   bi  a mask that only client i knows
 
 All of it is modulo 2^bits, where x + mask is uniform whatever x is: what one client sends reveals
 nothing. In the sum the pairwise masks cancel. If client 3 drops out they do not. So every client
@@ -15,7 +15,7 @@ has the key that removes its pairwise masks, its vector may still arrive.
     keys              two public keys                       the list of all keys
     shares            sealed shares of its secrets          the shares that are for it
     masked vectors    its masked vector                     whose masked vector has arrived
-    unmasking         a share of one secret of each         that there is a sum
+    unmasking         a share of one secret of each         that the sum is known
 
     shares.py         a secret as n shares, k of which recover it (Shamir)
     fixed_point.py    values as whole numbers modulo 2^bits, and how large they may be

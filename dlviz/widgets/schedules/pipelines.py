@@ -62,7 +62,7 @@ def schedule_of(name: str, values: dict[str, Any]) -> Schedule:
 
 
 def costs_of(stage_rank: tuple[int, ...], values: dict[str, Any]) -> Costs:
-    """What a visit to each of the stages takes that live on the ranks of `stage_rank`. ValueError
+    """The costs of a pass through each of the stages on the ranks of `stage_rank`. ValueError
     where the slow one is none of them."""
     chunks = max(map(stage_rank.count, stage_rank))
     slowed, last = values["slow_stage"], len(stage_rank) - 1

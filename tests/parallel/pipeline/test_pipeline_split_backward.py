@@ -97,15 +97,15 @@ def doubles():
 
 def split_backward(model, x, wanted):
     """Run F, I and W; the input's gradient, what I and what W logged, and the products in each."""
-    visit = SplitForward(model, x.clone(), wanted)
-    gradient = torch.randn(visit.output.shape, generator=torch.Generator().manual_seed(2))
+    stage_pass = SplitForward(model, x.clone(), wanted)
+    gradient = torch.randn(stage_pass.output.shape, generator=torch.Generator().manual_seed(2))
     with Products() as in_input:
-        of_x = visit.backward_input(gradient)
+        of_x = stage_pass.backward_input(gradient)
     logged_input = list(log)
     assert all(p.grad is None for p in model.parameters())
     log.clear()
     with Products() as in_weight:
-        visit.backward_weight()
+        stage_pass.backward_weight()
     return of_x, logged_input, list(log), (in_input.count, in_weight.count)
 
 
@@ -249,9 +249,9 @@ def test_i_and_w_together_are_b_for_any_module(model, wanted):
 
 def test_a_layer_that_takes_its_shape_from_its_first_input_can_be_split():
     model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
-    visit = SplitForward(model, torch.randn(ROWS, WIDTH), wanted=True)
-    visit.backward_input(torch.ones_like(visit.output))
-    visit.backward_weight()
+    stage_pass = SplitForward(model, torch.randn(ROWS, WIDTH), wanted=True)
+    stage_pass.backward_input(torch.ones_like(stage_pass.output))
+    stage_pass.backward_weight()
     assert model[0].weight.shape == (3, WIDTH)
     assert all(p.grad is not None for p in model.parameters())
 
@@ -278,9 +278,9 @@ def test_b_of_a_visit_that_was_to_be_split_is_the_whole_backward():
     reference = copy.deepcopy(model)
     x = torch.randn(ROWS, WIDTH)
     expected = whole_backward(reference, x, wanted=True)
-    visit = SplitForward(model, x, wanted=True)
+    stage_pass = SplitForward(model, x, wanted=True)
     generator = torch.Generator().manual_seed(2)
-    of_x = visit.backward(torch.randn(visit.output.shape, generator=generator))
+    of_x = stage_pass.backward(torch.randn(stage_pass.output.shape, generator=generator))
     torch.testing.assert_close(of_x, expected)
     for p, q in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad)
