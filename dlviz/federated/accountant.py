@@ -132,13 +132,15 @@ def _log_ndtr(x: Array) -> Array:
 
 def _check(noise: float, rate: float, steps: int, delta: float, clients: int | None) -> None:
     if not 0 <= noise < math.inf:
-        raise ValueError(f"noise_multiplier={noise!r} is no noise: use a number of 0 or more.")
+        raise ValueError(f"noise_multiplier={noise!r} is not a noise level: use 0 or more.")
     if not 0 <= rate <= 1:
-        raise ValueError(f"sample_rate={rate!r} is no probability: use 0 to 1.")
+        raise ValueError(f"sample_rate={rate!r} is not a probability: use 0 to 1.")
     check_counts(clients=clients)
     check_counts(0, steps=steps)
     if not 0 < delta < 1:
-        raise ValueError(f"delta={delta!r} is no probability between 0 and 1: use 1e-5, say.")
+        raise ValueError(
+            f"delta={delta!r} is not a probability between 0 and 1: use 1e-5, for example."
+        )
     if clients is not None and delta >= 1 / clients:
         raise ValueError(
             f"delta={delta:g} is not below 1/{clients}, one over the number of clients: publishing "

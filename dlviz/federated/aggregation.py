@@ -52,7 +52,7 @@ class ServerUpdate:
         if not 0 <= momentum < 1:
             raise ValueError(f"server_momentum={momentum!r} grows for ever: use 0 up to below 1.")
         if not 0 <= lr < float("inf"):
-            raise ValueError(f"server_lr={lr!r} is no rate: use 0 or more.")
+            raise ValueError(f"server_lr={lr!r} is not a rate: use 0 or more.")
         if rule is not None and (momentum, lr) != (0.0, 1.0):
             raise ValueError(
                 f"server_momentum={momentum:g} and server_lr={lr:g} with a server_rule: the rule "

@@ -123,7 +123,7 @@ class Selection:
             )
         for k, chance in enumerate(self.available or ()):
             if not 0 <= chance <= 1:
-                raise ValueError(f"available[{k}]={chance!r} is no probability: use 0 to 1.")
+                raise ValueError(f"available[{k}]={chance!r} is not a probability: use 0 to 1.")
 
     def wanted(self, clients: int) -> int:
         """C K, at least one: the answers that complete a round."""

@@ -70,8 +70,8 @@ def test_rounds_of_which_epsilon_would_not_be_true_are_refused():
     [
         ((0.0, 1.0, 1e-5), r"bound=0\.0 is not a norm"),
         ((math.inf, 1.0, 1e-5), "bound=inf is not a norm"),
-        ((1.0, -1.0, 1e-5), r"noise_multiplier=-1\.0 is no noise"),
-        ((1.0, 1.0, 0.0), r"delta=0\.0 is no probability"),
+        ((1.0, -1.0, 1e-5), r"noise_multiplier=-1\.0 is not a noise level"),
+        ((1.0, 1.0, 0.0), r"delta=0\.0 is not a probability"),
     ],
 )
 def test_numbers_that_are_no_bound_noise_or_delta_are_refused(fields, message):

@@ -488,7 +488,7 @@ CROSS, MEAN = torch.nn.functional.cross_entropy, weighted_mean
             lambda: ServerUpdate(weighted_mean, 1.0, 1.0, None, 1),
             "server_momentum=1.0 grows for ever",
         ),
-        (lambda: ServerUpdate(weighted_mean, 0.0, -1.0, None, 1), "server_lr=-1.0 is no rate"),
+        (lambda: ServerUpdate(weighted_mean, 0.0, -1.0, None, 1), "server_lr=-1.0 is not a rate"),
         (
             lambda: ServerUpdate(weighted_mean, 0.9, 1.0, update_rules.make("adam", 1), 1),
             "with a server_rule",

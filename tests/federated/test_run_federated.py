@@ -83,7 +83,7 @@ def test_private_rounds_say_their_epsilon(capsys):
         ("--fraction 0", "--fraction 0.0 of the clients cannot take part"),
         ("--clip 1", "--clip belongs to --private or --secure"),
         ("--secure 1 --delta 0.1", "--delta belongs to --private"),
-        ("--private -1", "--private -1.0 is no noise"),
+        ("--private -1", "--private -1.0 is not a noise level"),
         ("--private 1 --clip 0", "bound=0.0"),
         ("--private 1 --delta 0.6 --clients 2", "delta=0.6"),
         ("--private 1 --selection size", "--selection size with private="),
