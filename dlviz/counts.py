@@ -23,8 +23,7 @@ def check_counts(least: int = 1, whose: str = "", /, **values: Any) -> None:
 
 
 def check_amounts(whose: str = "", /, **values: Any) -> None:
-    """Raise ValueError for a value that is not a finite number from 0 up, or holds one that is
-    not."""
+    """Raise ValueError for a value that is not a finite number from 0 up, or holds another."""
     for name, value in values.items():
         several = isinstance(value, Iterable) and not isinstance(value, str)
         several = several and getattr(value, "ndim", 1) > 0  # a tensor may be one number

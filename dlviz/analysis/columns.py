@@ -51,8 +51,7 @@ def seconds_open(trace: Trace, kinds: Collection[str], clock: str) -> np.ndarray
 
 
 def union(group: np.ndarray, start: np.ndarray, end: np.ndarray, groups: int) -> np.ndarray:
-    """Seconds of each group (a rank, for example) in which at least one of its intervals is
-    open."""
+    """Seconds of each group, such as a rank, in which at least one of its intervals is open."""
     order = np.lexsort((start, group))
     group, start, end = group[order], start[order], end[order]
     latest = reached(group, end)

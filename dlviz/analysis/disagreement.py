@@ -50,8 +50,7 @@ def disagreement(trace: Trace, clock: str = "wall") -> Table:
 
 def _of_rank(trace: Trace, rank: int, clock: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The batches of a rank, when it began the first forward of each, and the model with which it
-    did. The buffer holds the batch (-1 before the first), then weights; messages record it
-    again."""
+    did. The buffer holds the batch (-1 before the first), then weights; messages repeat it."""
     shots = [b for b in trace.buffers if b["rank"] == rank and b["name"] == REPLICA]
     shots.sort(key=lambda shot: shot["wall"])
     first: dict[int, Any] = {}

@@ -95,14 +95,12 @@ class _Intervals(NamedTuple):
     first: list[int]
 
     def ended(self, lane: int, moment: float) -> int:
-        """The last interval of `lane` that has ended by `moment`; less than its first if none
-        has."""
+        """The last interval of `lane` ended by `moment`; less than its first if there is none."""
         low, high = self.first[lane], self.first[lane + 1]
         return bisect_right(self.finish, moment + TIE, low, high) - 1
 
     def begun(self, lane: int, moment: float) -> int:
-        """The last interval of `lane` that has begun by `moment`; less than its first if none
-        has."""
+        """The last interval of `lane` begun by `moment`; less than its first if there is none."""
         low, high = self.first[lane], self.first[lane + 1]
         return bisect_right(self.begin, moment + TIE, low, high) - 1
 
@@ -328,8 +326,7 @@ def held_before(spans: Table, start: np.ndarray, end: np.ndarray) -> dict[int, i
 
 
 def entered_last(spans: Table, start: np.ndarray) -> dict[int, int]:
-    """For each call of a backend's collective (a span's row) the call of the last rank to enter
-    it."""
+    """For each call of a backend's collective (a span's row) the call of the last rank to enter."""
     calls: dict[tuple[str, int], list[int]] = {}
     together = np.flatnonzero((spans.kind == "collective") & (spans.sequence >= 0))
     keys = zip(spans.group[together].tolist(), spans.sequence[together].tolist(), strict=True)

@@ -90,9 +90,8 @@ def prediction_error(sides: Sides) -> PredictionError:
     lasted = float(more.sum())
     order = np.argsort(more * np.sign(lasted or 1.0))
     worst = int(rows[order[-1]]) if len(rows) else -1
-    return PredictionError(
-        total, lasted, total - lasted, worst, float(more[order[-1]]) if len(rows) else 0.0
-    )
+    most = float(more[order[-1]]) if len(rows) else 0.0
+    return PredictionError(total, lasted, total - lasted, worst, most)
 
 
 def step_of(trace: Trace, step: int | None, clock: str, name: str) -> int | None:

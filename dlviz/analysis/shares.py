@@ -112,8 +112,7 @@ def kind_seconds(trace: Trace, clock: str) -> list[tuple[int, str, int, float, f
 def _by_kind(
     part: np.ndarray, kind: np.ndarray, length: np.ndarray
 ) -> Iterator[tuple[int, str, int, float, float, float]]:
-    """Part, kind, and count, total, minimum and maximum of the lengths of each kind in each
-    part."""
+    """Part, kind, count, and total, minimum and maximum length of each kind in each part."""
     names, code = np.unique(kind.astype(str), return_inverse=True)
     group = part * len(names) + code
     order = np.argsort(group, kind="stable")

@@ -58,8 +58,7 @@ def _apart(moments: np.ndarray, trace: Trace, clock: str) -> float:
 
 
 def spans_in(trace: Trace, step: int | None) -> np.ndarray:
-    """The rows of the spans of `step`, of all spans where it is None. ValueError if there are
-    none."""
+    """The rows of the spans of `step`, of all where it is None. ValueError if there are none."""
     if step is None:
         return np.arange(len(trace.spans))
     check_counts(0, step=step)  # -1: no step

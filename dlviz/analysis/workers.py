@@ -52,8 +52,7 @@ def work_rate(trace: Trace, first: int = 0, clock: str = "device") -> WorkRate:
 
 
 def all_at_work(trace: Trace, first: int = 0, clock: str = "device") -> tuple[float, float]:
-    """From the time when every rank from `first` on has made its first step until one has made its
-    last."""
+    """From when every rank from `first` on has made its first step until one has made its last."""
     spans = trace.spans
     _, end = span_times(trace, clock)
     steps = (spans.kind == "phase") & (spans.step >= 0) & (spans.rank >= first)

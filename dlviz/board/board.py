@@ -48,8 +48,7 @@ class DrawingBoard:
         return self._level is not None and self._level.solved(self.drawing)
 
     def read(self, text: str) -> Drawing:
-        """The drawing of a CSV. Raises ValueError for an invalid one, and for another pipeline than
-        the level's."""
+        """The drawing of a CSV. Raises ValueError for an invalid one, or another pipeline."""
         drawing = from_csv(text, self.drawing.pipeline)
         if self._level is not None and drawing.pipeline != self.drawing.pipeline:
             raise ValueError(SENTENCES["other"])

@@ -135,8 +135,7 @@ class Drawing:
         return {half: self.ends(one) for one in self.placed for half in one.action.halves}
 
     def _check_starts(self, row: list[Placed]) -> None:
-        """Each action of a rank starts once the previous one has ended and its needs have
-        arrived."""
+        """Each action of a rank starts once the previous one has ended and its needs are there."""
         pipeline, there, free = self.pipeline, self._there, 0
         for index, one in enumerate(row):
             needed = [

@@ -19,9 +19,7 @@ class History:
         """The history with `drawing` as the present one; unchanged where it is the same."""
         if drawing == self.present:
             return self
-        return History(
-            drawing, (*self.past, replace(self.present))
-        )  # without its cached properties
+        return History(drawing, (*self.past, replace(self.present)))  # without cached properties
 
     def undo(self) -> History:
         if not self.past:

@@ -185,10 +185,8 @@ def made_of(schedule: Schedule) -> tuple[str, bool]:
     """The `backward` and the `overlaps` of a pipeline for `schedule`."""
     actions = [action for row in schedule.actions for action in row]
     kinds = {half.kind for action in actions for half in action.halves}
-    options = [option for option, offered in BACKWARDS.items() if kinds <= {*offered}]
-    return min(options, key=lambda option: len(BACKWARDS[option])), any(
-        one.parts for one in actions
-    )
+    names = [name for name, offered in BACKWARDS.items() if kinds <= {*offered}]
+    return min(names, key=lambda name: len(BACKWARDS[name])), any(one.parts for one in actions)
 
 
 def _overlap_in(stage: int) -> Action:

@@ -138,9 +138,7 @@ def _check(noise: float, rate: float, steps: int, delta: float, clients: int | N
     check_counts(clients=clients)
     check_counts(0, steps=steps)
     if not 0 < delta < 1:
-        raise ValueError(
-            f"delta={delta!r} is not a probability between 0 and 1: use 1e-5, for example."
-        )
+        raise ValueError(f"delta={delta!r} is not a probability between 0 and 1: use, say, 1e-5.")
     if clients is not None and delta >= 1 / clients:
         raise ValueError(
             f"delta={delta:g} is not below 1/{clients}, one over the number of clients: publishing "

@@ -4,9 +4,8 @@
     E times:  for each batch of B examples:  w ← w - η (∇ loss(w) + μ (w - w_t))
     send  Δ = w - w_t, and n_k, its weight: examples, or whatever the loss is a mean of
 
-`weight` counts these: the targets that an `ignore_index` leaves, for example. Without it a
-`models.token_loss` counts its targets, and a loss that is not a mean over the rows of a rank's own
-clients is refused.
+`weight` counts these: the targets left by `ignore_index`, say. Without it `models.token_loss`
+counts its targets, and a loss that is not a mean over the rows of a rank's own clients is refused.
 
 μ ties a client to the weights it received (FedProx); 0 is FedAvg; with E = 1 and the whole data as
 one batch it is FedSGD. A batch of weight 0, nothing but padding, is left out. The order of the

@@ -112,8 +112,7 @@ def central(
     clients: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """The round's update (parameters,): clipped, summed, noised once, divided by the number
-    expected.
+    """The round's update (parameters,): clipped, summed, noised, divided by the expected number.
 
     `weights` are ignored: a client with much data would move the sum by more than `bound`.
     Call it also in a round to which nobody came: a round without noise would reveal that.

@@ -118,8 +118,7 @@ class Selection:
             raise ValueError(f"spare={self.spare!r} clients cannot be asked beyond: use 0 or more.")
         if self.rule == "availability" and self.available is None:
             raise ValueError(
-                "selection='availability' needs available=, the probability that each client is "
-                "there."
+                "selection='availability' needs available=, the probability of each client."
             )
         for k, chance in enumerate(self.available or ()):
             if not 0 <= chance <= 1:

@@ -131,8 +131,7 @@ class Server:
             self.ranks.settle(rank, answer, now)
 
     def close(self, now: Open) -> float | None:
-        """End the round. With a model of times: decide who is late, and return how long it
-        lasts."""
+        """End the round. With a model of times: decide who is late, and return its length."""
         if self.clock is None:
             return None
         return self.clock.close(now, self.deadline, self.wanted, self.late_weight > 0)

@@ -20,8 +20,7 @@ LEAST = 5.0  # s of the run's clock that the server waits after the last round
 
 
 def send_home(server: Server, records: list[Round]) -> list[Round]:
-    """End the training of `server`. Returns its rounds' records, with the examples computed in
-    each."""
+    """End the training of `server`. Returns its records, with each round's computed examples."""
     comm, clock, ranks = server.comm, server.clock, server.ranks
     closes = None
     if server.deadline is not None:

@@ -2,9 +2,8 @@
 
 These are peaks, which no program reaches. A GPU's flops are its dense FP16 or BF16 tensor-core
 peak; its gamma reads two operands and writes one at the speed of its memory. A link's bandwidth is
-that of one direction. Data sheets do not give the latency of a message: these are the values that
-NCCL assumes for a step of a ring of GPUs (NVLink 3.4 us, PCIe 5.7 us, network 14 us), and sockets
-take longer.
+that of one direction. Data sheets give no latencies: these are the values that NCCL assumes for a
+step of a ring of GPUs (NVLink 3.4 us, PCIe 5.7 us, network 14 us), and sockets take longer.
 """
 
 from __future__ import annotations

@@ -134,8 +134,7 @@ class Topology:
     def tree(ranks: int, radix: int, link: Link, *levels: Link) -> Topology:
         """`radix` ranks under a switch, `radix` switches under the next and so on: ranks under one
         switch of level 0 reach each other over `link`, those joined at level k over `levels[k-1]`,
-        of which every switch of level k-1 has one up and one down. Raises ValueError where ranks do
-        not fit."""
+        of which every switch of level k-1 has one up and one down. ValueError if too many."""
         ranks = count("Topology.tree", "ranks", ranks)
         radix = count("Topology.tree", "radix", radix)
         levels = (link, *levels)
@@ -218,8 +217,7 @@ class Topology:
         return min(many, key=lambda link: (-many[link], link.seconds(USUAL)))
 
     def node(self, rank: int) -> int:
-        """The number of the rank's node (racks) or lowest switch (tree); 0 where there is only
-        one."""
+        """The number of the rank's node (racks) or lowest switch (tree); 0 if there is only one."""
         rank = self._rank(rank)
         return 0 if self.kind == "ring" else rank // self.sizes[0]
 

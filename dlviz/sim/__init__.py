@@ -52,7 +52,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "kept_activations":
-        warnings.warn("kept_activations is saved_activations now.", DeprecationWarning, 2)
-        return saved_activations
-    raise AttributeError(f"module 'dlviz.sim' has no attribute {name!r}")
+    if name != "kept_activations":
+        raise AttributeError(f"module 'dlviz.sim' has no attribute {name!r}")
+    warnings.warn("kept_activations is saved_activations now.", DeprecationWarning, stacklevel=2)
+    return saved_activations

@@ -186,8 +186,7 @@ class Messages:
             self.play_events()
 
     def play_steps(self) -> bool:
-        """Play each step as a whole. Returns False, with no usable times, where that is
-        impossible."""
+        """Play each step as a whole. Returns False, without usable times, where it cannot."""
         if any(
             _repeats(step, each)
             for step, each in (

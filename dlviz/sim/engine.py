@@ -132,9 +132,8 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Trace:
 
     A span for each F, B, I and W, whose `flow` is the message that it waited for; the halves of an
     overlap lie on the lanes compute and compute2. Messages are those between ranks. `memory` counts
-    the microbatches (of a stage) whose activations a rank holds, as so many "bytes" of
-    "activations": from the start of a forward to the end of its B or W, or of the forward itself
-    where there is no backward.
+    the microbatches (of a stage) whose activations a rank holds, as "bytes" of "activations":
+    from the start of a forward to the end of its B or W, or of itself without a backward.
 
     A partial schedule is allowed. Raises ScheduleError for one that deadlocks, naming the rank, the
     action before which it stops and what that needs; ValueError for costs of another length.

@@ -151,8 +151,7 @@ def _best(m: int, k: int, n: int, ranks: int, allowed: Iterable[Grid]) -> tuple[
 
 
 def _words(m: int, k: int, n: int, grid: Sequence[int]) -> int:
-    """What all ranks receive together: every block goes to all but one of the ranks that share
-    it."""
+    """What all ranks receive: every block goes to all but one of the ranks that share it."""
     pm, pk, pn = grid
     return m * k * (pn - 1) + k * n * (pm - 1) + m * n * (pk - 1)
 

@@ -31,8 +31,7 @@ from dlviz.trace import Trace
 
 
 class Begin(NamedTuple):
-    """Open a span that encloses those up to its End; without a `step` it has the enclosing
-    one's."""
+    """Open a span that encloses those up to its End; by default with the enclosing `step`."""
 
     name: str
     step: int | None = None

@@ -265,8 +265,7 @@ class WallPace:
     span = Span
 
     def start(self) -> list[Any]:
-        """The times of a span that begins now: wall start and end (ns), device start and end
-        (s)."""
+        """The times of a new span: wall start and end (ns), device start and end (s)."""
         return [perf_counter_ns(), 0, None, None]
 
     def end(self, times: list[Any]) -> None:

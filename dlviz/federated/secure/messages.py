@@ -95,8 +95,7 @@ def reason(message: bytes) -> str | None:
     return message[HEAD.size :].decode() if message[:1] == bytes([REFUSAL]) else None
 
 
-# -- what both sides read
-# ---------------------------------------------------------------------------
+# -- what both sides read --------------------------------------------------------------------------
 def read_roster(body: bytes, clients: int) -> dict[int, Public]:
     """The public keys of the round's clients. Raises ValueError for a duplicate: a third client
     could make the masks of two that share a key."""
