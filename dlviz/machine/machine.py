@@ -51,7 +51,7 @@ class Device:
 class Chance:
     """An operation takes `factor` times as long with `probability`, drawn anew for each from
     (`seed`, rank, number of the operation): the same in every run, and in the simulator.
-    `together`: how many operations share a draw, such as all of one gradient: of a whole step."""
+    `together`: so many share a draw; with those of one gradient, a whole step is slow or not."""
 
     probability: float
     factor: float
