@@ -87,15 +87,15 @@ def axes(
 
     found = {}
     for name, groups in _groups([*messages.group[rows], *named]).items():
-        own, under_way = of == name, open_on == name
+        own, in_progress = of == name, open_on == name
         found[name] = AxisTraffic(
             groups,
             sent=sum_of(own),
             forward=sum_of(own & (direction == "forward")),
             backward=sum_of(own & (direction == "backward")),
             between=sum_of(own & apart),
-            seconds=seconds(under_way),
-            exposed=np.maximum(seconds(under_way | working) - seconds(working), 0.0),
+            seconds=seconds(in_progress),
+            exposed=np.maximum(seconds(in_progress | working) - seconds(working), 0.0),
         )
     return found
 
