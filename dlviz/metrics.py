@@ -1,9 +1,8 @@
-"""What a trace comes to: makespan, bubble, bytes, memory, bandwidth; a number or one per rank.
+"""Numbers of a trace: makespan, bubble, bytes, memory, bandwidth; one, or one per rank.
 
 Every metric of time takes `clock`: "device" reads the columns start and end, "wall" wall_start and
-wall_end (what is called measured is always the wall). Times are in seconds, sizes in bytes, an
-array has one entry for each rank of the run. The functions live in dlviz/analysis, a question a
-module.
+wall_end ("measured" always means the wall clock). Times are in seconds, sizes in bytes, an array
+has one entry per rank. The functions are in dlviz/analysis, a question a module.
 """
 
 from dlviz.analysis.bubble import (

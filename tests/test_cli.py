@@ -296,7 +296,7 @@ def test_a_machine_that_is_too_fast_for_this_computer_is_a_line_not_a_python_war
         ("run ddp --ranks 1 --all-reduce star", "--all-reduce star is not known: use 'backend',"),
         ("run ddp --data imagenet", "'imagenet' (choose from 'digits', 'sentences')"),
         ("run ddp --timeout 0", "--timeout 0.0 is no time to wait"),
-        ("run federated --ranks 2 --private -1", "--private -1.0 is no noise"),
+        ("run federated --ranks 2 --private -1", "--private -1.0 is not a noise level"),
         ("run federated --ranks 2 --clients 0", "--clients 0"),
         ("run ddp --device abacus", "--device abacus is not known: use 'auto', 'cpu' or 'cuda'."),
         ("run ddp --out trace.txt", "trace.txt has the wrong ending: use .json.gz or .json."),

@@ -132,7 +132,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     sim.collective_seconds: {
         "algorithm": "ring", "ranks": 4, "nbytes": 64, "alpha": 1e-5, "beta": 1e-9,
     },
-    sim.kept_activations: {"sequence": 8, "batch": 2, "hidden": 8, "heads": 2, "ranks": 2},
+    sim.saved_activations: {"sequence": 8, "batch": 2, "hidden": 8, "heads": 2, "ranks": 2},
     sim.layer_bytes: {
         "form": "reduce_output", "batch": 4, "inputs": 4, "outputs": 4, "ranks": 2, "itemsize": 4,
     },

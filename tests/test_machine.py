@@ -207,7 +207,7 @@ def test_a_figure_says_whose_link_is_not_that_of_most():
         (2, 1, 0, [1]),
     ],
 )
-def test_a_ring_goes_the_shorter_way_and_each_hop_adds_a_latency(ranks, src, dst, hops):
+def test_a_ring_takes_the_shorter_direction_and_each_hop_adds_a_latency(ranks, src, dst, hops):
     path = Topology.ring(ranks, SLOW).path(src, dst)
     assert [number for number, _ in path.shared] == hops
     assert path.latency == len(hops) * SLOW.latency
@@ -230,7 +230,7 @@ def test_racks_are_no_faster_between_than_inside():
     assert (between.latency, between.bandwidth) == (FAST.latency, SLOW.bandwidth)
 
 
-def test_a_message_climbs_a_tree_to_where_its_ranks_meet():
+def test_a_message_climbs_a_tree_to_the_switch_that_its_ranks_share():
     topology = Topology.tree(7, 2, FAST, SLOW, BACKBONE)
     assert [topology.node(rank) for rank in range(7)] == [0, 0, 1, 1, 2, 2, 3]
     assert topology.links == (SLOW,) * 8 + (BACKBONE,) * 4

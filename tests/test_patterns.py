@@ -37,8 +37,8 @@ def play(transfers: list[Transfer], ranks: int, length: int) -> list[list[Counte
         before = [[Counter(cell) for cell in row] for row in cells]
         for t in together:
             for i in range(t.offset, t.offset + t.count):
-                kept = cells[t.dst][i] if t.op == "add" else Counter()
-                cells[t.dst][i] = kept + before[t.src][i]
+                result = cells[t.dst][i] if t.op == "add" else Counter()
+                cells[t.dst][i] = result + before[t.src][i]
     return cells
 
 
@@ -98,7 +98,7 @@ def test_after_the_halvings_each_that_stays_holds_a_whole_sum_which_the_doubling
     cells, whole = play(halved, ranks, length), Counter(range(ranks))
     levels = len(members).bit_length() - 1
     held = [
-        halving_doubling.kept(place, levels, len(members), length) for place in range(len(members))
+        halving_doubling.held(place, levels, len(members), length) for place in range(len(members))
     ]
     assert sorted(i for first, count in held for i in range(first, first + count)) == [
         *range(length)
@@ -182,7 +182,7 @@ def test_steps_and_elements_are_those_of_the_cost(ranks):
         assert sum(elements_sent(transfers, ranks)) == expected
 
 
-def test_a_hierarchy_sends_one_tensor_each_way_across_the_link_between_two_nodes():
+def test_a_hierarchy_sends_one_tensor_in_each_direction_across_the_link_between_two_nodes():
     nodes = [[0, 1, 2], [3, 4, 5]]
     transfers = hierarchical.all_reduce(6, 60, nodes)
     assert steps(transfers) == 2 * 2 + 2 * 1
@@ -249,11 +249,13 @@ def test_a_size_that_there_is_not_is_refused():
     for pattern in ALL_REDUCES:
         with pytest.raises(ValueError, match="ranks=0 cannot hold a collective: use 1 or more"):
             pattern.all_reduce(0, 8)
-        with pytest.raises(ValueError, match="length=-1 is no number of elements: use 0 or more"):
+        with pytest.raises(
+            ValueError, match="length=-1 is not a number of elements: use 0 or more"
+        ):
             pattern.all_reduce(2, -1)
-    with pytest.raises(ValueError, match="server=4 is no rank of 4: use 0 to 3"):
+    with pytest.raises(ValueError, match="server=4 is not one of 4 ranks: use 0 to 3"):
         parameter_server.all_reduce(4, 8, server=4)
-    with pytest.raises(ValueError, match="root=4 is no rank of 4: use 0 to 3"):
+    with pytest.raises(ValueError, match="root=4 is not one of 4 ranks: use 0 to 3"):
         tree.broadcast(4, 8, root=4)
     with pytest.raises(
         ValueError, match=r"nodes=\[\[0\], \[0\]\] does not hold 2 ranks: name each"

@@ -1,1 +1,1 @@
-"""What a Trace comes to, a question a module: `dlviz.metrics` names those that give a number."""
+"""Questions to a Trace, one a module: `dlviz.metrics` names those that give a number."""

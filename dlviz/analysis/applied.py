@@ -3,9 +3,9 @@
     server     recv 2 | update by 2 | send 2 | recv 1 | recv 3 | update by all | send 1 | send 3
     counted           2                                        1, 3
 
-A server is a rank that updates and computes no gradient. Its update is by the gradient of its
-`peer`, else by all that came since the update before; a worker that is answered before an update
-has had its gradient dropped. Where there is no server each rank's update is by its own gradient.
+A server is a rank that updates and computes no gradient. It applies the gradient of the update's
+`peer`, or else all that arrived since the previous update; a worker answered before an update had
+its gradient dropped. Without a server each rank applies its own gradient.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dlviz.analysis.clocks import span_times
 from dlviz.analysis.columns import COMPUTE, UPDATE, of_kinds
 from dlviz.trace import Table, Trace
 
-_MET = ("recv", "send", *UPDATE)
+_EVENTS = ("recv", "send", *UPDATE)
 
 
 def applied(trace: Trace, clock: str = "device") -> Table:
     """A row for each gradient that was applied, in order: `rank` (whose), `time` (s by `clock`)
     when its update ended, and `staleness`: how many updates the server had made since it sent that
-    rank weights, -1 where there is no server.
+    rank weights, -1 without a server.
 
-    Of the updates that name their `peer` it is what `metrics.staleness` gives.
+    For updates that name their `peer` this is `metrics.staleness`.
     """
     spans = trace.spans
     start, end = span_times(trace, clock)
@@ -44,10 +44,10 @@ def applied(trace: Trace, clock: str = "device") -> Table:
 
 
 def _of(trace: Trace, server: int, end: np.ndarray) -> list[tuple[float, int, int]]:
-    """Of one server: when each gradient was applied, whose it was, how old."""
+    """For one server: when each gradient was applied, whose it was, how old."""
     spans = trace.spans
-    rows = np.flatnonzero((spans.rank == server) & of_kinds(spans, _MET))
-    over = spans.kind[rows] == "recv"  # a receive counts when it is over
+    rows = np.flatnonzero((spans.rank == server) & of_kinds(spans, _EVENTS))
+    over = spans.kind[rows] == "recv"  # a receive counts at its end
     moment = np.where(over, spans.end[rows], spans.start[rows])
     wall = np.where(over, spans.wall_end[rows], spans.wall_start[rows])
     rows = rows[np.lexsort((rows, np.nan_to_num(wall), moment))]

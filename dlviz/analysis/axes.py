@@ -2,10 +2,10 @@
 
     comm.mesh(dp=2, pp=2, tp=2)     rank 0's groups: dp (0, 4)   pp (0, 2)   tp (0, 1)
 
-A group of a mesh is named so, axis and members, and every message and every collective of a Trace
+A mesh names its groups like this, axis and members, and every message and collective of a Trace
 names its group: nothing here is computed from sizes of layers. A message is *between nodes* where
-its two ranks are ranks of two nodes of a Topology. How many of an axis's messages are so depends on
-the placement: the order of the axes, of which the last one's ranks are neighbours.
+its two ranks are on two nodes of a Topology. How many of an axis's messages are depends on the
+placement: the order of the axes; ranks of the last axis are neighbours.
 
 In PyTorch: the dims of torch.distributed.device_mesh.DeviceMesh.
 """
@@ -30,7 +30,7 @@ _GROUP = re.compile(r"(\w+) \((\d+(?:, \d+)*),?\)")
 
 @dataclass(frozen=True)
 class AxisTraffic:
-    """The communication along one axis. `groups` are its groups, the global ranks of each; each
+    """The communication along one axis. `groups`: the global ranks of each of its groups; each
     array has an entry for each rank of the run."""
 
     groups: tuple[tuple[int, ...], ...]
@@ -38,7 +38,7 @@ class AxisTraffic:
     forward: np.ndarray  # of these, in the forward: activations
     backward: np.ndarray  # of these, in the backward: gradients of activations
     between: np.ndarray  # of these, to a rank of another node
-    seconds: np.ndarray  # in which a message or a collective of this axis is under way
+    seconds: np.ndarray  # in which a message or a collective of this axis is in progress
     exposed: np.ndarray  # of these, seconds in which the rank does not compute
 
     def exposed_in_a_step(self, steps: int) -> float:
@@ -55,11 +55,11 @@ def axes(
     """The communication of a run, or of one step of it, by axis, in the order of the placement: the
     axis whose ranks are neighbours comes last.
 
-    Bytes are those of messages: a collective of the backend has seconds alone. What is neither
-    forward nor backward is the rest of `sent`: gradients of parameters, a loss. Where two axes are
-    under way at once, on two lanes of a rank, the seconds count for both. Groups of no mesh are
-    left out. The nodes are those of `topology`, by default of the machine by which the run was
-    paced; without one all ranks are of one node. Raises ValueError for a step that the Trace lacks.
+    Bytes are those of messages: a collective of the backend has only seconds. The part of `sent`
+    that is neither forward nor backward: gradients of parameters, a loss. Where two axes
+    communicate at the same time, on two lanes of a rank, the seconds count for both. Groups of no
+    mesh are left out. The nodes are those of `topology`, by default of the machine of a paced run;
+    without one all ranks are on one node. Raises ValueError for a step that the Trace lacks.
     """
     ranks, messages = trace.meta["ranks"], trace.messages
     rows = messages_in(trace, step)
@@ -87,15 +87,15 @@ def axes(
 
     found = {}
     for name, groups in _groups([*messages.group[rows], *named]).items():
-        own, under_way = of == name, open_on == name
+        own, in_progress = of == name, open_on == name
         found[name] = AxisTraffic(
             groups,
             sent=sum_of(own),
             forward=sum_of(own & (direction == "forward")),
             backward=sum_of(own & (direction == "backward")),
             between=sum_of(own & apart),
-            seconds=seconds(under_way),
-            exposed=np.maximum(seconds(under_way | working) - seconds(working), 0.0),
+            seconds=seconds(in_progress),
+            exposed=np.maximum(seconds(in_progress | working) - seconds(working), 0.0),
         )
     return found
 
@@ -108,11 +108,11 @@ def axis_of(groups: np.ndarray) -> np.ndarray:
 
 
 def directions(trace: Trace) -> np.ndarray:
-    """Of each message "forward" where it carries activations, "backward" where it carries their
+    """For each message "forward" where it carries activations, "backward" where it carries their
     gradients, else "".
 
-    The collective of a layer says so itself (`dlviz.parallel.tensor`); between the stages of a
-    pipeline the action says so to which the message brings its input.
+    A layer's collective records it (`dlviz.parallel.tensor`); between the stages of a pipeline it
+    follows from the action that the message is for.
     """
     spans = trace.spans
     found = np.full(len(trace.messages), "", object)
@@ -134,7 +134,7 @@ def _nodes(trace: Trace, topology: Topology | None) -> np.ndarray:
 
 
 def _groups(names: list[str]) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """The groups of each axis, the axis whose ranks lie furthest apart first."""
+    """The groups of each axis, the axis with the ranks furthest apart first."""
     found: dict[str, set[tuple[int, ...]]] = {}
     for group in map(_GROUP.match, dict.fromkeys(names)):
         if group:

@@ -1,8 +1,8 @@
 """The bubble of a pipeline, measured and in closed form.
 
-A rank is *busy* while a forward or backward span is open on any of its lanes (the union: two lanes
-at once count once); an update is work, but it is outside the bubble, whose window is a step: the
-first compute of any rank to the last.
+A rank is *busy* while a forward or backward span is open on any of its lanes (two lanes at the same
+time count once); an update is work, but outside the bubble, whose window is a step: the first
+compute of any rank to the last.
 
     busy     |F0|F1|      |B0|B1|     bubble ratio    = mean idle / mean busy   (p-1)/m for GPipe
     window   |<--------------->|      bubble fraction = idle / total      (p-1)/(m+p-1) for GPipe
@@ -47,9 +47,9 @@ def bubble_ratio(trace: Trace, clock: str = "device", whole_actions: bool = Fals
     GPipe and 1F1B with p ranks and m microbatches of equal length: (p-1)/m. NaN where no rank
     computes. Source: Narayanan et al., SC 2021, section 2.2 (bubble time / ideal time).
 
-    In a stage that communicates a rank does not compute during a layer's all-reduce, so that the
+    In a stage that communicates, a rank does not compute during a layer's all-reduce, so the
     all-reduce counts as idle. With `whole_actions` a rank is busy from the beginning of an action
-    to its end: (p-1)/m then holds, as the paper's time of a forward has these all-reduces in it.
+    to its end: (p-1)/m then holds, as the paper's time of a forward includes these all-reduces.
     """
     return _median(_ratios(trace, clock, whole_actions))
 
@@ -72,8 +72,8 @@ def idle_inside(trace: Trace, clock: str = "device") -> np.ndarray:
     """Seconds per rank, between its first and its last forward or backward of a step, in which it
     runs none; the median of several steps.
 
-    The bubble without run-in and run-out: what is left of it where ranks start the next step
-    without waiting for each other. Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024,
+    The bubble without fill and drain: the part that remains if ranks start the next step without
+    waiting for each other. Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024,
     section 2.2.
     """
     spans, start, end = times_of(trace.spans, clock, COMPUTE)
@@ -97,12 +97,12 @@ def bubble_formula(
     backward_input: float = 1.0,
     backward_weight: float = 1.0,
 ) -> float:
-    """Seconds that each rank idles in a step of `schedule`, by its closed form; NaN where it has
-    none.
+    """Seconds that each rank idles in a step of `schedule`, by its closed form; NaN without
+    one.
 
-    The costs are those of one visit of a microbatch to a stage, alike for all stages; a backward
-    takes input + weight, and a message no time. By the work of a rank, m visits to each of its v
-    stages, this is the bubble ratio: chunks shorten a visit, and so the bubble.
+    The costs are those of a microbatch's pass through a stage, equal for all stages; a backward
+    takes input + weight, and a message no time. Divided by the work of a rank, m passes through
+    each of its v stages, this is the bubble ratio: chunks shorten a pass, and so the bubble.
 
         naive                                m(p-1)(F+B)
         gpipe, 1f1b, pipedream               (p-1)(F+B)
@@ -111,24 +111,24 @@ def bubble_formula(
         zb_h2  (m >= 2p-1), zbv  (m >= 2p)   (p-1) F where F = I = W
         inference                            (p-1) F
 
-    Here all the time between the first action of any rank and the last counts. The zero-bubble
-    paper leaves out what a rank idles before its own first action and after its own last, so that
-    zb_h2 is (p-1)(F+I-2W) there, 0 where F = I = W (the paper writes B for I): `idle_inside`.
+    All the time between the first action of any rank and the last counts. The zero-bubble paper
+    leaves out idle time before a rank's own first action and after its own last, so that zb_h2 is
+    (p-1)(F+I-2W) there, 0 where F = I = W (the paper writes B for I): `idle_inside`.
 
-    Source: the papers named in dlviz/schedules, each beside its schedule.
+    Source: the papers named in dlviz/schedules, with each schedule.
     """
     check_counts(ranks=ranks, microbatches=microbatches)
     p, m = ranks, microbatches
     F, I, W = forward, backward_input, backward_weight  # noqa: E741
-    visit, alike = F + I + W, max(F, I, W) - min(F, I, W) <= _ALIKE * F
+    whole_pass, alike = F + I + W, max(F, I, W) - min(F, I, W) <= _ALIKE * F
     zero_bubble = max(F, I, F + I - W)
     forms = {
-        "naive": (1, m * visit),
-        "gpipe": (1, visit),
-        "1f1b": (1, visit),
-        "pipedream": (1, visit),
-        "interleaved": (p, visit),
-        "looped_bfs": (p, visit),
+        "naive": (1, m * whole_pass),
+        "gpipe": (1, whole_pass),
+        "1f1b": (1, whole_pass),
+        "pipedream": (1, whole_pass),
+        "interleaved": (p, whole_pass),
+        "looped_bfs": (p, whole_pass),
         "zb_h1": (p, zero_bubble),
         "interleaved_zb": (p, zero_bubble),
         "zb_h2": (2 * p - 1, F if alike else np.nan),
@@ -148,10 +148,10 @@ def bubble_ratio_formula(
     backward_input: float = 1.0,
     backward_weight: float = 1.0,
 ) -> float:
-    """The bubble ratio of `schedule` in closed form, in words FORMULAS; NaN where it has none.
+    """The bubble ratio of `schedule` in closed form (in words: FORMULAS); NaN without one.
 
-    The seconds of `bubble_formula` over the work of a rank, m visits to each of its v `chunks`. The
-    costs are those of one visit; inference has no backward, whatever a backward costs.
+    The seconds of `bubble_formula` over the work of a rank, m passes through each of its v
+    `chunks`. The costs are those of one pass; inference has no backward, whatever a backward costs.
     """
     check_counts(ranks=ranks, microbatches=microbatches, chunks=chunks)
     costs = forward, backward_input, backward_weight
@@ -161,9 +161,9 @@ def bubble_ratio_formula(
     return bubble_formula(schedule, ranks, microbatches, *costs) / work if work else float("nan")
 
 
-def visit_seconds(trace: Trace) -> tuple[float, float, float]:
-    """The mean device seconds of a visit: forward, input gradient and weight gradient (a whole
-    backward as the input gradient alone)."""
+def pass_seconds(trace: Trace) -> tuple[float, float, float]:
+    """The mean device seconds of a stage pass: forward, input gradient and weight gradient (a whole
+    backward counts as the input gradient)."""
     spans, start, end = times_of(trace.spans, "device")
 
     def mean(kind: str) -> float:
@@ -175,7 +175,7 @@ def visit_seconds(trace: Trace) -> tuple[float, float, float]:
 
 
 def _ratios(trace: Trace, clock: str, whole_actions: bool = False) -> Iterator[float]:
-    """Of each step idle / busy of the mean rank, from its first compute to its last."""
+    """For each step idle / busy of the mean rank, from the step's first compute to its last."""
     spans = trace.spans
     action = (spans.kind == "phase") & (spans.microbatch >= 0) & whole_actions
     spans, start, end = times_of(spans[of_kinds(spans, COMPUTE) | action], clock)

@@ -1,5 +1,5 @@
-"""A run on a mesh told by axis: its communication on a lane for each axis, and what of a step's
-critical path each axis takes.
+"""A run on a mesh by axis: its communication on a lane for each axis, and each axis's part of a
+step's critical path.
 
     rank 0   |--0F0--|          |--0B0--|
         tp      =   =             =  =            an all-reduce inside an action
@@ -18,8 +18,8 @@ from dlviz.trace import Table, Trace
 
 
 def lanes(trace: Trace) -> Trace:
-    """The same Trace, in which each span of communication along an axis of a mesh lies on the lane
-    of its axis ("dp", "pp", "tp"), so that a timeline has a row for each axis of a rank."""
+    """The same Trace, with each span of communication along an axis of a mesh on a lane of that
+    axis ("dp", "pp", "tp"), so that a timeline has a row for each axis of a rank."""
     spans, axis = trace.spans, _axes(trace)
     lane = np.where(axis != "", axis, spans.lane)
     moved = Table({**{name: spans[name] for name in spans.names}, "lane": lane})
@@ -27,11 +27,11 @@ def lanes(trace: Trace) -> Trace:
 
 
 def path(trace: Trace, step: int, clock: str = "device") -> dict[str, float]:
-    """Seconds of the critical path of a step by what they went to: "compute" (with updates), each
-    axis along which the path sends or waits for a message, and "other", the rest of the step.
+    """Seconds of a step's critical path: "compute" (with updates), each axis along which the path
+    sends or waits for a message, and "other", the rest of the step.
 
-    Between two stretches of the path a message is under way: its seconds are those of the axis on
-    which the rank of the second stretch has a communication open meanwhile. Raises ValueError for a
+    Between two segments of the path a message is in transit: its seconds are those of the axis on
+    which the rank of the second segment has a communication open meanwhile. Raises ValueError for a
     step that the Trace lacks.
     """
     spans, axis = trace.spans, _axes(trace)

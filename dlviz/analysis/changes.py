@@ -1,4 +1,4 @@
-"""What changed from one Trace to another: how long both took, and what a rank did meanwhile."""
+"""What changed from one Trace to another: the length of both, and what a rank did in them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Change(NamedTuple):
 
 
 def changes(before: Trace, after: Trace, clocks: tuple[str, str]) -> list[Change]:
-    """The whole; then each kind of span and idle time, in mean seconds of a rank in which one is
-    open, those that changed most in front; each by its clock."""
+    """The whole; then each kind of span and idle time, in mean seconds per rank in which one is
+    open, the largest changes first; each by its clock."""
     sides = [_of_a_rank(trace, clock) for trace, clock in zip((before, after), clocks, strict=True)]
     whole, *parts = (
         Change(what, *(side.get(what, 0.0) for side in sides))
@@ -32,7 +32,7 @@ def changes(before: Trace, after: Trace, clocks: tuple[str, str]) -> list[Change
 
 
 def _of_a_rank(trace: Trace, clock: str) -> dict[str, float]:
-    """The seconds of the whole, of each kind and of idle time, the latter two of a mean rank."""
+    """The seconds of the whole, and of each kind and of idle time in the mean over the ranks."""
     spans, start, end = times_of(trace.spans, clock)
     length = float(end.max() - start.min()) if len(spans) else 0.0
     many = max(len(trace.ranks), 1)

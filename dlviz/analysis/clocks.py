@@ -1,4 +1,4 @@
-"""Which times of a Trace a figure reads: those of the device or those of the wall."""
+"""Which times of a Trace a figure reads: those of the device clock or of the wall clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def clock_of(trace: Trace, clock: str | None = None) -> str:
-    """The columns to draw: those asked for, else those that the Trace's own clock fills.
+    """The clock to draw: `clock`, or else the Trace's own.
 
     Raises ValueError where the Trace has no such times.
     """
@@ -32,7 +32,7 @@ def clock_of(trace: Trace, clock: str | None = None) -> str:
 
 
 def shared(traces: Mapping[str, Trace], what: Callable[[Trace], Any], name: str) -> Any:
-    """What all of the Traces have in common. Raises ValueError where it is not the same."""
+    """The value of `what` that all Traces share. Raises ValueError where it differs."""
     found = {key: what(trace) for key, trace in traces.items()}
     (first, common), *others = found.items()
     for key, own in others:
@@ -52,8 +52,8 @@ def span_times(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
 def message_times(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
     """When each message was sent and when it was received, in seconds; NaN where it never was.
 
-    A paced run's messages leave at once, ahead of the time that their sender still has to sit out:
-    by the wall clock one counts as sent when the span that sends it begins.
+    A paced run's messages leave immediately, before their sender has waited for its device time: by
+    the wall clock one counts as sent when the span that sends it begins.
     """
     spans, table = trace.spans, trace.messages
     if clock != "wall":

@@ -1,4 +1,4 @@
-"""What every analysis asks of a Trace's columns: times by a clock, kinds, unions of intervals."""
+"""What every analysis needs of a Trace: times by a clock, kinds, unions of intervals."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ COMPUTE = ("forward", "backward", "backward_input", "backward_weight")
 UPDATE = ("update",)
 COMMUNICATION = ("send", "recv", "collective", "wait")
 OTHER = ("compress", "data", "lock")
-HOLDERS = ("step", "phase")  # kinds that only hold others
+HOLDERS = ("step", "phase")  # kinds that only enclose others
 NO_WORK = (*HOLDERS, "idle")
-OWN_LANES = ("compute", "main", "")  # lanes that bear their rank's own name
+OWN_LANES = ("compute", "main", "")  # lanes shown under their rank's name
 WAITING = ("recv", "wait")
 LOCKED_OUT = ("lock", "wait")  # kind and name of a wait for a lock
 UNFINISHED = "unfinished"  # the field of a span that never ended
@@ -28,7 +28,7 @@ def times_of(
 ) -> tuple[Table, np.ndarray, np.ndarray]:
     """The spans of `kinds` with their starts and ends by `clock`. Raises ValueError."""
     if clock not in CLOCKS:
-        raise ValueError(f"clock={clock!r} is none: use 'device' or 'wall'.")
+        raise ValueError(f"clock={clock!r} is not known: use 'device' or 'wall'.")
     if kinds is not None:
         spans = spans[of_kinds(spans, kinds)]
     start, end = (spans[name] for name in CLOCKS[clock])
@@ -51,7 +51,7 @@ def seconds_open(trace: Trace, kinds: Collection[str], clock: str) -> np.ndarray
 
 
 def union(group: np.ndarray, start: np.ndarray, end: np.ndarray, groups: int) -> np.ndarray:
-    """Seconds of each group (a rank, say) in which at least one of its intervals is open."""
+    """Seconds of each group, such as a rank, in which at least one of its intervals is open."""
     order = np.lexsort((start, group))
     group, start, end = group[order], start[order], end[order]
     latest = reached(group, end)
@@ -66,7 +66,7 @@ def reached(group: np.ndarray, end: np.ndarray) -> np.ndarray:
     order = np.argsort(end, kind="stable")
     place = np.empty(len(end), np.int64)
     place[order] = np.arange(len(end))
-    above = group * len(end)  # so that no place reaches into the next group
+    above = group * len(end)  # so that groups do not mix
     return end[order][np.maximum.accumulate(place + above) - above]
 
 
@@ -96,5 +96,5 @@ def for_a_lock(spans: Table) -> np.ndarray:
 
 
 def never_ended(fields: dict[str, Any] | None) -> bool:
-    """Whether a span was open when its run was ended."""
+    """Whether a span was still open when its run was stopped."""
     return bool(fields and fields.get(UNFINISHED))

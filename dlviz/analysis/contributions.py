@@ -1,24 +1,24 @@
-"""Whose contributions a cell of a buffer holds, read from the cell's contents.
+"""Which ranks' contributions a cell of a buffer holds, read from the cell's contents.
 
 Before a collective, `encode` fills cell i of rank r with
 
     c(i) * b**r  +  u * mark(i)          c(i) = 1 + i % 7
 
-Sums leave the whole number and the fraction apart. The whole number divided by c(i), written in
-base b, has as its digit r how often rank r's value was added: for 4 ranks b is 5, and a cell with
-c(i) = 1 that holds 31 = 1 + 5 + 25 has ranks 0, 1 and 2 once, one that holds 35 = 2*5 + 25 has rank
-1 twice and rank 2 once. The fraction tells of which cells the values are:
+In sums the whole number and the fraction stay separate. The whole number divided by c(i), written
+in base b, has as its digit r how often rank r's value was added: for 4 ranks b is 5, and a cell
+with c(i) = 1 that holds 31 = 1 + 5 + 25 has ranks 0, 1 and 2 once, one that holds 35 = 2*5 + 25 has
+rank 1 twice and rank 2 once. The fraction identifies the cells that the values come from:
 
     mark(i) = 1 + s * (x + t * y)        x = i % 37,  y = (x - 18) * (x - 19) / 2
 
-In a sum of marks its three parts stay apart: how many values were added, and the sums of their x
-and y. The points (x, y) lie on a parabola, and no point of a parabola is the mean of others. So k
+In a sum of marks three parts stay separate: how many values were added, and the sums of their x and
+y. The points (x, y) lie on a parabola, and no point of a parabola is the mean of others. So k
 values add up to k * mark(i) only if all of them are cell i's: no sum of other cells' values, and no
-mean, can pass for a sum of the cell's own. Cells that are a multiple of 37 apart share their mark.
+mean, can pass for a sum of the cell's own. Cells a multiple of 37 apart share their mark.
 
-The unit u is a power of two, so small that float64 adds up to n values of every rank (of more than
-8 ranks: 3) without rounding. float32 and integers have no room for marks: in them the whole number
-alone is read, and a value from another cell may pass for a multiple.
+The unit u is a power of two, so small that float64 adds up to n values of every rank (for more than
+8 ranks: 3) without rounding. float32 and integers have no room for marks: only their whole number
+is read, and a value from another cell may pass for a multiple.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from dlviz.counts import check_counts
 MAX_RANKS = 13
 UNKNOWN = -1
 FACTORS = 7
-MARKED = 37  # cells with marks of their own
-BASES = {6: 5, 8: 4, MAX_RANKS: 3}  # up to so many ranks: a cell tells up to base - 1 of each
+MARKED = 37  # cells with different marks
+BASES = {6: 5, 8: 4, MAX_RANKS: 3}  # up to so many ranks; a cell counts up to base - 1 of each
 ALIKE = 0.25  # a fraction below it may be marks
 
 
 def encode(rank: int, ranks: int, length: int) -> list[float]:
-    """What rank `rank` of `ranks` fills a buffer of `length` cells with.
+    """The values with which rank `rank` of `ranks` fills a buffer of `length` cells.
 
-    Raises ValueError for a rank that is none of them, or for more than 13 ranks.
+    Raises ValueError for a rank outside 0 to ranks - 1, or for more than 13 ranks.
     """
     _check(ranks)
     if not 0 <= rank < ranks:
@@ -51,9 +51,9 @@ def encode(rank: int, ranks: int, length: int) -> list[float]:
 
 
 def decode(array: np.ndarray, ranks: int) -> np.ndarray:
-    """How often each rank's contribution is in each cell of `array`, as its contents tell.
+    """How often each rank's contribution is in each cell of `array`, read from its contents.
 
-    Counts (length, ranks). A cell that is no sum of values which `encode` gave this cell, or is too
+    Counts (length, ranks). A cell that is not a sum of this cell's values from `encode`, or is too
     large for the array's type to hold such sums exactly, has -1 for every rank. Raises ValueError
     for more than 13 ranks.
     """
@@ -74,9 +74,9 @@ def decode(array: np.ndarray, ranks: int) -> np.ndarray:
 
 
 def origins(array: np.ndarray, ranks: int) -> np.ndarray:
-    """For each cell of `array` the other cell whose values were added to its own or took their
-    place; -1 where there is none, where there are several, in types without marks, and in an array
-    of more than 37 cells, which do not all have marks of their own.
+    """For each cell of `array` the other cell whose values were added to its own or replaced
+    them; -1 where there is none, where there are several, in types without marks, and in an array
+    of more than 37 cells, whose marks are not all different.
     """
     check_counts(ranks=ranks)
     array = np.asarray(array).reshape(-1)
@@ -89,7 +89,7 @@ def origins(array: np.ndarray, ranks: int) -> np.ndarray:
     y, x = np.divmod(points, (MARKED - 1) * most + 1)
     own = np.arange(len(array)) % MARKED
     across, up = x - many * own, y - many * _height(own)
-    # The line from the cell's own point to the mean of all meets the parabola once more.
+    # The line from the cell's own point to the mean of all crosses the parabola once more.
     other, odd = np.divmod(2 * up, np.where(across, across, 1))
     other += MARKED - own
     times, rest = np.divmod(across, np.where(other == own, 1, other - own))
@@ -99,7 +99,7 @@ def origins(array: np.ndarray, ranks: int) -> np.ndarray:
 
 
 def plain(array: np.ndarray, ranks: int) -> np.ndarray:
-    """Contents as they are shown: without the fraction, where it is as small as marks are."""
+    """Contents as shown: without the fraction, where it may be marks."""
     check_counts(ranks=ranks)
     if array.dtype.kind != "f":
         return array
@@ -111,7 +111,7 @@ def plain(array: np.ndarray, ranks: int) -> np.ndarray:
 
 
 def _parts(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The whole number in each cell, -1 where there is none, and the fraction beside it."""
+    """The whole number in each cell, -1 where there is none, and the fraction."""
     marked = array.dtype == np.float64
     bits = np.finfo(array.dtype).nmant + 1 if array.dtype.kind == "f" else 53
     values = array.astype(np.float64)
@@ -136,7 +136,7 @@ def _code(ranks: int) -> tuple[int, np.ndarray, int]:
 
 
 def _height(x: np.ndarray | int) -> np.ndarray | int:
-    """A parabola through whole numbers, as low as it can be over the cells."""
+    """A parabola through whole numbers, as low as possible over the cells."""
     middle = MARKED // 2
     return (x - middle) * (x - middle - 1) // 2
 

@@ -1,4 +1,4 @@
-"""Which algorithm is the cheapest for a size, and from which size on another one is."""
+"""Which algorithm is the cheapest for a size, and from which size on another is."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ def crossovers(
 ) -> list[tuple[float, str, str]]:
     """Where the cheapest algorithm changes: (bytes, the one before, the one after), in order.
 
-    Between two sizes the seconds are taken to lie on straight lines, so that what the alpha-beta-
-    gamma model gives is exact.
+    Seconds are interpolated linearly between sizes, which is exact for the alpha-beta-gamma model.
     """
     names, lines = list(seconds), np.array([*seconds.values()], dtype=np.float64)
     found: list[tuple[float, str, str]] = []
@@ -44,5 +43,5 @@ def crossovers(
 
 
 def cheapest(seconds: np.ndarray) -> np.ndarray:
-    """The row of the least in each column of (algorithms, sizes); of equals the first."""
+    """The row of the smallest value in each column of (algorithms, sizes); of equals the first."""
     return np.argmax(seconds <= seconds.min(axis=0) * (1 + EQUAL), axis=0)

@@ -1,13 +1,13 @@
 """How a loss falls over batches and over time, from a Trace and the losses of its batches.
 
-    loss   |\\                 batches in the order in which they were done: when the last rank
-           | \\__              that computed on one ended its phase
+    loss   |\\                 batches in the order of completion: when the last rank that
+           | \\__              computed on one ended its phase
     target |----\\-------
            |     \\____        reached: the mean of the last few is at the target or below
            +-----|----- s
 
 A loss is that of the whole batch at the weights that its workers had. Methods that give whole
-batches to single workers do them in another order than they are listed.
+batches to single workers complete them in another order than listed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ OVER = 16  # batches of a running mean
 
 
 class Reached(NamedTuple):
-    """How fast a run went through its examples, and how many of them, and seconds, its loss took to
-    a target: NaN where it never got there."""
+    """How fast a run went through its examples, and after how many of them, and seconds, its loss
+    reached a target: NaN where it never did."""
 
     examples_per_second: float
     examples_to_target: float
@@ -34,11 +34,11 @@ class Reached(NamedTuple):
 
 
 def descent(trace: Trace, losses: Sequence[float], clock: str = "wall") -> Table:
-    """The `losses` of the batches in the order in which they were done: `step`, the batch's place
-    in the list, `seconds` since the first was begun, `loss`.
+    """The `losses` of the batches in the order of completion: `step`, the batch's place in the
+    list, `seconds` since the first began, `loss`.
 
     Batch i is that of the phases with step i on ranks that computed a forward for it; one that no
-    rank went through (its worker was lost) is left out. Raises ValueError for a Trace without such
+    rank computed (its worker was lost) is left out. Raises ValueError for a Trace without such
     phases, and for one with more batches than losses.
     """
     _, step, end = _phases(trace, len(losses), clock)
@@ -51,7 +51,7 @@ def descent(trace: Trace, losses: Sequence[float], clock: str = "wall") -> Table
 
 
 def running_mean(values: np.ndarray, over: int = OVER) -> np.ndarray:
-    """The mean of each value and the over-1 before it; NaN where there are not as many."""
+    """The mean of each value and the over-1 before it; NaN where there are fewer."""
     check_counts(over=over)
     mean = np.full(len(values), np.nan)
     if len(values) >= over:
@@ -70,8 +70,8 @@ def to_target(
 ) -> Reached:
     """What a run took until the mean loss of the last `over` batches was `target` or less.
 
-    `examples`: of a batch, or of each. Their rate is that of the time in which every rank had
-    batches left: where a slow worker ends alone, the rest of its run does not count. Raises
+    `examples`: of every batch, or a list. The rate is that of the time in which every rank had
+    batches left: where a slow worker finishes alone, the rest of its run does not count. Raises
     ValueError as `descent`.
     """
     check_amounts(examples=examples)
@@ -89,7 +89,7 @@ def to_target(
 
 def _phases(trace: Trace, batches: int, clock: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rank, step and end (s since the first began) of the phases in which a rank computed on a
-    batch. A server's are none."""
+    batch. A server has none."""
     spans, start, end = times_of(trace.spans, clock, ["phase"])
     last = int(max(trace.spans.step.max(initial=0), 0)) + 1
     forward = trace.spans[(trace.spans.kind == "forward") & (trace.spans.step >= 0)]

@@ -1,4 +1,4 @@
-"""How far apart the models of a run's ranks are, from what `parallel.replicas.watch_replica` kept.
+"""How far apart the models of a run's ranks are, as `parallel.replicas.watch_replica` recorded.
 
 disagreement |   /|  /|  /|      local SGD: models drift apart, and are averaged
              |  / | / | / |
@@ -21,18 +21,18 @@ def disagreement(trace: Trace, clock: str = "wall") -> Table:
     """The root mean square distance of the replicas from their mean, over the length of that mean;
     at `seconds` since the first forward of a batch. A server has no replica: it computes nothing.
 
-    Where all ranks go through the same batches their models are compared batch by batch, since none
-    begins one at the very moment of another; else, whenever one begins a batch, with what the
-    others began theirs with last. Raises ValueError for a Trace in which no replica was kept.
+    Where all ranks compute the same batches their models are compared batch by batch, since ranks
+    do not begin one at the same moment; otherwise, whenever a rank begins a batch, with the models
+    at the others' latest begins. Raises ValueError for a Trace without recorded replicas.
     """
-    kept = {rank: _of_rank(trace, rank, clock) for rank in trace.ranks}
-    kept = {rank: replicas for rank, replicas in kept.items() if len(replicas[0])}
-    if not kept:
+    recorded = {rank: _of_rank(trace, rank, clock) for rank in trace.ranks}
+    recorded = {rank: replicas for rank, replicas in recorded.items() if len(replicas[0])}
+    if not recorded:
         raise ValueError(
-            "no rank of this Trace kept its replica: have the worker call "
+            "no rank of this Trace recorded its replica: have the worker call "
             "parallel.replicas.watch_replica(comm, model) before it trains."
         )
-    steps, begins, models = zip(*kept.values(), strict=True)
+    steps, begins, models = zip(*recorded.values(), strict=True)
     if all(np.array_equal(step, steps[0]) for step in steps):
         when = np.stack(begins).max(axis=0)
         apart = [_apart(np.stack(each)) for each in zip(*models, strict=True)]
@@ -50,7 +50,7 @@ def disagreement(trace: Trace, clock: str = "wall") -> Table:
 
 def _of_rank(trace: Trace, rank: int, clock: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The batches of a rank, when it began the first forward of each, and the model with which it
-    did. The buffer holds the batch (-1 before the first), then weights; messages keep it again."""
+    did. The buffer holds the batch (-1 before the first), then weights; messages repeat it."""
     shots = [b for b in trace.buffers if b["rank"] == rank and b["name"] == REPLICA]
     shots.sort(key=lambda shot: shot["wall"])
     first: dict[int, Any] = {}
@@ -63,7 +63,7 @@ def _of_rank(trace: Trace, rank: int, clock: str) -> tuple[np.ndarray, np.ndarra
 
 
 def _apart(models: np.ndarray) -> float:
-    """Of models (ranks, values)."""
+    """The disagreement of models (ranks, values)."""
     mean = models.mean(axis=0)
     distance = np.sqrt(np.square(models - mean).sum(axis=1).mean())
     length = np.linalg.norm(mean)

@@ -1,16 +1,16 @@
 """A run's messages as frames: which are drawn together, and what every buffer held afterwards.
 
-A frame is a round. Where the messages bear steps, and none was sent after its sender had received
-one of its own step or a later one, each step is a round. Else a message is in the round after the
-last of the messages that its sender had received when it sent it, and in a round apart from those
-of another step. So the frames follow what happened, and a program that sends in another order than
-it should shows that order. Where the steps begin again at 0, the next of several calls begins.
+A frame is a round. If the messages have steps, and none was sent after its sender had received one
+of its own step or a later one, each step is a round. Otherwise a message is in the round after the
+latest of the messages that its sender had received before sending it, and never in one round with
+those of another step. So the frames follow what happened, and a program that sends in a wrong order
+shows that order. Where the steps start again at 0, the next call begins.
 
-A rank is shown as it was when it went on to its next message: what it made of the messages that it
-had got, such as adding one to a chunk, belongs to their frame.
+A rank is shown as it was when it went on to its next message: what it did with the messages
+received, such as adding one to a chunk, belongs to their frame.
 
 Snapshots are ordered against messages by the wall clock where the Trace has one, since a snapshot
-before a receive and one after it may bear the same device time.
+before a receive and one after it may have the same device time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Frame:
-    """One picture: its name, its messages, and what the buffers held when these had landed.
+    """One picture: its name, its messages, and what the buffers held after their arrival.
 
     `messages` are rows of `trace.messages`; `snapshots` gives each rank's place in `trace.buffers`.
     """
@@ -47,8 +47,8 @@ def message_frames(
 ) -> list[Frame]:
     """The frames of `messages`: the start, then each message of the Trace (or of `step`) in one.
 
-    `buffer` names the watched buffer; by default the first that was watched. Raises ValueError for
-    one that was not.
+    `buffer` names the watched buffer; by default the first watched. Raises ValueError for one that
+    was not.
     """
     snapshots = watched(trace, buffer)
     sent, received, taken = event_times(trace, snapshots)
@@ -67,7 +67,7 @@ def message_frames(
             after = bisect_right(events[rank], (max(own), True))
             onward, sends = (*events[rank], (np.inf, True))[after]
             passed = bisect_right if sends else bisect_left  # after a send's snapshot, or before
-            count = [passed(times[rank], onward)]  # snapshots that are past: of a receive, its own
+            count = [passed(times[rank], onward)]  # snapshots up to then; for a receive, its own
             count += [bisect_left(times[rank], when) + 1 for when in landed if np.isfinite(when)]
             seen = [state[rank], *places[: max(count)][-1:]]
             state[rank] = max(seen, key=lambda place: trace.buffers[place]["index"])
@@ -123,14 +123,14 @@ def _events(
 def _order(
     trace: Trace, rows: np.ndarray, sent: np.ndarray, received: np.ndarray
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """The messages `rows` in rounds, each with its name: by step, or by turn and in it by step."""
+    """The messages `rows` in rounds, each with its name: by step, or by round and then step."""
     src, dst, step = (trace.messages[name].tolist() for name in ("src", "dst", "step"))
     events = [(sent[row], 1, row) for row in rows.tolist()]
     events += [(received[row], 0, row) for row in rows.tolist() if np.isfinite(received[row])]
     rounds: dict[int, int] = {}
-    reached: dict[int, int] = {}  # rank -> the round of what it sends next
+    reached: dict[int, int] = {}  # rank -> the round of its next send
     past: dict[int, int] = {}  # rank -> the highest step of what it has received
-    stepped = True  # each message is of a later step than all that its sender had received
+    stepped = True  # each message has a later step than all that its sender had received
     for sending, row in _in_order(sorted(events), src, dst, sent, received):
         if sending:
             rounds[row] = reached.get(src[row], 0)
@@ -146,7 +146,7 @@ def _order(
     carried = (trace.spans.flow >= 0) & (trace.spans.step >= 0)
     its = trace.messages.step[trace.spans.flow[carried]]
     steps = [number for (_, number), _ in keyed]
-    own = bool(len(its)) and (its == trace.spans.step[carried]).all()  # the program's, of no call
+    own = bool(len(its)) and (its == trace.spans.step[carried]).all()  # the program's, not a call's
     names = _names([-1] * len(steps) if own else steps)
     return [
         (name, tuple(sorted(group, key=lambda row: (src[row], dst[row], row))))
@@ -161,9 +161,9 @@ def _in_order(
     sent: np.ndarray,
     received: np.ndarray,
 ) -> Iterator[tuple[int, int]]:
-    """Whether each of `events`, (when, whether it sends, message), sends, and its message. Where
-    clocks of two hosts have a message come before it was sent, its receiver's events wait for
-    that."""
+    """Whether each of `events`, (when, whether it sends, message), sends, and its message. If the
+    clocks of two hosts show a message arriving before it was sent, its receiver's events wait for
+    the send."""
     gone: set[int] = set()
     held: dict[int, list[tuple[Any, int, Any]]] = {}  # by rank, its events that wait
     for first in events:
@@ -185,7 +185,7 @@ def _in_order(
 
 
 def _names(steps: list[int]) -> list[str]:
-    """The rounds in words, counted from 1, and which call each is of, if the steps tell."""
+    """The rounds in words, counted from 1, and the call of each, if the steps show it."""
     starts = [i for i, step in enumerate(steps) if not i or step <= steps[i - 1]]
     calls = [steps[i:j] for i, j in zip(starts, [*starts[1:], None], strict=False)]
     if max(map(len, calls), default=1) == 1 or any(c != [*range(len(c))] for c in calls):
@@ -198,6 +198,6 @@ def _names(steps: list[int]) -> list[str]:
 
 
 def _first(trace: Trace, places: list[int], step: int | None) -> int:
-    """A rank's first snapshot, of the step if its snapshots say which they belong to."""
+    """A rank's first snapshot, or its first of the step if its snapshots have steps."""
     own = (place for place in places if step is not None and trace.buffers[place]["step"] == step)
     return next(own, places[0])

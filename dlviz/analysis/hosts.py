@@ -1,9 +1,8 @@
-"""Which ranks stand together, on one host or in one rack, and where times of two hosts are closer
-to each other than they are known.
+"""Which ranks share a host or a rack, and where times of two hosts differ by less than their error.
 
-Times of one host were turned into the clock of another, with an error (dlviz/trace/hosts.py). What
-two ranks of one host did compares exactly; from host to host what lies closer than the bound may
-have happened in the other order, and a message may seem to come before it was sent.
+Times of one host were converted to the clock of another, with an error (dlviz/trace/hosts.py).
+Times of ranks on one host compare exactly; events of two hosts closer than the bound may have
+happened in the other order, and a message may seem to arrive before it was sent.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ class RankGroup:
 
 
 def rank_groups(trace: Trace, ranks: Iterable[int] | None = None) -> list[RankGroup]:
-    """`ranks`, by default those that the Trace tells of, by their hosts or, where it ran on a
-    machine with racks, by these; in the order of their lowest ranks. Empty where the whole run was
-    in one place, or where nothing says otherwise."""
+    """`ranks`, by default those in the Trace, by host or, on a machine with racks, by rack; in the
+    order of their lowest ranks. Empty where the whole run was in one place, or its places are
+    unknown."""
     name_of, kind = host_of(trace.meta), "host"
     if not name_of:
         name_of, kind = _racks(trace.meta), "rack"
@@ -45,7 +44,7 @@ def rank_groups(trace: Trace, ranks: Iterable[int] | None = None) -> list[RankGr
 
 
 def _racks(meta: dict[str, Any]) -> dict[int, str]:
-    """The rack of each rank of a machine that has some."""
+    """The rack of each rank, on a machine with racks."""
     outline = meta.get("topology")
     if not isinstance(outline, dict) or outline.get("kind") != "racks":
         return {}
@@ -58,22 +57,22 @@ def group_numbers(groups: list[RankGroup]) -> dict[int, int]:
 
 
 def side_by_side(trace: Trace, ranks: Iterable[int]) -> list[int]:
-    """Ranks in the order in which they are drawn: those of a group beside each other."""
+    """Ranks in the order of drawing: those of a group side by side."""
     ranks = sorted(ranks)
     return [rank for own in rank_groups(trace, ranks) for rank in own.ranks] or ranks
 
 
 def message_bounds(trace: Trace) -> np.ndarray:
-    """Of each message how well its two times compare, in seconds: 0 on one host."""
+    """The bound on the error between each message's two times, in seconds: 0 on one host."""
     return clock_bound(trace.meta, trace.messages.src, trace.messages.dst)
 
 
 def closer(bounds: np.ndarray, took: np.ndarray) -> np.ndarray:
-    """Where two times of different hosts, `took` seconds apart, are closer than they are known."""
+    """Where two times of different hosts, `took` seconds apart, differ by less than the bound."""
     return np.abs(took) < bounds
 
 
 def impossible(trace: Trace, clock: str) -> np.ndarray:
-    """The messages (rows) that came before they were sent, by more than the bound."""
+    """The messages (rows) that arrived before they were sent, by more than the bound."""
     sent, received = message_times(trace, clock)
     return np.flatnonzero(received < sent - message_bounds(trace) - TOLERANCE)

@@ -1,4 +1,4 @@
-"""Where a rank did nothing, and what ended that: the holes between its spans."""
+"""Where a rank did nothing, and what ended that: the gaps between its spans."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dlviz.trace.trace import TOLERANCE
 
 @dataclass(frozen=True)
 class Idle:
-    """Stretches in which a rank's own lane has no span but steps and phases, a column each.
+    """Intervals in which a rank's own lane has no span but steps and phases, as columns.
 
-    `start` and `end` in seconds; `after` is the span (a row) that ended it, -1 behind the last one;
-    `source` the rank whose message ended it, -1 where none did, and `filled` what that rank did
+    `start` and `end` in seconds; `after`: the span (a row) that ended it, -1 after the last one;
+    `source`: the rank whose message ended it, -1 where none did; `filled`: what that rank did
     meanwhile.
     """
 
@@ -41,10 +41,10 @@ def idle(
     least: float = TOLERANCE,
 ) -> Idle:
     """The Idle between `low` and `high` seconds that the spans `drawn` (rows) leave on each rank,
-    stretches of more than `least` seconds.
+    intervals of more than `least` seconds.
 
-    A rank's own lane is its first as a timeline draws them. Idle ends by a message where one that
-    the rank received came to its end.
+    A rank's own lane is the first that a timeline draws. A message ends an interval where the rank
+    received one at its end.
     """
     clock = clock_of(trace, clock)
     spans, table = trace.spans, trace.messages
@@ -89,7 +89,7 @@ def _enders(
     sent: np.ndarray,
     received: np.ndarray,
 ) -> np.ndarray:
-    """Of each stretch the message (its row) that the rank received as it ended; -1 if none."""
+    """For each interval the message (its row) that the rank received as it ended; -1 if none."""
     table, found = trace.messages, np.full(len(begin), -1)
     for rank in np.unique(ranks).tolist():
         mine = np.flatnonzero((table.dst == rank) & np.isfinite(received))

@@ -1,4 +1,4 @@
-"""What each rank holds at once: bytes, and microbatches in flight."""
+"""What each rank holds at a time: bytes, and microbatches in flight."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dlviz.analysis.columns import TIE, by_rank, codes, times_of
 from dlviz.trace import Trace
 from dlviz.trace.trace import TOLERANCE
 
-ROUNDED = 1e-12  # of the last time: the same where times are so large that they are less exact
+ROUNDED = 1e-12  # of the last time: the tolerance where times are so large that they are less exact
 _MICROBATCH = ("rank", "step", "stage", "microbatch")
 
 
 @dataclass(frozen=True)
 class Held:
-    """What one rank held: `level` (bytes, or microbatches) from each `time` (s) on."""
+    """What one rank held: `level` (bytes or microbatches) from each `time` (s) on."""
 
     rank: int
     time: np.ndarray
@@ -48,13 +48,13 @@ def held(trace: Trace, what: str | None = None) -> list[Held]:
         for name in dict.fromkeys(mine.what.tolist()):
             own = mine.what[order] == name
             change[own] = np.diff(np.maximum(mine.nbytes[order][own], 0), prepend=0)
-        settled = np.append(np.diff(time) > TOLERANCE, True)[: len(time)]  # else it is one change
+        settled = np.append(np.diff(time) > TOLERANCE, True)[: len(time)]  # others are one change
         found.append(Held(rank, time[settled], np.cumsum(change)[settled]))
     return found
 
 
 def peak_memory(trace: Trace) -> np.ndarray:
-    """Bytes per rank: the most that it held at once, summed over what it held them for."""
+    """Bytes per rank: the most that it held at a time, summed over all uses."""
     peak = np.zeros(trace.meta["ranks"], dtype=np.int64)
     for one in held(trace):
         peak[one.rank] = one.peak
@@ -62,8 +62,7 @@ def peak_memory(trace: Trace) -> np.ndarray:
 
 
 def counts_microbatches(trace: Trace) -> bool:
-    """Whether the Trace's memory counts microbatches, as that of a simulated schedule does, not
-    bytes."""
+    """Whether the Trace's memory counts microbatches, not bytes: that of a simulated schedule."""
     return trace.meta["clock"] == "simulated" and "microbatches" in trace.meta
 
 
@@ -76,8 +75,8 @@ def window(trace: Trace) -> tuple[float, float]:
 
 
 def highest(one: Held, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Times and levels of what a rank held: of more than `points` changes the highest level of each
-    of as many stretches of time."""
+    """Times and levels of what a rank held: of more than `points` changes, the highest level of
+    each of as many intervals."""
     time, level = one.time, one.level
     if len(time) <= points:
         return time, level
@@ -87,13 +86,13 @@ def highest(one: Held, points: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:
-    """Per rank, the most microbatches whose activations it held at once.
+    """Per rank, the most microbatches whose activations it held at a time.
 
-    A microbatch (of a stage, so a chunk counts by itself) is in flight from the start of its first
-    forward to the end of its last backward, or backward_weight where the backward is split. One
-    that is never released stays in flight; but where nothing is trained, no span being a backward,
-    nothing is kept for later and a microbatch is in flight for as long as its forward. Spans
-    without a microbatch count as one per stage.
+    A microbatch (of a stage, so each chunk counts) is in flight from the start of its first forward
+    to the end of its last backward, or backward_weight where the backward is split. One that is
+    never released stays in flight; but in a run without any backward nothing is saved, and a
+    microbatch is in flight only during its forward. Spans without a microbatch count as one per
+    stage.
     """
     spans, start, end = times_of(trace.spans, clock)
     peak = np.zeros(trace.meta["ranks"], dtype=np.int64)

@@ -27,12 +27,12 @@ def traffic(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 
 def crossings(trace: Trace) -> int:
-    """Messages that bring an action of a pipeline its input from another rank, in a step; the
-    median of several steps.
+    """Messages with an action's input from another rank of a pipeline, in a step; the median of
+    several steps.
 
-    Activations to the next stage and gradients back, so without those that tell the ranks the loss:
-    2(s-1)m for s stages of which no two neighbours share a rank and m microbatches, (s-1)m where
-    there are only forwards.
+    Activations to the next stage and gradients back, without those that send the ranks the loss:
+    2(s-1)m for m microbatches and s stages of which no two neighbours share a rank, (s-1)m with
+    only forwards.
     """
     spans = trace.spans
     crossed = (spans.flow >= 0) & (spans.microbatch >= 0) & of_kinds(spans, COMPUTE)
@@ -51,11 +51,11 @@ def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
 
 
 def bus_bandwidth(collective: str, ranks: int, nbytes: float, seconds: float) -> float:
-    """Bytes/s: the algorithm bandwidth times what each rank must move, so that it compares with the
-    speed of the link whatever the number n of ranks.
+    """Bytes/s: the algorithm bandwidth times what each rank must move, comparable to the speed of
+    the link for any number n of ranks.
 
     all_reduce 2(n-1)/n; reduce_scatter, all_gather and all_to_all (n-1)/n; broadcast and reduce 1.
-    `nbytes` is the whole tensor: what an all_gather gathers, what a reduce_scatter reduces. Raises
+    `nbytes`: the whole tensor, what an all_gather gathers or a reduce_scatter reduces. Raises
     ValueError for another collective. Source: nccl-tests, doc/PERFORMANCE.md ("bus bandwidth").
     """
     check_counts(ranks=ranks)

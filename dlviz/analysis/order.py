@@ -1,7 +1,7 @@
-"""Whether a prediction puts things in the order in which they were measured, pair by pair.
+"""Whether a prediction has the order of the measurements, pair by pair.
 
-Two things whose predictions, or whose measurements, lie within `ties` of each other have no order:
-what is left either agrees or is swapped.
+Two things whose predictions, or whose measurements, lie within `ties` of each other are tied; other
+pairs either agree or are swapped.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import combinations
 
 @dataclass(frozen=True)
 class Order:
-    """The pairs of names that come in the predicted order, those that are tied, and those that are
-    swapped; in each pair the name that was predicted to be less comes first."""
+    """The pairs of names in the predicted order, those that are tied, and those that are swapped;
+    in each pair the name with the smaller prediction comes first."""
 
     agree: tuple[tuple[str, str], ...]
     tied: tuple[tuple[str, str], ...]
@@ -24,14 +24,14 @@ class Order:
 def order(
     predicted: Mapping[str, float], measured: Mapping[str, float], ties: float = 0.05
 ) -> Order:
-    """Compare two orders of the same names, from the least to the largest number.
+    """Compare two orders of the same names, from the smallest to the largest number.
 
     Numbers are positive; they are tied where the larger is at most 1 + `ties` times the smaller.
     Raises ValueError where the names differ.
     """
     if set(predicted) != set(measured):
         odd = sorted(set(predicted) ^ set(measured))
-        raise ValueError(f"{odd[0]!r} is predicted or measured alone: give both numbers for each.")
+        raise ValueError(f"{odd[0]!r} is only predicted or only measured: give both numbers.")
     agree, tied, swapped = [], [], []
     for pair in combinations(sorted(predicted, key=lambda name: predicted[name]), 2):
         less, more = pair

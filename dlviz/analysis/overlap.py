@@ -1,6 +1,6 @@
 """Where the time of each rank went, and how much of its communication hides behind compute.
 
-Measured here; what makes DDP overlap is in dlviz/parallel/data/train.py.
+Measured here; DDP's overlap itself is in dlviz/parallel/data/train.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dlviz.trace import Trace
 
 
 def exposed_communication(trace: Trace, clock: str = "device") -> np.ndarray:
-    """Seconds per rank in which it communicates or waits for that, and does not compute.
+    """Seconds per rank in which it communicates, or waits to, and does not compute.
 
     A send, recv, collective or wait is open on some lane, and no forward, backward or update on
     any. Communication inside a compute span of the same lane therefore counts as hidden.
@@ -36,7 +36,7 @@ def overlap(trace: Trace, clock: str = "device") -> float:
 def communication_ratio(trace: Trace, clock: str = "device") -> float:
     """Seconds in which ranks communicate / seconds in which they compute, hidden ones included.
 
-    Of the steps alone, where spans bear one. NaN where no rank computes.
+    Only the steps count, where spans have one. NaN where no rank computes.
     """
     steps = np.unique(trace.spans.step)
     part = trace.only(step=steps[steps >= 0].tolist()) if (steps >= 0).any() else trace
@@ -45,7 +45,7 @@ def communication_ratio(trace: Trace, clock: str = "device") -> float:
 
 
 def breakdown(trace: Trace, clock: str = "device") -> dict[str, np.ndarray]:
-    """Where each rank's makespan went: seconds per rank, by what it did; they add up to it.
+    """Where each rank's makespan went: seconds per rank, which add up to it.
 
     `compute` is busy; `update` the optimizer outside of it; `communication` the exposed part;
     `other` compressing, loading data and holding a lock outside of all these; `idle` the rest.

@@ -26,29 +26,29 @@ from dlviz.trace import Table, Trace
 
 def critical_path(trace: Trace, clock: str = "device") -> Table:
     """What decides the makespan, in the order of time: columns span (its row in `trace.spans`),
-    start and end (s by `clock`). Were one of these stretches longer, the makespan would be longer.
+    start and end (s by `clock`). If one of these intervals were longer, so would the makespan be.
 
-    From the span that ends last back, each time to what it waited for: whichever came later of what
+    Found backwards from the span that ends last, each time to what it waited for: the later of what
     its rank did before and the span whose message (`flow`) it needed. A backend's own collective
     waits for the rank that entered it last, a wait for a lock for the rank that held it. A receive
-    or a wait that something else ended is not on the path: that, and its message, are. A span that
-    holds others counts only where none of them is open, one that sends without a span of its own
-    until the message left; one that only holds others has no part. So the stretches follow each
-    other, and together they are never longer than the makespan: the rest is messages and gaps. Of a
-    simulated schedule they and the latencies of its messages add up to it.
+    or a wait that something else ended is not on the path; its cause and the message are. A span
+    that encloses others counts only where none of them is open, and one that sends without a send
+    span until the message left; steps and phases do not count. So the intervals follow each other,
+    and their sum is never longer than the makespan: the rest is messages and gaps. For a simulated
+    schedule they and the latencies of its messages add up to it.
 
-    On a wall clock, where no link is modelled, a message counts as there when it was sent.
+    On a wall clock, where no link is modelled, a message counts as arrived when it was sent.
     Source: Yang and Miller, "Critical path analysis", ICDCS 1988.
     """
     spans, start, end = times_of(trace.spans, clock)
-    stretches = _stretches(spans, start, end)
-    if not stretches.row:
+    intervals = _intervals(spans, start, end)
+    if not intervals.row:
         return _as_table([])
-    causes = _Causes(trace, spans, start, end, stretches)
-    _, row, begin, finish, _ = stretches
+    causes = _Causes(trace, spans, start, end, intervals)
+    _, row, begin, finish, _ = intervals
     at = int(np.argmax(finish))
     path, seen, counts = [], set(), True
-    now = finish[at]  # all from here on has been explained
+    now = finish[at]  # everything after it is explained
     while at >= 0 and at not in seen:
         seen.add(at)
         entered = causes.entered_last(at, now)
@@ -61,16 +61,16 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
             path.append((row[at], min(begin[at], now), min(finish[at], now)))
         now = min(now, cause.until if ended_by_it else begin[at], cause.left)
         counts = not cause.sent_as_it_began
-        at = cause.stretch
+        at = cause.interval
     return _as_table(path[::-1])
 
 
 def path_of_step(
     trace: Trace, step: int | None, clock: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """The critical path of `step` (of all where it is None) by what has times by `clock`: spans
-    (rows of the Trace), start and end of each stretch, and the seconds of the whole. A step is as
-    long as its path: before that, some ranks wait for the step before it."""
+    """The critical path of `step` (of all where it is None) over the spans with times by `clock`:
+    spans (rows of the Trace), start and end of each interval, and the seconds of the whole. A step
+    is as long as its path: before it, some ranks wait for the previous step."""
     start, end = span_times(trace, clock)
     timed = spans_in(trace, step)
     timed = timed[np.isfinite(end - start)[timed]]
@@ -84,9 +84,9 @@ def path_of_step(
     return timed[path.span], path.start, path.end, float(end[timed].max() - began)
 
 
-class _Stretches(NamedTuple):
-    """What each lane was at, from when to when, in order of lanes and of time: `lane` (a number),
-    `row` of the span, `begin` and `finish` (s); `first` of each lane, and the end of the last."""
+class _Intervals(NamedTuple):
+    """What each lane did, in order of lanes and of time: `lane` (a number), `row` of the span,
+    `begin` and `finish` (s); `first` of each lane, and the end of the last."""
 
     lane: list[int]
     row: list[int]
@@ -95,34 +95,34 @@ class _Stretches(NamedTuple):
     first: list[int]
 
     def ended(self, lane: int, moment: float) -> int:
-        """The last stretch of `lane` that has ended by `moment`; before its first: none has."""
+        """The last interval of `lane` ended by `moment`; less than its first if there is none."""
         low, high = self.first[lane], self.first[lane + 1]
         return bisect_right(self.finish, moment + TIE, low, high) - 1
 
     def begun(self, lane: int, moment: float) -> int:
-        """The last stretch of `lane` that has begun by `moment`; before its first: none has."""
+        """The last interval of `lane` begun by `moment`; less than its first if there is none."""
         low, high = self.first[lane], self.first[lane + 1]
         return bisect_right(self.begin, moment + TIE, low, high) - 1
 
 
 class _Cause(NamedTuple):
-    """What a stretch waited for: until when, and the stretch to go on from (-1: none). A message
-    also says when it `left`, and whether that was as its send began."""
+    """What an interval waited for: until when, and the interval to continue from (-1: none); for a
+    message also when it `left`, and whether that was as its send began."""
 
     until: float
-    stretch: int
+    interval: int
     left: float = np.inf
     sent_as_it_began: bool = False
 
 
 class _Causes:
-    """What each stretch may have waited for."""
+    """What each interval may have waited for."""
 
     def __init__(
-        self, trace: Trace, spans: Table, start: np.ndarray, end: np.ndarray, stretches: _Stretches
+        self, trace: Trace, spans: Table, start: np.ndarray, end: np.ndarray, intervals: _Intervals
     ):
-        self._stretches = stretches
-        self._stretch_at = _by_span(len(spans), stretches.row, stretches.begin)
+        self._intervals = intervals
+        self._interval_at = _by_span(len(spans), intervals.row, intervals.begin)
         senders = _senders(trace, start, end)
         self._sender, self._leaves, self._lands = (column.tolist() for column in senders)
         self._last_call, self._freed_by = entered_last(spans, start), held_before(spans, start, end)
@@ -130,41 +130,41 @@ class _Causes:
         self._lanes_of: dict[int, list[int]] = {}  # of a rank
         self._lane_called: dict[tuple[int, str], int] = {}
         self._lane_name = spans.lane
-        for number, at in enumerate(stretches.first[:-1]):
-            span = stretches.row[at]
+        for number, at in enumerate(intervals.first[:-1]):
+            span = intervals.row[at]
             self._lanes_of.setdefault(self._rank[span], []).append(number)
             self._lane_called[self._rank[span], spans.lane[span]] = number
 
     def waits(self, at: int) -> bool:
-        """Whether something else may have ended it: it computes nothing."""
-        span = self._stretches.row[at]
+        """Whether something else may have ended the interval: it computes nothing."""
+        span = self._intervals.row[at]
         return self._kind[span] in WAITING or span in self._freed_by
 
     def entered_last(self, at: int, now: float) -> int:
-        """Of a backend's collective the stretch, at `now`, of the rank that came last; -1 where
-        that is this one, and of all else."""
-        span = self._stretches.row[at]
+        """For a backend's collective the interval, at `now`, of the rank that entered last; -1
+        where it is this one, and for all other spans."""
+        span = self._intervals.row[at]
         call = self._last_call.get(span, span)
-        return self._stretch_at(call, now) if call != span else -1
+        return self._interval_at(call, now) if call != span else -1
 
     def latest(self, at: int, seen: set[int]) -> _Cause:
-        """Of all that it may have waited for what came last; a path goes on from none of `seen`."""
+        """The latest of all that it may have waited for; a path does not continue from `seen`."""
         others = self._other_lanes(at, seen)
         found = [self._own_lane(at), *others, *self._messages(at), *self._lock(at)]
         return max(found, key=attrgetter("until"))
 
     def _own_lane(self, at: int) -> _Cause:
         """What its lane did before."""
-        lane, _, _, finish, first = self._stretches
+        lane, _, _, finish, first = self._intervals
         return _Cause(finish[at - 1], at - 1) if at > first[lane[at]] else _Cause(-np.inf, -1)
 
     def _other_lanes(self, at: int, seen: set[int]) -> Iterator[_Cause]:
-        """What the other lanes of its rank did before: before it ended where it only waits."""
-        lane, row, begin, finish, first = self._stretches
+        """What the other lanes of its rank did before it began, or ended if it only waits."""
+        lane, row, begin, finish, first = self._intervals
         asks = finish[at] if self.waits(at) and self._sender[row[at]] < 0 else begin[at]
         for other in self._beside(at):
-            found = self._stretches.ended(other, asks)
-            while found in seen:  # two lanes that end together would ask each other for ever
+            found = self._intervals.ended(other, asks)
+            while found in seen:  # two lanes that end together would cause each other for ever
                 found -= 1
             if found >= first[other]:
                 yield _Cause(finish[found], found)
@@ -176,37 +176,37 @@ class _Causes:
             if sender >= 0:
                 left = self._leaves[span]
                 sent_as_it_began = self._kind[sender] == "send"
-                stretch = self._stretch_at(sender, left)
-                yield _Cause(self._lands[span], stretch, left, sent_as_it_began)
+                interval = self._interval_at(sender, left)
+                yield _Cause(self._lands[span], interval, left, sent_as_it_began)
 
     def _halves(self, at: int) -> Iterator[int]:
         """Its span, and those of other lanes of its rank that begin and end with it."""
-        _, row, begin, finish, first = self._stretches
+        _, row, begin, finish, first = self._intervals
         yield row[at]
         for other in self._beside(at):
-            twin = self._stretches.begun(other, begin[at])
+            twin = self._intervals.begun(other, begin[at])
             if twin >= first[other]:
                 apart = abs(begin[twin] - begin[at]) + abs(finish[twin] - finish[at])
                 if apart < TIE:
                     yield row[twin]
 
     def _lock(self, at: int) -> Iterator[_Cause]:
-        """What the rank that let go of the lock was at then."""
-        hold = self._freed_by.get(self._stretches.row[at])
+        """What the rank that released the lock did then."""
+        hold = self._freed_by.get(self._intervals.row[at])
         if hold is not None:
             lane = self._lane_called[self._rank[hold], self._lane_name[hold]]
-            found = self._stretches.ended(lane, self._end[hold])
-            if found >= self._stretches.first[lane]:
+            found = self._intervals.ended(lane, self._end[hold])
+            if found >= self._intervals.first[lane]:
                 yield _Cause(self._end[hold], found)
 
     def _beside(self, at: int) -> Iterator[int]:
         """The other lanes of its rank."""
-        own = self._stretches.lane[at]
-        return (lane for lane in self._lanes_of[self._rank[self._stretches.row[at]]] if lane != own)
+        own = self._intervals.lane[at]
+        return (lane for lane in self._lanes_of[self._rank[self._intervals.row[at]]] if lane != own)
 
 
-def _stretches(spans: Table, start: np.ndarray, end: np.ndarray) -> _Stretches:
-    """What each lane was at: the innermost of its spans that do something."""
+def _intervals(spans: Table, start: np.ndarray, end: np.ndarray) -> _Intervals:
+    """What each lane did: the innermost of its spans that do something."""
     lane = codes(zip(spans.rank.tolist(), spans.lane.tolist(), strict=True))
     order = np.lexsort((end, spans.depth, start, lane))
     works = ~of_kinds(spans, NO_WORK)
@@ -215,11 +215,11 @@ def _stretches(spans: Table, start: np.ndarray, end: np.ndarray) -> _Stretches:
         order = order[works[order]]
         edges = np.flatnonzero(np.diff(lane[order])) + 1
         columns = (column[order].tolist() for column in (lane, np.arange(len(lane)), start, end))
-        return _Stretches._make([*columns, [0, *edges.tolist(), len(order)]])
+        return _Intervals._make([*columns, [0, *edges.tolist(), len(order)]])
     works = works.tolist()
     of, begins, ends = lane.tolist(), start.tolist(), end.tolist()
     held: list[tuple[int, int, float, float]] = []
-    around: list[int] = []  # the spans that hold this moment, outermost first
+    around: list[int] = []  # the spans open at this moment, outermost first
     since = -np.inf
 
     def hold(span: int, until: float) -> None:
@@ -240,7 +240,7 @@ def _stretches(spans: Table, start: np.ndarray, end: np.ndarray) -> _Stretches:
             since = begins[span]
     columns = [list(column) for column in zip(*held, strict=True)] or [[], [], [], []]
     edges = np.flatnonzero(np.diff(columns[0])) + 1
-    return _Stretches._make([*columns, [0, *edges.tolist(), len(held)]])
+    return _Intervals._make([*columns, [0, *edges.tolist(), len(held)]])
 
 
 def _as_table(path: list[tuple[int, float, float]]) -> Table:
@@ -250,28 +250,28 @@ def _as_table(path: list[tuple[int, float, float]]) -> Table:
 
 
 def _by_span(spans: int, row: list[int], begin: list[float]) -> Callable[[int, float], int]:
-    """Finds the stretch (its number) in which a span was at a moment: its last that had begun, or
-    else its first; -1 of a span that has none."""
+    """Finds the interval (its number) of a span at a moment: its last that had begun, or else its
+    first; -1 for a span without intervals."""
     order = np.lexsort((begin, row))
     edges = np.searchsorted(np.array(row)[order], np.arange(spans + 1)).tolist()
     starts, numbers = np.array(begin)[order].tolist(), order.tolist()
 
-    def stretch_at(span: int, moment: float) -> int:
+    def interval_at(span: int, moment: float) -> int:
         low, high = edges[span], edges[span + 1]
         found = max(bisect_right(starts, moment + TIE, low, high) - 1, low)
         return numbers[found] if low < high else -1
 
-    return stretch_at
+    return interval_at
 
 
 def _senders(
     trace: Trace, start: np.ndarray, end: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each span that received its `flow` the span that sent it (its row; -1 for the others),
-    when that left and when it landed by the clock of `start` and `end`.
+    """For each span that received its `flow` the span that sent it (its row; -1 for the others),
+    when the message left and when it arrived by the clock of `start` and `end`.
 
-    Its sender is the one that carries it, else whichever span of that rank ended as it was sent, of
-    several that of the microbatch that it is for.
+    The sender is the span that carries the message, else the span of that rank that ended as it was
+    sent, of several that of its microbatch.
     """
     spans, messages = trace.spans, trace.messages
     sender = np.full(len(messages), -1)
@@ -310,8 +310,8 @@ def _senders(
 
 
 def held_before(spans: Table, start: np.ndarray, end: np.ndarray) -> dict[int, int]:
-    """Of each wait for a lock (a span's row) the last hold of another rank that ended meanwhile:
-    others may have come before."""
+    """For each wait for a lock (a span's row) the last hold of another rank that ended during it;
+    earlier ones are possible."""
     rank = spans.rank.tolist()
     held = np.flatnonzero((spans.kind == "lock") & (spans.name == "hold"))
     held = held[np.argsort(end[held], kind="stable")].tolist()
@@ -326,7 +326,7 @@ def held_before(spans: Table, start: np.ndarray, end: np.ndarray) -> dict[int, i
 
 
 def entered_last(spans: Table, start: np.ndarray) -> dict[int, int]:
-    """Of each call of a backend's collective (a span's row) the call of the rank that came last."""
+    """For each call of a backend's collective (a span's row) the call of the last rank to enter."""
     calls: dict[tuple[str, int], list[int]] = {}
     together = np.flatnonzero((spans.kind == "collective") & (spans.sequence >= 0))
     keys = zip(spans.group[together].tolist(), spans.sequence[together].tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""The plane in which vectors of thousands of dimensions are drawn with the least loss."""
+"""The plane that represents vectors of thousands of dimensions with the least loss."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 
 
 def projected(updates: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], float]:
-    """The updates of each name in the plane in which most of all of them lies, (vectors, 2), and
-    the share of their squared length that lies in it: the plane through 0 of their first two right
-    singular vectors. `updates` are (vectors, dimensions) each; ValueError where they are not alike
-    in that."""
+    """The updates of each name projected to the plane of their first two right singular vectors,
+    (vectors, 2), and the share of their squared length that lies in it. `updates`: (vectors,
+    dimensions) each; ValueError where the dimensions differ."""
     found = {name: np.asarray(own, dtype=np.float64) for name, own in updates.items()}
     shapes = {own.shape[1:] for own in found.values()}
     if len(shapes) != 1 or not all(own.ndim == 2 and own.size for own in found.values()):

@@ -1,8 +1,8 @@
 """Where the products of a tensor-parallel run lie in the whole matrices, and what was communicated.
 
 `dlviz.parallel.tensor` records each product y = x Wᵀ as a span whose fields say which cells of the
-whole x, W and y the rank held, and each collective as one whose fields name its layer and whether
-it ran in forward or backward.
+whole x, W and y the rank held, and each collective as a span whose fields name its layer and its
+direction, forward or backward.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dlviz.trace import Trace
 
 @dataclass(frozen=True)
 class Cells:
-    """A block of a whole tensor of `shape`: from `start[d]` to `stop[d]` in dim d. Of `summands`
-    above 1 it holds number `summand`, from 0."""
+    """A block of a whole tensor of `shape`: from `start[d]` to `stop[d]` in dim d. With
+    `summands` above 1 it is partial sum number `summand`, from 0."""
 
     shape: tuple[int, ...]
     start: tuple[int, ...]
@@ -30,8 +30,8 @@ class Cells:
 
 @dataclass(frozen=True)
 class PlacedProduct:
-    """One product of one rank: `x` (..., k), `w` (n, k), `y` (..., n); `time` is when it began,
-    `step` the training step, -1 outside any."""
+    """One product of one rank: `x` (..., k), `w` (n, k), `y` (..., n); `time`: when it began;
+    `step`: the training step, -1 outside any."""
 
     rank: int
     step: int
@@ -44,8 +44,8 @@ class PlacedProduct:
 
 @dataclass(frozen=True)
 class LayerCollective:
-    """One collective of a layer on one rank. `messages` are the rows of those that it sent; `step`
-    is the training step, -1 outside any."""
+    """One collective of a layer on one rank. `messages`: the rows of those that it sent; `step`:
+    the training step, -1 outside any."""
 
     rank: int
     step: int
@@ -58,7 +58,7 @@ class LayerCollective:
 
 
 def products(trace: Trace) -> list[PlacedProduct]:
-    """The products of all ranks, by the time at which they began."""
+    """The products of all ranks, in the order of their start."""
     spans, found = trace.spans, []
     for row in np.flatnonzero(spans.kind == "phase"):
         fields = spans.fields[row] or {}
@@ -70,7 +70,7 @@ def products(trace: Trace) -> list[PlacedProduct]:
 
 
 def layer_collectives(trace: Trace) -> list[LayerCollective]:
-    """The collectives of layers, by the time at which they began."""
+    """The collectives of layers, in the order of their start."""
     spans, found = trace.spans, []
     sent = defaultdict(list)  # rows of messages, by rank and call
     for row in np.flatnonzero((spans.kind == "send") & (spans.flow >= 0)):
@@ -88,7 +88,7 @@ def layer_collectives(trace: Trace) -> list[LayerCollective]:
 
 
 def cells(text: str) -> Cells:
-    """What "[0:64, 512:1024] of (64, 2048), summand 2 of 4" says."""
+    """The block written as "[0:64, 512:1024] of (64, 2048), summand 2 of 4"."""
     held, whole = text.split("] of (")
     bounds = [tuple(map(int, each.split(":"))) for each in held[1:].split(", ")]
     shape = tuple(map(int, re.findall(r"\d+", whole.partition(")")[0])))

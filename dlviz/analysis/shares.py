@@ -1,6 +1,6 @@
-"""Where each rank's time went, step by step, from all spans: for a picture that draws only some.
+"""Where each rank's time went, step by step, from all spans, for a picture that draws only some.
 
-rank 2   |compute   |communication |idle|      each without what the one before it covers
+rank 2   |compute   |communication |idle|      each without the time that earlier ones cover
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ GROUPS = {"compute": COMPUTE, "update": UPDATE, "communication": COMMUNICATION, 
 
 @dataclass(frozen=True)
 class Shares:
-    """Seconds by what was done, (1 + steps, ranks): of the whole first, then of each step; and how
-    many spans of a kind each of them has, with their seconds in all, the least and the most."""
+    """Seconds by group, (1 + steps, ranks): of the whole first, then of each step; and of each the
+    number of spans of a kind, with their total, smallest and largest seconds."""
 
     steps: list[int]
     ranks: list[int]
@@ -42,7 +42,7 @@ class Shares:
 def shares(trace: Trace, rows: np.ndarray, clock: str, ranks: list[int], whole: float) -> Shares:
     """The Shares of the spans `rows` on `ranks` (which ascend), of `whole` seconds in all.
 
-    A rank's part of a step is from its first span of the step to its last. `waited` is the time in
+    A rank's part of a step is from its first span of the step to its last. `waited`: the time in
     which it waited on any lane.
     """
     spans = trace.spans
@@ -76,11 +76,11 @@ def shares(trace: Trace, rows: np.ndarray, clock: str, ranks: list[int], whole: 
     return Shares(steps.tolist(), ranks, seconds, found)
 
 
-def stretches(
+def intervals(
     trace: Trace, rows: np.ndarray, clock: str, of: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What the spans `rows` cover, in groups (`of` has a number for each span of the Trace): the
-    group, begin and end of each stretch, gaps of less than `least` seconds filled. Steps and phases
+    """What the spans `rows` cover, in groups (`of` has a number for each span of the Trace): group,
+    begin and end of each interval, with gaps of less than `least` seconds filled. Steps and phases
     do not count."""
     start, end = span_times(trace, clock)
     rows = rows[~np.isin(trace.spans.kind[rows], HOLDERS)]
@@ -112,7 +112,7 @@ def kind_seconds(trace: Trace, clock: str) -> list[tuple[int, str, int, float, f
 def _by_kind(
     part: np.ndarray, kind: np.ndarray, length: np.ndarray
 ) -> Iterator[tuple[int, str, int, float, float, float]]:
-    """Part, kind, count, total, least and most of the lengths of each kind in each part."""
+    """Part, kind, count, and total, minimum and maximum length of each kind in each part."""
     names, code = np.unique(kind.astype(str), return_inverse=True)
     group = part * len(names) + code
     order = np.argsort(group, kind="stable")

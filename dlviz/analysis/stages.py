@@ -1,4 +1,4 @@
-"""The stages of a pipeline as its ranks hold them: several of one rank are its chunks."""
+"""The stages of a pipeline by rank: several stages of one rank are its chunks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dlviz.trace import Trace
 
 
 def chunks_of(trace: Trace) -> tuple[np.ndarray, int]:
-    """Of each span the number of its stage among those of its rank, counted from 0 (0 where it has
-    no stage or is no forward or backward), and how many a rank has at most."""
+    """For each span the number of its stage among those of its rank, from 0 (0 without a stage, and
+    for a span that is not a forward or backward), and the most stages of a rank."""
     spans = trace.spans
     chunk = np.zeros(len(spans), np.int64)
     staged = np.flatnonzero((spans.stage >= 0) & of_kinds(spans, COMPUTE))
@@ -25,6 +25,6 @@ def chunks_of(trace: Trace) -> tuple[np.ndarray, int]:
 
 
 def pipeline_size(trace: Trace) -> tuple[int, int, int]:
-    """Ranks, microbatches, and stages of the rank that has most of them, counted in the spans."""
+    """Ranks, microbatches, and the most stages of a rank, counted in the spans."""
     spans = trace.only(kind=COMPUTE).spans
     return len(trace.ranks), len({*spans.microbatch.tolist()}), chunks_of(trace)[1]

@@ -11,18 +11,18 @@ from dlviz.trace import Table, Trace
 
 
 def staleness(trace: Trace) -> Table | np.ndarray:
-    """Updates between the weights that a gradient was computed with and the update by it.
+    """Updates between the weights that a gradient was computed with and the update that applies it.
 
-    Of a run with a server, whose updates say whose gradient they apply (`peer`): a table with
+    For a run with a server, whose updates record whose gradient they apply (`peer`): a table with
     `rank` (whose gradient) and `staleness`, a row for each applied update in their order. The
-    weights are those of the server's last message to that rank, or those that all began with.
+    weights are those of the server's last message to that rank, or the initial ones.
 
-    Of ranks that share memory, whose updates apply their own gradients: such a table too. A rank
-    reads the weights where its update begins and has written them where that ends: the gradient
-    after it did not see the updates that others end from then on. Under a lock no two updates
-    meet, and that is exact; else it is so but for those that do.
+    For ranks that share memory and apply their own gradients: the same table. A rank reads the
+    weights when its update begins and has written them when it ends: its next gradient does not see
+    updates that others end after that. Exact under a lock; otherwise except for updates that
+    overlap.
 
-    Of a pipeline: an array (stages, microbatches) of the updates of a stage between a microbatch's
+    For a pipeline: an array (stages, microbatches) of the updates of a stage between a microbatch's
     forward through it and its backward, -1 where one of the two was not run. 0 for a schedule that
     flushes; p-1-r on stage r of p in PipeDream, once it is filled. Source: Narayanan et al.,
     PipeDream, SOSP 2019, section 3.3.
@@ -36,7 +36,7 @@ def staleness(trace: Trace) -> Table | np.ndarray:
 
 
 def _of_shared(trace: Trace, applied: np.ndarray) -> Table:
-    """Each gradient's staleness, in the order in which the updates begin."""
+    """Each gradient's staleness, in the order of the updates' start."""
     spans = trace.spans[applied]
     rank = spans.rank.tolist()
     starts, ends = (
@@ -57,8 +57,8 @@ def _of_shared(trace: Trace, applied: np.ndarray) -> Table:
 def _of_servers(trace: Trace, applied: np.ndarray) -> Table:
     """Each gradient's staleness, in the order of the updates; `applied` are their spans.
 
-    What a server did is gone through in order. Moments of the device clock may coincide, where a
-    message or an update takes no time: then the wall clock tells, then the order of recording.
+    A server's events are replayed in order. Times of the device clock may coincide, where a
+    message or an update takes no time: then the wall clock decides, then the order of recording.
     """
     spans, messages = trace.spans, trace.messages
     servers = np.unique(spans.rank[applied]).tolist()
@@ -70,7 +70,7 @@ def _of_servers(trace: Trace, applied: np.ndarray) -> Table:
     )
     sends = np.flatnonzero((spans.kind == "send") & (spans.flow >= 0))
     span_of = dict(zip(spans.flow[sends].tolist(), sends.tolist(), strict=True))
-    events = []  # device time, wall time, row; of which server; whose; whether it is an update
+    events = []  # device time, wall time, row; server; worker; whether it is an update
     for row in applied.tolist():
         events.append((start[row], _or_never(wall[row]), row, rank[row], peer[row], True))
     for number in np.flatnonzero(np.isin(messages.src, servers)).tolist():

@@ -16,9 +16,9 @@ def makespan(trace: Trace, clock: str = "device") -> float:
 
 
 def step_seconds(trace: Trace, clock: str = "device") -> np.ndarray:
-    """Seconds of each step: from the first start to the last end of the spans that bear it.
+    """Seconds of each step: from the first start to the last end of its spans.
 
-    One entry per step, in the steps' order; spans without a step count as none.
+    One entry per step, in the steps' order; spans without a step do not count.
     """
     first, last = _bounds(trace, clock)
     return last - first
@@ -26,17 +26,16 @@ def step_seconds(trace: Trace, clock: str = "device") -> np.ndarray:
 
 def seconds_per_step(trace: Trace, clock: str = "device") -> float:
     """Seconds from the beginning of a step to that of the next, the median over the steps: what a
-    step adds to a run, whatever it leaves to be done in the next. Of a run of one step its length;
-    NaN where spans bear no step."""
+    step adds to a run, even if part of its work is left to the next. For one step its length; NaN
+    where spans have no step."""
     first, _ = _bounds(trace, clock)
     return _apart(first, trace, clock)
 
 
 def seconds_between_ends(trace: Trace, clock: str = "device") -> float:
-    """Seconds from the end of a step to that of the next, the median over the steps: what a step
-    takes whose first rank waits for the one before, though others, of a last stage say, are through
-    with that early and have begun. Of a run of one step its length; NaN where spans bear no
-    step."""
+    """Seconds from the end of a step to that of the next, the median over the steps: for steps that
+    overlap, where some ranks, of a last stage for example, finish early and begin the next. For one
+    step its length; NaN where spans have no step."""
     _, last = _bounds(trace, clock)
     return _apart(last, trace, clock)
 
@@ -52,17 +51,17 @@ def _bounds(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _apart(moments: np.ndarray, trace: Trace, clock: str) -> float:
-    """The median of what lies between two of the steps' `moments`."""
+    """The median of the differences between the steps' `moments`."""
     if len(moments) > 1:
         return float(np.median(np.diff(moments)))
     return float(step_seconds(trace, clock)[0]) if len(moments) else float("nan")
 
 
 def spans_in(trace: Trace, step: int | None) -> np.ndarray:
-    """The rows of the spans of `step`, of all spans where it is None. ValueError if it has none."""
+    """The rows of the spans of `step`, of all where it is None. ValueError if there are none."""
     if step is None:
         return np.arange(len(trace.spans))
-    check_counts(0, step=step)  # -1 is that of a span of none
+    check_counts(0, step=step)  # -1: no step
     rows = np.flatnonzero(trace.spans.step == step)
     if not len(rows):
         known = trace.spans.step[trace.spans.step >= 0]
@@ -74,8 +73,8 @@ def spans_in(trace: Trace, step: int | None) -> np.ndarray:
 def messages_in(trace: Trace, step: int | None) -> np.ndarray:
     """The rows of the messages of `step`, of all messages where it is None.
 
-    A message is of the step of the spans that carry it: inside a collective its own `step` counts
-    the collective's rounds. Where these spans bear no step, its own counts.
+    A message has the step of the spans that carry it: inside a collective its own `step` counts
+    the collective's rounds. Where these spans have no step, its own counts.
     """
     if step is None:
         return np.arange(len(trace.messages))

@@ -1,15 +1,14 @@
-"""Who waited for whom, what filled each wait, and which part of a span is waiting.
+"""Which rank waited for which, what filled each wait, and which part of a span is waiting.
 
     rank 0  |---------- wait for rank 1 ----------|      rank 1 was mostly in backward, for 6 of
-    rank 1      |--- backward ---|update|  message       10 ms, and then its message was on its way
+    rank 1      |--- backward ---|update|  message       10 ms, and then its message was in transit
 
-What a rank does at a moment is the innermost span that is open on it; of several lanes the one that
-says most.
+What a rank does at a moment is its innermost open span; of several lanes the most informative one.
 
-A receive lasts from the call to the moment at which its message is there, and only its end is the
-message being moved. A rank's port moves one message at a time each way, so a message is moved from
-when it was sent and both ports were free: after the one before it that left its sender, and after
-the one before it that reached its receiver.
+A receive lasts from the call to the arrival of its message, and only its end is the transfer. A
+rank's port transfers one message at a time in each direction, so a transfer starts when the message
+is sent and both ports are free: after the previous message from its sender, and after the previous
+one to its receiver.
 
     recv from rank 0   |/////////|recv|        hatched: rank 0 has not sent, or is still sending to
                        start     moved  end    others; then the rank's own port is busy
@@ -36,16 +35,16 @@ from dlviz.analysis.path import entered_last, held_before
 from dlviz.trace import Table, Trace
 from dlviz.trace.trace import TOLERANCE
 
-FOR_LANE = "for lane "  # so begins the name of a wait for another lane of the same rank
-LITTLE = 0.01  # of a wait: what took less does not count
-UNRECORDED, BEFORE, SENT = -1, -2, -3  # for a span: there is none, none yet, the message is moving
-NOTHING, LEAST, SOME, MUCH, MOST = range(5)  # how much a span tells of its rank: see _weight
+FOR_LANE = "for lane "  # begins the name of a wait for another lane of the same rank
+LITTLE = 0.01  # of a wait: shorter parts do not count
+UNRECORDED, BEFORE, SENT = -1, -2, -3  # in place of a span: none, none yet, message in transit
+NOTHING, LEAST, SOME, MUCH, MOST = range(5)  # how informative a span is: see _weight
 
 
 class Activity(NamedTuple):
-    """What a rank does in a span, as far as it matters to a rank that waits for it: `kind` is that
-    of the span, "wait" for a receive too, "step" for a phase too, and "" where there is no span:
-    then `peer` is UNRECORDED, BEFORE or SENT."""
+    """What a rank does in a span, for a rank that waits for it. `kind`: the span's, but "wait" also
+    for a receive, "step" also for a phase, and "" without a span: then `peer` is UNRECORDED, BEFORE
+    or SENT."""
 
     kind: str
     name: str = ""
@@ -60,10 +59,9 @@ class Activity(NamedTuple):
 
 @dataclass(frozen=True)
 class Filled:
-    """What filled a stretch of `whole` seconds: the activity of which it had most, for `took`
-    seconds, and which one came last where that is another and no LITTLE (before the message left,
-    where the message's way took most); the span in which that activity lasted longest (its row, -1
-    where none says it)."""
+    """What filled an interval of `whole` seconds: the main activity, for `took` seconds; the `last`
+    one where it is another and more than LITTLE (before the message left, if its transit was the
+    main one); the span in which the main activity lasted longest (its row, -1 where unknown)."""
 
     activity: Activity
     took: float
@@ -74,7 +72,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class RecordedWait:
-    """A wait for a rank, or where `lane` is given for that lane of the same rank."""
+    """A wait for a rank, or with `lane` for that lane of the same rank."""
 
     seconds: float
     rank: int
@@ -107,7 +105,7 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, RecordedWait]:
 
 
 def _awaited(spans: Table, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Of each span the rank it waits for: its `peer`, but for a lock the last that held it."""
+    """For each span the rank it waits for: its `peer`, or for a lock the last rank that held it."""
     awaited = spans.peer.copy()
     for row, hold in held_before(spans, start, end).items():
         awaited[row] = spans.rank[hold]
@@ -116,15 +114,15 @@ def _awaited(spans: Table, start: np.ndarray, end: np.ndarray) -> np.ndarray:
 
 def waited_until(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
     """The spans (rows of `trace.spans`) that begin by waiting, and until when (s, no later than
-    their ends): a receive until its message is moved, a backend's collective until the last of its
-    ranks has entered it, a wait for a lock and what was never ended all along."""
+    their ends): a receive until its transfer starts, a backend's collective until its last rank has
+    entered it, a wait for a lock and a span that never ended until their end."""
     spans = trace.spans
     start, end = span_times(trace, clock)
     until = np.full(len(spans), -np.inf)
     received = np.flatnonzero(spans.kind == "recv")
     since = np.append(_moved_since(trace, clock), np.inf)  # of no message, the last entry
     until[received] = since[spans.flow[received]]
-    lost = received[spans.flow[received] < 0]  # no message of theirs is known
+    lost = received[spans.flow[received] < 0]  # their messages are unknown
     ended = [not never_ended(fields) for fields in spans.fields[lost].tolist()]
     until[lost[np.array(ended, bool)]] = -np.inf
     together = entered_last(spans, start)
@@ -136,7 +134,7 @@ def waited_until(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def waits_until(trace: Trace, clock: str) -> np.ndarray:
-    """Until when each span waits (s): all along where it is a wait, its start where it does not."""
+    """Until when each span waits (s): its end if it is a wait, its start if it does not wait."""
     start, end = span_times(trace, clock)
     until = start.copy()
     rows, moments = waited_until(trace, clock)
@@ -145,9 +143,9 @@ def waits_until(trace: Trace, clock: str) -> np.ndarray:
 
 
 def _moved_since(trace: Trace, clock: str) -> np.ndarray:
-    """For each message the moment (s) from which it was moved, NaN where it never was sent.
+    """When the transfer of each message started (s), NaN where it was never sent.
 
-    By the wall clock, which knows of no ports, that is when it was sent.
+    By the wall clock, which has no ports, that is when it was sent.
     """
     table = trace.messages
     sent = message_times(trace, clock)[0]
@@ -164,7 +162,7 @@ def _moved_since(trace: Trace, clock: str) -> np.ndarray:
 
 
 class Activities:
-    """What the ranks of a Trace were doing, for any stretch of time."""
+    """What the ranks of a Trace were doing in any interval."""
 
     def __init__(self, trace: Trace, clock: str):
         self._spans = spans = trace.spans
@@ -191,8 +189,8 @@ class Activities:
         over: np.ndarray,
         lane: str | None = None,
     ) -> list[Filled]:
-        """What filled each stretch from `since` to `over`: what `rank`, or that lane of it, did
-        until it sent its message at `until`, and from then on the message's way."""
+        """What filled each interval from `since` to `over`: what `rank`, or that lane of it, did
+        until it sent its message at `until`, and then the message's transit."""
         of, row, lasted = self._pieces(rank, since, np.clip(until, since, over), over, lane)
         whole, what, kind = over - since, self._what[row], self._kind[row]
         alike, of_kind = _together(of, what, lasted), _together(of, kind, lasted)
@@ -203,7 +201,7 @@ class Activities:
         longest = _greatest(of, np.where(most, _together(of, row, lasted), -1.0))
 
         last = np.flatnonzero(np.append(np.diff(of), 1))
-        last -= (row[top] == SENT) & (took < whole)  # what came before its message left
+        last -= (row[top] == SENT) & (took < whole)  # the activity before its message left
         then = np.where(~most[last] & (alike[last] >= LITTLE * whole), what[last], -1)
         columns = (by_kind, kind[top], what[top], took, whole, then, row[longest])
         return [
@@ -217,8 +215,8 @@ class Activities:
     def _pieces(
         self, rank: int, since: np.ndarray, until: np.ndarray, over: np.ndarray, lane: str | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The pieces of the stretches in the order of time: of which stretch, in which span (or
-        UNRECORDED, BEFORE, SENT), how many seconds."""
+        """The pieces of the intervals in the order of time: the interval, the span (or UNRECORDED,
+        BEFORE, SENT), the seconds."""
         edges, course = self._course(rank, lane)
         first = np.searchsorted(edges, since, side="right") - 1
         count = np.maximum(np.searchsorted(edges, until, side="left") - first, 0)
@@ -233,7 +231,7 @@ class Activities:
         return of[order], row[order], lasted[order]
 
     def _course(self, rank: int, lane: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """Moments, and what `rank` did, on `lane` or on any, from each of them to the next."""
+        """Times, and what `rank` did, on `lane` or on any, from each of them to the next."""
         spans = self._spans
         own = np.flatnonzero((spans.rank == rank) & (self._end > self._start))
         if lane is not None:
@@ -247,14 +245,14 @@ class Activities:
         )
 
     def _at(self, own: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """Which of the spans `own` says most at each of the times `at`; UNRECORDED where none is
-        open."""
+        """The most informative of the spans `own` at each of the times `at`; UNRECORDED where none
+        is open."""
         spans, start, end = self._spans, self._start, self._end
         answer = np.full(len(at), UNRECORDED)
         for lane in lanes(spans.lane[own].tolist()):
             inner = np.full(len(at), UNRECORDED)
             here = own[spans.lane[own] == lane]
-            for depth in np.unique(spans.depth[here])[::-1]:  # of one depth, they are disjoint
+            for depth in np.unique(spans.depth[here])[::-1]:  # those of one depth are disjoint
                 level = here[spans.depth[here] == depth]
                 level = level[np.argsort(start[level], kind="stable")]
                 row = level[np.maximum(np.searchsorted(start[level], at, side="right") - 1, 0)]
@@ -278,8 +276,8 @@ def _activity(kind: str, name: str, peer: int, microbatch: int) -> Activity:
 
 
 def _weight(kind: str, name: str, *_: int) -> int:
-    """How much a span tells of its rank: most if it works, less if it waits for a rank, still less
-    if it is a collective, and least if it waits for a lane or holds what is done in it."""
+    """How informative a span is: most if it works, less if it waits for a rank, still less if it is
+    a collective, and least if it waits for a lane or encloses others."""
     if kind in HOLDERS or name.startswith(FOR_LANE):
         return LEAST
     waits = kind in WAITING or (kind, name) == LOCKED_OUT
@@ -287,20 +285,20 @@ def _weight(kind: str, name: str, *_: int) -> int:
 
 
 def _together(of: np.ndarray, what: np.ndarray, lasted: np.ndarray) -> np.ndarray:
-    """Of each piece, the seconds of all pieces of its stretch that are alike."""
+    """For each piece, the seconds of all equal pieces of its interval."""
     numbers = what - what.min(initial=0)
     _, group = np.unique(of * (numbers.max(initial=0) + 1) + numbers, return_inverse=True)
     return np.bincount(group, lasted)[group]
 
 
 def _greatest(of: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Of each stretch, the piece of the greatest value."""
+    """For each interval, the piece of the greatest value."""
     order = np.lexsort((values, of))
     return order[np.flatnonzero(np.append(np.diff(of[order]), 1))]
 
 
 def _numbered(found: list[Activity]) -> tuple[list[Activity], np.ndarray]:
-    """The different activities, and the number of each among them."""
+    """The distinct activities, and the number of each activity among them."""
     number: dict[Activity, int] = {}
     numbers = np.array([number.setdefault(one, len(number)) for one in found])
     return [*number], numbers

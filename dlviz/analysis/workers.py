@@ -1,4 +1,4 @@
-"""What workers get done while all of them are at work, and how long they wait meanwhile.
+"""What workers do while all of them are at work, and how long they wait.
 
 worker 1   |-- step --|-- step --|-- step --|
 worker 2   |------- step -------|------- step -------|------- step -------|
@@ -19,8 +19,8 @@ from dlviz.trace import Trace
 
 
 class WorkerRate(NamedTuple):
-    """Of one worker: the gradients of its own that are applied in a second, their mean staleness
-    (None where none is applied, or none is older than another), the part of the time it waits."""
+    """One worker: its gradients applied per second, their mean staleness (None where none is
+    applied, or staleness is undefined), the part of the time that it waits."""
 
     rate: float
     staleness: float | None
@@ -28,7 +28,7 @@ class WorkerRate(NamedTuple):
 
 
 class WorkRate(NamedTuple):
-    """Of all workers together, and of each."""
+    """All workers together, and each."""
 
     rate: float
     staleness: float | None
@@ -36,7 +36,7 @@ class WorkRate(NamedTuple):
 
 
 def work_rate(trace: Trace, first: int = 0, clock: str = "device") -> WorkRate:
-    """What the ranks from `first` on get done while all are at work; those before are servers."""
+    """The work of the ranks from `first` on while all are at work; those before are servers."""
     window = low, high = all_at_work(trace, first, clock)
     gradients = applied(trace, clock)
     gradients = gradients[(gradients.time > low) & (gradients.time <= high)]
@@ -63,9 +63,9 @@ def all_at_work(trace: Trace, first: int = 0, clock: str = "device") -> tuple[fl
 def seconds_between_pushes(
     trace: Trace, server: int = 0, after: int = 0, clock: str = "device"
 ) -> dict[int, float]:
-    """Seconds from one push of each worker to its next, the mean, `after` so many of them: those
-    between the moments at which its messages reach the server, by worker. NaN of a worker with one
-    push or none."""
+    """The mean seconds from one push of each worker to its next, skipping the first `after`:
+    between the times when its messages reach the server, by worker. NaN for a worker with one push
+    or none."""
     messages = trace.messages
     _, received = message_times(trace, clock)
     found = {}

@@ -1,11 +1,11 @@
-"""The board on which a schedule is drawn by hand, as the kernel has it.
+"""The board on which a schedule is drawn by hand: the kernel's side.
 
     pipeline     what is drawn for: ranks, stages, costs in slots, the limit
-    drawing      what was put where, and whether it may be played
+    drawing      the placed actions, and whether they may be played
     csv          a drawing from text       history    undo, redo
-    levels       the questions of the game sentences  what the page says too
+    levels       the questions of the game sentences  shared with the page
     board        what the page drew, and what it has to know
 
-What a gesture does, the rules in words, hints and verdict are the page's:
-dlviz/widgets/static/board. What is laid out is laid out by the simulator's engine, in slots.
+Gestures, the rules in words, hints and the verdict belong to the page:
+dlviz/widgets/static/board. The simulator's engine lays schedules out, in slots.
 """

@@ -1,7 +1,7 @@
-"""The kernel's side of the drawing board: what the page drew comes in, and is checked.
+"""The kernel's side of the drawing board: it receives what the page drew, and checks it.
 
-The page applies each gesture by its own rules and sends what came of it, by the name of the drawing
-it was done on, so that of two views none draws over what the other one drew:
+The page applies each gesture by its own rules and sends the result, with the name of the drawing
+that it changed, so that no view overwrites another view's drawing:
 
     {"do": "draw", "on": "a7", "name": "b3", "cells": [{"action": "0F0", "rank": 0, "slot": 0}],
      "backward": "whole", "limit": null, "overlaps": false, "fault": ""}
@@ -27,7 +27,7 @@ from dlviz.schedules.papers import PAPERS
 class DrawingBoard:
     """A drawing with its history, as a widget holds it.
 
-    On the board of a `level` its pipeline is fixed. `name` is that of the present drawing.
+    With a `level` its pipeline is fixed. `name`: that of the present drawing.
     """
 
     def __init__(self, drawing: Drawing, level: Level | None = None):
@@ -44,19 +44,19 @@ class DrawingBoard:
 
     @property
     def solved(self) -> bool:
-        """Whether the board is a level's and what is drawn solves it."""
+        """Whether the board has a level and the drawing solves it."""
         return self._level is not None and self._level.solved(self.drawing)
 
     def read(self, text: str) -> Drawing:
-        """The drawing of a CSV. Raises ValueError for none, and for one that is not the level's."""
+        """The drawing of a CSV. Raises ValueError for an invalid one, or another pipeline."""
         drawing = from_csv(text, self.drawing.pipeline)
         if self._level is not None and drawing.pipeline != self.drawing.pipeline:
             raise ValueError(SENTENCES["other"])
         return drawing
 
     def take(self, step: dict[str, Any]) -> bool:
-        """Do what the page did; False where it did that on another drawing than the present one.
-        Raises ValueError for what cannot be drawn."""
+        """Apply a step of the page. Returns False for a step on another drawing than the present
+        one. Raises ValueError for an impossible drawing."""
         if step["on"] != self.name:
             return False
         history = self._history
@@ -78,7 +78,7 @@ class DrawingBoard:
         return self.drawing.schedule()
 
     def state(self) -> dict[str, Any]:
-        """All from which the page goes on, ready for JSON."""
+        """All that the page needs to go on, ready for JSON."""
         pipeline, stages = self.drawing.pipeline, range(self.drawing.pipeline.stages)
         return {
             "name": self.name,
@@ -103,8 +103,8 @@ class DrawingBoard:
         }
 
     def rules(self) -> dict[str, Any]:
-        """What the page has to know beside that, ready for JSON: the known schedules of this size,
-        and what the level asks."""
+        """What the page needs besides, ready for JSON: the known schedules of this size, and the
+        level's question."""
         pipeline, level = self.drawing.pipeline, self._level
         known = _known(pipeline.stage_rank, pipeline.microbatches, pipeline.backward == "none")
         asked = None
@@ -133,7 +133,7 @@ class DrawingBoard:
 
 @lru_cache(maxsize=32)
 def _known(stage_rank: tuple[int, ...], microbatches: int, inference: bool) -> list[dict[str, Any]]:
-    """The known schedules whose stages are placed so: those of training, or without backwards."""
+    """The known schedules with this placement of stages: those of training, or of inference."""
     found = []
     ranks = max(stage_rank) + 1
     for name in NAMES:

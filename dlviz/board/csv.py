@@ -11,8 +11,8 @@ from dlviz.schedules.schedule import rows_of
 def from_csv(text: str, pipeline: Pipeline) -> Drawing:
     """The drawing of a compute-only CSV at the earliest times.
 
-    Rows of actions that `pipeline` has, some of them empty perhaps, are drawn on it; other rows on
-    a pipeline of their own. Raises ScheduleError for what is no schedule or cannot go on.
+    Rows with actions of `pipeline`, possibly empty, are drawn on it; other rows on their own
+    pipeline. Raises ScheduleError for an invalid schedule or one that deadlocks.
     """
     given = rows_of(text)
     given += [[]] * (pipeline.ranks - len(given))

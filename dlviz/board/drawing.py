@@ -4,10 +4,10 @@
     rank 0  |0F0|0F1|...|...|0B0----|     0B0 may start at slot 4, where 1B0 has ended;
     rank 1      |1F0|1B0----|               until then rank 0 waits, or chose not to run 0F2
 
-An action starts where it was put, whether or not it breaks a rule there. What a gesture does, which
-rules are broken and how to mend them says the page (dlviz/widgets/static/board); here stands what
-may be played: a drawing that breaks no rule. Which actions another one needs says
-`dlviz.schedules.needs`; when the actions of a given order start, the simulator.
+An action starts where it was put, even if it breaks a rule there. The page
+(dlviz/widgets/static/board) handles gestures, names broken rules and suggests fixes; this module
+decides what may be played: a drawing that breaks no rule. `dlviz.schedules.needs` says which
+actions another one needs; the simulator, when the actions of a given order start.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawing:
-    """A schedule, drawn in part or whole: what was put where, in that order, legal or not.
+    """A schedule, drawn in part or whole: the placed actions in the order of placing, legal or not.
 
-    `fault` is what the page says of the first rule that is broken.
+    `fault`: the page's words for the first broken rule.
     """
 
     pipeline: Pipeline
@@ -45,7 +45,7 @@ class Drawing:
     fault: str = field(default="", compare=False)
 
     def check(self) -> None:
-        """Raises ValueError for what the pipeline does not have, and for what is there twice."""
+        """Raises ValueError for what the pipeline does not have, and for duplicates."""
         seen: set[Placed] = set()
         for one in self.placed:
             self.pipeline.check(*one)
@@ -63,7 +63,7 @@ class Drawing:
 
     @cached_property
     def complete(self) -> bool:
-        """Whether all there is to run is drawn, legal or not."""
+        """Whether every stage's every microbatch is drawn, legal or not."""
         pipeline = self.pipeline
         there = {half for one in self.placed for half in one.action.halves}
         each = ["F"] if pipeline.backward == "none" else ["FB", "FIW"]
@@ -89,7 +89,7 @@ class Drawing:
 
     @cached_property
     def idle(self) -> int:
-        """The idle slots between its first action and its last of the rank with most of them."""
+        """The most idle slots of a rank between its first action and its last."""
         rows = [row for row in self._by_rank() if row]
         return max((self._idle(row) for row in rows), default=0)
 
@@ -98,9 +98,9 @@ class Drawing:
         return [[one.action for one in row] for row in self._by_rank()]
 
     def schedule(self) -> Schedule:
-        """The drawing as a Schedule, which may be a part of one.
+        """The drawing as a Schedule, possibly a partial one.
 
-        Raises ScheduleError where a rule is broken, in the words of the page where it drew this.
+        Raises ScheduleError where a rule is broken, in the page's words if the page drew it.
         """
         made = Schedule(self.rows(), self.pipeline.stage_rank, "drawn")
         try:
@@ -131,11 +131,11 @@ class Drawing:
 
     @cached_property
     def _there(self) -> dict[Action, int]:
-        """The slot at which each action has ended, the halves of an overlap each for itself."""
+        """The slot at which each action has ended, each half of an overlap on its own."""
         return {half: self.ends(one) for one in self.placed for half in one.action.halves}
 
     def _check_starts(self, row: list[Placed]) -> None:
-        """Each action of a rank starts once the one before has ended and what it needs is there."""
+        """Each action of a rank starts once the previous one has ended and its needs are there."""
         pipeline, there, free = self.pipeline, self._there, 0
         for index, one in enumerate(row):
             needed = [
@@ -161,7 +161,7 @@ class Drawing:
             free = self.ends(one)
 
     def _check_memory(self, row: list[Placed]) -> None:
-        """A rank holds a microbatch from its forward on until its last backward has ended."""
+        """A rank holds a microbatch from its forward until its last backward has ended."""
         limit, kinds = self.pipeline.limit, self.pipeline.kinds
         releases = "F" if self.pipeline.backward == "none" else "BW"
         halves = [(half.kind, one) for one in row for half in one.action.halves]
@@ -178,7 +178,7 @@ class Drawing:
 
 
 def drawn(schedule: Schedule, costs: Costs, limit: int | None = None) -> Drawing:
-    """`schedule` drawn at its earliest times. Raises ScheduleError where it cannot go on, and
+    """`schedule` drawn at its earliest times. Raises ScheduleError where it deadlocks, and
     ValueError for costs that cannot be drawn."""
     backward, overlaps = made_of(schedule)
     pipeline = Pipeline(
@@ -188,9 +188,9 @@ def drawn(schedule: Schedule, costs: Costs, limit: int | None = None) -> Drawing
 
 
 def laid_out(schedule: Schedule, pipeline: Pipeline) -> Drawing:
-    """The rows of `schedule` on `pipeline`, each action as early as it can be, as simulated.
+    """The rows of `schedule` on `pipeline`, each action as early as possible, as simulated.
 
-    Raises ScheduleError where the schedule cannot go on.
+    Raises ScheduleError where the schedule deadlocks.
     """
     if not any(schedule.actions):
         return Drawing(pipeline)

@@ -1,4 +1,4 @@
-"""What was drawn before, and what was undone."""
+"""Undo and redo of drawings."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dlviz.board.drawing import Drawing
 
 @dataclass(frozen=True)
 class History:
-    """A drawing, those before it and those that were undone."""
+    """A drawing, the earlier ones and the undone ones."""
 
     present: Drawing
     past: tuple[Drawing, ...] = ()
     future: tuple[Drawing, ...] = ()
 
     def did(self, drawing: Drawing) -> History:
-        """With `drawing` as the present one; nothing where it is the same."""
+        """The history with `drawing` as the present one; unchanged where it is the same."""
         if drawing == self.present:
             return self
-        return History(drawing, (*self.past, replace(self.present)))  # without what it worked out
+        return History(drawing, (*self.past, replace(self.present)))  # without cached properties
 
     def undo(self) -> History:
         if not self.past:

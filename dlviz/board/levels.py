@@ -1,13 +1,13 @@
-"""A game in levels, in which the schedules of the zoo are found again one by one.
+"""A game in levels, in which a reader finds the schedules of the zoo one by one.
 
     level 2    3 ranks, 5 microbatches                             21 slots    GPipe
     level 3    the same, at most 3 microbatches in flight          21 slots    1F1B
     level 5    the same, a backward may be split into I and W      17 slots    ZB-H1
 
-Each level asks one question, has a target, and caps what a rank may hold; a cap or a target is such
-that what solved the level before does not solve it. F, I and W last one slot, B two. No legal
-schedule is shorter than its target: a rank starts after the forwards before it, has its own work,
-and behind its last B come the backwards of the stages before.
+Each level asks one question, has a target, and caps what a rank may hold; a cap or a target rules
+out the answer to the previous level. F, I and W last one slot, B two. No legal schedule is shorter
+than its target: a rank starts after the forwards of earlier stages, has its own work, and its last
+B is followed by the backwards of earlier stages.
 Source: each level names the paper of its schedule; the form is that of LLM-Training-Puzzles (Rush,
 2023), where a pipeline is filled under a cap on memory.
 """
@@ -27,10 +27,10 @@ from dlviz.sim import Costs
 class Level:
     """A question to answer by drawing a schedule.
 
-    `slots` is the target, from the first start to the last end; `limit` caps the microbatches (of
-    chunks, where a rank has several, the chunks) that a rank holds, None: no cap; `inside` is the
-    idle time that a rank may have between its first action and its last, None: any. `answer` is the
-    schedule of the zoo that solves it, `section` the place in its paper, `lesson` what it shows.
+    `slots`: the target, from the first start to the last end; `limit`: the most microbatches (with
+    several chunks on a rank: chunks) that a rank may hold, None: no cap; `inside`: the idle time
+    that a rank may have between its first action and its last, None: any; `answer`: the schedule of
+    the zoo that solves it; `section`: the place in its paper; `lesson`: what it shows.
     """
 
     title: str
@@ -47,7 +47,7 @@ class Level:
 
     @property
     def source(self) -> str:
-        """The paper of the schedule that solves it, and the place there."""
+        """The paper of the schedule that solves it, and the place in it."""
         return f"{PAPERS[self.answer].cited}, {self.section}"
 
     def pipeline(self, costs: Costs) -> Pipeline:
@@ -55,7 +55,7 @@ class Level:
         return Pipeline(self.stage_rank, self.microbatches, costs, self.backward, self.limit)
 
     def solved(self, drawing: Drawing) -> bool:
-        """Whether `drawing` has all that the level asks for; its cap is a rule of the pipeline."""
+        """Whether `drawing` reaches the target; the cap is a rule of the pipeline."""
         short = drawing.slots <= self.slots
         tight = self.inside is None or drawing.idle <= self.inside
         return drawing.complete and drawing.legal and short and tight
@@ -88,7 +88,7 @@ LEVELS = (
         answer="gpipe",
         section="section 2.3",
         lesson="GPipe runs all forwards, then all backwards. The bubble ratio is (p-1)/m = 0.4; "
-        "every rank holds all 5 microbatches at once.",
+        "every rank holds all 5 microbatches.",
     ),
     Level(
         "The same time in less memory",

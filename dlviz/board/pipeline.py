@@ -1,6 +1,6 @@
-"""What a schedule is drawn for: which rank has which stage, what an action costs, what is offered.
+"""The pipeline of a drawing: the rank of each stage, what an action costs, which kinds are offered.
 
-A slot is the longest time of which every cost is a multiple, so an action lasts whole slots.
+A slot is the longest time that divides every cost, so an action lasts whole slots.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dlviz.sim import Costs
 
 BACKWARDS = {"whole": "FB", "split": "FIW", "either": "FBIW", "none": "F"}
 LONGEST = 60  # slots of an action
-LARGEST = 1024  # visits of a microbatch to a stage
+LARGEST = 1024  # stage passes
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What a schedule is drawn for.
+    """The pipeline of a drawing.
 
-    `stage_rank[stage]` is the rank of a stage. `backward` says what is offered for each forward:
-    "whole" (B), "split" (I and W), "either" or "none"; `overlaps`, whether two may be drawn as one
-    overlap. `limit` is how many microbatches (of a stage) a rank may hold, None: as many as it
-    likes. Raises ValueError for a size, a word or costs that cannot be drawn.
+    `stage_rank[stage]`: the rank of a stage; `backward`: what is offered for each forward, "whole"
+    (B), "split" (I and W), "either" or "none"; `overlaps`: whether two may be drawn as one overlap;
+    `limit`: how many microbatches (of a stage) a rank may hold, None: no limit. Raises ValueError
+    for a size, a word or costs that cannot be drawn.
     """
 
     stage_rank: tuple[int, ...]
@@ -77,7 +77,7 @@ class Pipeline:
 
     @property
     def held(self) -> str:
-        """What a rank holds, in words: a chunk counts by itself."""
+        """What a rank holds, in words: each chunk counts."""
         return "microbatches" if self.stages == self.ranks else "chunks"
 
     @property
@@ -151,12 +151,12 @@ class Pipeline:
 
     @cached_property
     def horizon(self) -> int:
-        """A slot by which all would be done, one action and one message after another."""
+        """The slot by which all would be done, one action or message at a time."""
         once = sum(self._slots.values()) + 2 * self.stages * self.latency
         return once * self.microbatches
 
     def check(self, action: Action, rank: int, slot: int) -> None:
-        """Raises ValueError for an action, a rank or a slot that is none of this pipeline."""
+        """Raises ValueError for an action, a rank or a slot that this pipeline does not have."""
         if action.parts and not is_overlap(action):
             raise ValueError(SENTENCES["overlap"].format(action=action))
         for half in action.halves:
@@ -174,7 +174,7 @@ class Pipeline:
             raise ValueError(SENTENCES["slot"].format(slot=slot, last=self.horizon - 1))
 
     def offering(self, schedule: Schedule) -> Pipeline:
-        """The pipeline that offers all that `schedule` is made of."""
+        """The pipeline that offers all kinds in `schedule`."""
         backward, overlaps = made_of(schedule)
         if {*BACKWARDS[backward]} <= {*self.kinds}:
             backward = self.backward
@@ -185,8 +185,8 @@ def made_of(schedule: Schedule) -> tuple[str, bool]:
     """The `backward` and the `overlaps` of a pipeline for `schedule`."""
     actions = [action for row in schedule.actions for action in row]
     kinds = {half.kind for action in actions for half in action.halves}
-    ways = [way for way, offered in BACKWARDS.items() if kinds <= {*offered}]
-    return min(ways, key=lambda way: len(BACKWARDS[way])), any(one.parts for one in actions)
+    names = [name for name, offered in BACKWARDS.items() if kinds <= {*offered}]
+    return min(names, key=lambda name: len(BACKWARDS[name])), any(one.parts for one in actions)
 
 
 def _overlap_in(stage: int) -> Action:

@@ -1,4 +1,4 @@
-"""The sentences that the page says of a drawing and Python says too, from the page's own table."""
+"""The sentences on a drawing that the page and Python share, from the page's own table."""
 
 from __future__ import annotations
 

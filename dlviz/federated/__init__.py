@@ -1,21 +1,21 @@
 """Federated learning: clients that keep their data, and a server that may not be honest.
 
 rounds.py        `train`: rounds of five phases (server.py, client.py, messages.py,
-                 round_record.py), and what is still on its way after the last (shutdown.py)
-selection.py     1: whom a round asks
-local.py         3: what a client does with the weights (weights.py), or many at once (stacked.py)
+                 round_record.py), then what is still in transit (shutdown.py)
+selection.py     1: which clients a round asks
+local.py         3: what a client does with the weights (weights.py), or many together (stacked.py)
 aggregation.py   5: what the server makes of the updates
 arrivals.py      when answers would arrive, for clients that share a process
 partition.py     who has which examples (sizes.py: how many of each label, by Dirichlet)
 privacy.py       how little a round says about one client: clipping, noise, and their epsilon
                  (accountant.py)
-inversion.py     what a server reads out of an update that nobody protected
-secure/          the sum of the clients' vectors, of which the server learns nothing else
-masked_rounds.py 4 and 5 of rounds whose updates come as such a sum
+inversion.py     what a server reads out of an unprotected update
+secure/          the sum of the clients' vectors; the server learns nothing else
+masked_rounds.py 4 and 5 of rounds whose updates arrive as such a sum
 attacks.py       what a dishonest client sends
-robust.py        how a server combines updates some of which are false
+robust.py        how a server combines updates of which some are false
 
-The names are here at once; torch loads with the first module that needs it.
+Importing the package is cheap: torch loads with the first module that needs it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
     "privacy", "robust", "secure", "train",
 ]  # fmt: skip
 
-# name: its module, where it is none itself
+# name -> the module that defines it, unless it is a module itself
 _HOME = {
     "Arrivals": "arrivals", "Private": "privacy", "Round": "rounds", "Secure": "masked_rounds",
     "epsilon": "accountant", "train": "rounds",

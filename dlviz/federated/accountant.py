@@ -1,8 +1,8 @@
-"""What rounds of `privacy.central` tell about one client: the epsilon of a sum with noise.
+"""What rounds of `privacy.central` reveal about one client: the epsilon of a sum with noise.
 
-    rounds x Renyi divergence of one, at each of 151 orders --> a bound each --> the least
+    rounds x Renyi divergence of one, at each of 151 orders --> a bound each --> the smallest
 
-It needs numpy alone, so that a slider has its answer before torch is loaded. Symbols are those of
+It needs only numpy, so that a slider has its answer before torch is loaded. Symbols as in
 privacy.py. Opacus calls it RDPAccountant.
 
 Source: Mironov, Talwar and Zhang, "Renyi Differential Privacy of the Sampled Gaussian Mechanism",
@@ -20,7 +20,7 @@ from dlviz.counts import check_counts
 
 Array = np.ndarray
 
-# Other orders give another fourth digit of epsilon; it is a bound with any of them.
+# Other orders change the fourth digit of epsilon; any of them gives a bound.
 TENTHS = np.concatenate([np.arange(11, 110), 10 * np.arange(12, 64)])
 ORDERS = TENTHS / 10
 TERMS = 1000  # of a series
@@ -39,14 +39,14 @@ def epsilon(
     """The epsilon after `steps` rounds of `privacy.central` on clients drawn by `privacy.poisson`,
     for `delta`.
 
-    With or without any one client, the probability of whatever may be published changes by a factor
-    of exp(epsilon) at most, but for a probability of `delta`. An upper bound; inf without noise.
+    Adding or removing one client changes the probability of any published result by a factor of at
+    most exp(epsilon), except with probability `delta`. An upper bound; inf without noise.
 
     conversion: "classical" is Mironov, "Renyi Differential Privacy", CSF 2017, proposition 3;
     "improved" is Balle et al., "Hypothesis Testing Interpretations and Renyi Differential Privacy",
-    AISTATS 2020, theorem 21, and is what Opacus takes.
-    clients: N, where it is known. Publishing everything of one client drawn at random has an
-    epsilon of 0 at delta = 1/N, so that delta must be smaller.
+    AISTATS 2020, theorem 21, which Opacus uses.
+    clients: N, where known. Publishing everything of one client drawn at random has an epsilon of 0
+    at delta = 1/N, so delta must be smaller.
     Raises ValueError for numbers out of range, and for delta >= 1/clients.
 
     Cost: a table of 151 orders x 1,000 terms for each new pair of noise and rate, about 20 ms.
@@ -55,7 +55,7 @@ def epsilon(
     if conversion not in ("improved", "classical"):
         raise ValueError(f"conversion={conversion!r} is not known: use 'improved' or 'classical'.")
     if steps == 0 or sample_rate == 0:
-        return 0.0  # nothing was published of anybody
+        return 0.0  # nothing was published
     if noise_multiplier == 0:
         return math.inf
     spent = steps * renyi(float(noise_multiplier), float(sample_rate))  # rounds add up, by order
@@ -73,8 +73,8 @@ def renyi(noise_multiplier: float, sample_rate: float) -> Array:
 
     At order a it is log(A) / (a - 1), A the mean of ((1 - q) + q p1/p0)^a under p0, with p0 = N(0,
     sigma^2) the noise alone and p1 = N(1, sigma^2) beside one client. Where the first summand is
-    the larger, (1 - q) p0 > q p1, the power is a binomial series in the second; elsewhere the other
-    way round. Of a whole order the series end and are one binomial sum.
+    the larger, (1 - q) p0 > q p1, the power is a binomial series in the second; elsewhere, in the
+    first. For a whole order the series are finite: one binomial sum.
     """
     sigma, q = noise_multiplier, sample_rate
     if q == 1:
@@ -96,8 +96,8 @@ def renyi(noise_multiplier: float, sample_rate: float) -> Array:
 
 @cache
 def _series() -> tuple[Array, Array, Array, Array]:
-    """What no noise changes: i (terms,); j = a - i, its place in `_values` and log |a over i|
-    (orders, terms)."""
+    """What does not depend on the noise: i (terms,); j = a - i, its place in `_values` and
+    log |a over i| (orders, terms)."""
     i = np.arange(TERMS)
     tenths = TENTHS[:, None] - 10 * i
     places = tenths - tenths.min()
@@ -108,7 +108,7 @@ def _series() -> tuple[Array, Array, Array, Array]:
 
 
 def _values() -> Array:
-    """Every j that there is, in increasing order."""
+    """Every j, in increasing order."""
     return np.arange(TENTHS.min() - 10 * (TERMS - 1), TENTHS.max() + 1) / 10
 
 
@@ -118,8 +118,8 @@ def _log_gamma(value: float) -> float:
 
 
 def _log_ndtr(x: Array) -> Array:
-    """The logarithm of the normal distribution function; far below 0, where the function itself is
-    too small a number, by its asymptotic series."""
+    """The logarithm of the normal distribution function; by its asymptotic series far below 0,
+    where the function itself underflows."""
     near = np.clip(x, TAIL, -TAIL)
     half = np.array([math.erfc(value) / 2 for value in (np.abs(near) / math.sqrt(2)).tolist()])
     found = np.where(near < 0, np.log(half), np.log1p(-half))
@@ -132,13 +132,13 @@ def _log_ndtr(x: Array) -> Array:
 
 def _check(noise: float, rate: float, steps: int, delta: float, clients: int | None) -> None:
     if not 0 <= noise < math.inf:
-        raise ValueError(f"noise_multiplier={noise!r} is no noise: use a number of 0 or more.")
+        raise ValueError(f"noise_multiplier={noise!r} is not a noise level: use 0 or more.")
     if not 0 <= rate <= 1:
-        raise ValueError(f"sample_rate={rate!r} is no probability: use 0 to 1.")
+        raise ValueError(f"sample_rate={rate!r} is not a probability: use 0 to 1.")
     check_counts(clients=clients)
     check_counts(0, steps=steps)
     if not 0 < delta < 1:
-        raise ValueError(f"delta={delta!r} is no probability between 0 and 1: use 1e-5, say.")
+        raise ValueError(f"delta={delta!r} is not a probability between 0 and 1: use, say, 1e-5.")
     if clients is not None and delta >= 1 / clients:
         raise ValueError(
             f"delta={delta:g} is not below 1/{clients}, one over the number of clients: publishing "

@@ -1,11 +1,11 @@
-"""When answers would arrive: the time of clients that share a process, from a model.
+"""When answers would arrive: a model of the times of clients that share a process.
 
     arrival of client k = begin + 2 α_k + bytes / β_k + steps x step x factor_k
 
-To 8 clients each has a process, and on a paced run a device and a clock of its own. A thousand
-share one: their training is real, and its time says nothing of theirs. With `Arrivals` the server
-closes its rounds by this model instead: who is late, who comes first, and how long a round lasts
-follow from it, and the round's record says `modelled`. Its Trace is the wall clock's, as ever.
+Up to 8 clients have a process each, and on a paced run a device and a clock of their own. A
+thousand share one: their training is real, but its time says nothing about theirs. With `Arrivals`
+the server closes its rounds by this model instead: it decides who is late, who comes first and how
+long a round lasts, and the round's record says `modelled`. The Trace still shows the wall clock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Arrivals:
     bandwidth: float | Sequence[float] = math.inf
 
     def seconds(self, client: int, steps: int, nbytes: int) -> float:
-        """From the begin of a round to the arrival of a client's answer."""
+        """From the start of a round to the arrival of a client's answer."""
         factor, latency, bandwidth = (
             each if isinstance(each, int | float) else each[client]
             for each in (self.factors or 1.0, self.latency, self.bandwidth)
@@ -41,7 +41,7 @@ class Arrivals:
         return 2 * latency + nbytes / bandwidth + steps * self.step * factor
 
     def check(self, clients: int) -> None:
-        """Raise ValueError for what is no time, and where there is not one for each client."""
+        """Raise ValueError for an invalid time, or unless there is one for each client."""
         for name in ("step", "factors", "latency", "bandwidth"):
             value = getattr(self, name)
             each = [value] * clients if isinstance(value, int | float) else value or [1] * clients
@@ -55,7 +55,7 @@ class Arrivals:
 
 
 class ModelledClock:
-    """The server's time by `arrivals`, and the answers that would still be on their way."""
+    """The server's time by `arrivals`, and the answers that would still be in transit."""
 
     def __init__(self, arrivals: Arrivals, steps: Callable[[int], int], sizes: Sequence[int]):
         arrivals.check(len(sizes))
@@ -65,17 +65,17 @@ class ModelledClock:
         self.coming: list[tuple[float, Answer, torch.Tensor]] = []
 
     def busy(self) -> set[int]:
-        """The clients that are at an answer to a round before."""
+        """The clients still working on an earlier round."""
         return {answer.client for when, answer, _ in self.coming if when > self.now}
 
     def left(self) -> list[int]:
-        """The clients whose answers came after the last round."""
+        """The clients whose answers arrived after the last round."""
         return [answer.client for _, answer, _ in self.coming]
 
     def close(self, now: Open, deadline: float | None, wanted: int, keep: bool) -> float:
-        """Take back from the round, all of whose answers are here, those that would not have come
-        by its end, and give it those of rounds before that come meanwhile (`keep` them, or drop
-        them). Returns how long it lasts, in seconds."""
+        """Take out of the round the answers that would have arrived after its end, and add those of
+        earlier rounds that arrive during it (`keep` them, or drop them). Returns how long it lasts,
+        in seconds."""
         arrivals = sorted(
             (self.now + self._seconds(now, answer, row), k)
             for k, (answer, row) in now.answers.items()

@@ -1,13 +1,13 @@
 """What a dishonest client sends: three attacks on the weights that all clients share.
 
     label flipping   trains honestly, on labels that are false       poisoned data
-    sign flip        its update, the other way round                 poisoned model
+    sign flip        its update, negated                             poisoned model
     scaling          its update, made large: by n it outweighs all   poisoned model
 
-An honest update is w_k - w, and so is one of `sign_flip` or `scale`, which take an update of any
-shape and return what is sent in its place. The factor has no unit. The attacker knows its own data
-and the weights it was sent, and not what others send; one who knows that too can do more harm with
-less to be seen (Baruch et al., "A Little Is Enough", NeurIPS 2019). robust.py has the defences.
+An update is w_k - w; `sign_flip` and `scale` take an update of any shape and return what is sent in
+its place. The factor has no unit. The attacker knows its own data and the weights it received, not
+what others send; one who knows that too can do more harm and is harder to detect (Baruch et al., "A
+Little Is Enough", NeurIPS 2019). robust.py has the defences.
 
 Source: Tolpegin et al., "Data Poisoning Attacks Against Federated Learning Systems", ESORICS 2020
 (labels); Li et al., "RSA: Byzantine-Robust Stochastic Aggregation Methods", AAAI 2019 (sign);
@@ -27,7 +27,7 @@ def flip_labels(labels: Tensor, classes: int) -> Tensor:
     """The labels (N,) to train on instead: label l becomes classes - 1 - l, so that 0 and 9 change
     places, 1 and 8, and so on.
 
-    Raises ValueError for a label that is none of 0 to classes - 1.
+    Raises ValueError for a label outside 0 to classes - 1.
     """
     check_counts(classes=classes)
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
@@ -44,5 +44,5 @@ def sign_flip(update: Tensor) -> Tensor:
 
 
 def scale(update: Tensor, factor: float) -> Tensor:
-    """The honest update times `factor`: -10, say, for one of ten to undo the work of all others."""
+    """The update times `factor`: with -10, one of ten clients undoes the work of all others."""
     return factor * update

@@ -1,10 +1,10 @@
-"""A rank's clients: they wait to be asked, train on their own data, and send what has changed.
+"""A rank's clients: they wait to be asked, train on their own data, and send their updates.
 
     server   1 select | 2 w to k | 3 wait .............. | 4 take Δ_k | 5 aggregate |
     client   1 asked  | 2 w      | 3 E epochs of SGD     | 4 Δ_k      | 5 wait ..... |
 
-Their data never leave the rank. With `always` those that nobody has asked train as well, each on
-from its own weights, as the lecture has it: nothing of that is sent, and all of it is counted.
+Their data never leave the rank. With `always` the clients that were not asked train as well, each
+from its own weights, as in the lecture: nothing of that is sent, and all of it is counted.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ from dlviz.federated.weights import Layout
 Tensor = torch.Tensor
 # (update (parameters,), client, round) -> what is sent in its place
 Outgoing = Callable[[Tensor, int, int], Tensor]
-Found = Sequence[tuple[Tensor, float]]  # of each client what has changed (parameters,), its loss
+Found = Sequence[tuple[Tensor, float]]  # of each client its update (parameters,) and its loss
 
 UNASKED = ", not asked"  # what the phase of an unused training adds to its name
 
 
 class Clients:
-    """The clients that live on this rank, each with data, weights and a model of its own: what a
-    forward leaves there (a batch norm's counter, a layer's generator) is no other client's. Before
-    an update is sent, `outgoing` clips, noises or falsifies it, and `fp16` rounds it to 16 bits a
-    value."""
+    """The clients on this rank, each with its own data, weights and model: what a forward changes
+    there (a batch norm's counter, a layer's generator) affects no other client. Before an update is
+    sent, `outgoing` clips, noises or falsifies it, and `fp16` rounds it to 16 bits a value."""
 
     def __init__(
         self,
@@ -86,17 +85,17 @@ class Clients:
         return [(end - start, loss) for start, (end, loss) in zip(starts, found, strict=True)]
 
     def own(self, client: int) -> tuple[Layout, LocalTraining]:
-        """The model and the loss of a client that is trained alone."""
+        """The model and the loss of a client trained alone."""
         if client not in self._own:
             self._own[client] = copy.deepcopy((self.layout, self.how))
         return self._own[client]
 
     def examples(self, client: int) -> int:
-        """Those that there is something to learn from: none of padding alone."""
+        """How many examples the client has; 0 where all of them are padding."""
         return len(self.data[client][1]) if self.counts[client] else 0
 
     def work(self, client: int) -> int:
-        """The examples that a round of this client takes, each as often as there are epochs."""
+        """The examples that this client computes in a round, counted once per epoch."""
         return self.how.epochs * self.examples(client)
 
     def changed(self, update: Tensor, client: int, number: int) -> Tensor:
@@ -107,7 +106,7 @@ class Clients:
             return self.outgoing(update, client, number)
 
     def send(self, chosen: Sequence[int], found: Found, number: int) -> None:
-        """Send the updates `found`, each followed by the word that it is there."""
+        """Send the updates `found`, each followed by its `Answer`."""
         requests = []
         for k, (update, loss) in zip(chosen, found, strict=True):
             answer = Answer(number, k, self.counts[k], self.work(k), loss)
@@ -119,7 +118,7 @@ class Clients:
 
 
 def take_part(clients: Clients, rounds: int, always: bool) -> None:
-    """What a rank with clients does in a training of so many rounds."""
+    """The clients' side of a training of so many rounds."""
     comm, own = clients.comm, clients.numbers
     comm.send(torch.tensor([clients.examples(k) for k in own], dtype=torch.int64), 0, SIZES)
     ledger = torch.zeros(rounds, len(own), dtype=torch.int64)

@@ -1,20 +1,20 @@
 """The dishonest server: a client's images, read out of its update.
 
-The server has the weights w it sent and what came back, and so the update w_k - w. It is given no
-image, no label and no gradient: the arguments below are all there is.
+The server has the weights w it sent and what came back, and so the update w_k - w. It has no image,
+no label and no gradient, only the arguments below.
 
 By a ratio. A unit of a first linear layer computes W_i x + b_i, and one example x with gradient g_i
 behind that unit moves
 
     dW_i = -rate * g_i * x        db_i = -rate * g_i        so   dW_i / db_i = x,  pixel by pixel.
 
-Of a batch a unit sums up those examples that switch it on (ReLU): the ratio is one of them where it
-was alone, and a mixture otherwise. A rate, a weight or a clipped norm cancels out of the ratio; so
-do epochs, as far as the same example stays alone. Noise on each entry does not.
+In a batch, a unit sums over the examples that switch it on (ReLU): the ratio is an example where it
+was the only one, and a mixture otherwise. A rate, a weight or a clipped norm cancels out of the
+ratio; so do epochs, as long as the same example stays the only one. Noise on each entry does not.
 
-By optimisation, where there is no such layer: search the images on which training moves the
-weights as the client moved them, all the epochs that the server asked for. It may end beside the
-goal; how far it is from it tells, so that a new start can be made.
+By optimisation, where there is no such layer: search for images on which training moves the weights
+as the client moved them, over all epochs that the server asked for. It may end in a poor minimum;
+the distance left over shows that, so that another start can be tried.
 
 Units: pixels as the client trained on them, 0 to 1 unless stated.
 Source: Phong et al., "Privacy-Preserving Deep Learning via Additively Homomorphic Encryption", IEEE
@@ -22,8 +22,8 @@ TIFS 13(5), 2018, section 3 (ratio); Zhao et al., "iDLG", 2020, section 3 (label
 "Deep Leakage from Gradients", NeurIPS 2019, and Geiping et al., "Inverting Gradients", NeurIPS
 2020, section 4 (optimisation: cosine, signed Adam, total variation, many epochs).
 
-An image that these do not find is not safe: a server may send weights made for reading (Fowl et
-al., "Robbing the Fed", ICLR 2022).
+An image that these do not find is not safe: a server may send weights designed to reveal it (Fowl
+et al., "Robbing the Fed", ICLR 2022).
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ def ratio(
     """The images found, one a row, (found, inputs), from the update of a first linear layer,
     (units, inputs) and (units,). Those on which most units agree come first.
 
-    A unit's row counts as an image where its pixels are `outside` of `low` to `high` by that much
-    at most, on average; rows that differ by `alike` at most, on average, are one image. A mixture
-    of images may pass: the server cannot know. Raises ValueError for shapes that do not fit.
+    A unit's row counts as an image where its pixels exceed `low` to `high` by at most `outside` on
+    average; rows that differ by at most `alike` on average are one image. A mixture of images may
+    pass: the server cannot know. Raises ValueError for shapes that do not fit.
     """
     if weight_update.dim() != 2 or bias_update.shape != weight_update.shape[:1]:
         raise ValueError(
             f"updates of shape {tuple(weight_update.shape)} and {tuple(bias_update.shape)} are not "
             "those of a linear layer with bias: give (units, inputs) and (units,)."
         )
-    strongest = bias_update.abs().argsort(descending=True)  # rounding and noise harm it least
-    rows = weight_update[strongest] / bias_update[strongest, None]  # NaN where no example came by
+    strongest = bias_update.abs().argsort(descending=True)  # least affected by rounding and noise
+    rows = weight_update[strongest] / bias_update[strongest, None]  # NaN where no example did
     shown = rows.clamp(low, high)
     rows = shown[(rows - shown).abs().mean(1) <= outside]
     near = torch.cdist(rows, rows, p=1) <= alike * rows.shape[1]  # (rows, rows)
-    first = near.tril(-1).sum(1) == 0  # no stronger unit has said the same
+    first = near.tril(-1).sum(1) == 0  # no stronger unit has the same image
     agree = near.sum(1)[first].argsort(descending=True, stable=True)
     return rows[first][agree]
 
 
 def labels(bias_update: Tensor) -> Tensor:
-    """The labels that an update of the output layer's bias (classes,) betrays: the outputs it
+    """The labels that an update of the output layer's bias (classes,) reveals: the outputs it
     raised, those it raised most first.
 
-    The gradient there is softmax - onehot, negative in the label alone: of one example the answer
-    is its label, whatever the rate and the number of epochs. Of several a label may be missing.
+    The gradient there is softmax - onehot, negative only at the label: for one example the answer
+    is its label, whatever the rate and the number of epochs. With several, a label may be missing.
     """
     order = bias_update.argsort(descending=True)
     return order[bias_update[order] > 0]
@@ -110,16 +110,16 @@ def match(
     """Images of `shape`, (n, channels, height, width), on which training would move `model` as the
     client's `update` does.
 
-    model: bears the weights sent; its last parameter is the output layer's bias. update:
+    model: holds the weights sent; its last parameter is the output layer's bias. update:
     (parameters,), received - sent, in the order of `model.parameters()`. The server itself asked
     for `epochs` steps of SGD at rate `lr` on the cross-entropy of the whole local batch, and n came
-    as the client's weight. Of one epoch `lr` does not matter.
-    The pixels are taken to be 0 to 1, as those of `datasets.digits`.
-    From noise, Adam moves the images against the signs of the slope of
+    as the client's weight. With one epoch `lr` does not matter.
+    Pixels are assumed to be 0 to 1, as in `datasets.digits`.
+    Starting from noise, Adam moves the images against the signs of the slope of
 
         1 - cosine(their update, update) + variation * mean difference of neighbouring pixels
 
-    and, as probabilities, their labels, which begin as those that the update betrays. Of several
+    and, as probabilities, their labels, which start as those that the update reveals. Of several
     `starts` the one that ends lowest is taken. `variation` is for photographs: handwriting in 8 x 8
     pixels is not smooth. Raises ValueError for an update that does not fit the model, or raises no
     output's bias.
@@ -149,8 +149,8 @@ def _search(
     steps: int,
     variation: float,
 ) -> float:
-    """Move `images`, in place, to where their update points as `update` does; how far they are from
-    that in the end."""
+    """Move `images`, in place, until their update points as `update` does. Returns the distance
+    left over."""
     bias = unflatten(model, update)[-1]  # (classes,)
     guesses = labels(bias).repeat(len(images))[: len(images)]
     beliefs = 10 * nn.functional.one_hot(guesses, len(bias)).to(images)  # (n, classes), logits
@@ -171,7 +171,7 @@ def _search(
 
 
 def _trained(model: nn.Module, images: Tensor, labels: Tensor, epochs: int, lr: float) -> Tensor:
-    """What a client with these examples would send, (parameters,); autograd sees through it."""
+    """What a client with these examples would send, (parameters,), differentiable."""
     sent = {name: weight.detach() for name, weight in model.named_parameters()}
     weights = {name: weight.clone().requires_grad_() for name, weight in sent.items()}
     for _ in range(epochs):

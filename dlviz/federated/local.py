@@ -1,16 +1,16 @@
-"""Phase 3: what a client does with the weights it was sent: E epochs of SGD on its own data.
+"""Phase 3: what a client does with the weights it received: E epochs of SGD on its own data.
 
     w ← w_t
     E times:  for each batch of B examples:  w ← w - η (∇ loss(w) + μ (w - w_t))
-    send  Δ = w - w_t, and n_k, what it counts: examples, or what else the loss is a mean of
+    send  Δ = w - w_t, and n_k, its weight: examples, or whatever the loss is a mean of
 
-`weight` says what: the targets that an `ignore_index` leaves, say. Without it a `models.token_loss`
-counts its targets; and a loss that is no mean over rows on a rank's own clients is refused.
+`weight` counts these: the targets left by `ignore_index`, say. Without it `models.token_loss`
+counts its targets, and a loss that is not a mean over the rows of a rank's own clients is refused.
 
-μ ties a client to the weights it was sent (FedProx); 0 is FedAvg; with E = 1 and the whole data as
-one batch it is FedSGD. A batch that weighs nothing, of padding alone, is left out. The order of the
-examples follows from (seed, round, client, epoch) alone. `alone` is the loop for one client;
-stacked.py trains those of one process at once.
+μ ties a client to the weights it received (FedProx); 0 is FedAvg; with E = 1 and the whole data as
+one batch it is FedSGD. A batch of weight 0, nothing but padding, is left out. The order of the
+examples depends only on (seed, round, client, epoch). `alone` is the loop for one client;
+stacked.py trains those of one process together.
 
 Source: McMahan et al. 2017, algorithm 1 (ClientUpdate); Li et al., "Federated Optimization in
 Heterogeneous Networks", MLSys 2020 (FedProx).
@@ -49,7 +49,7 @@ class LocalTraining:
     weight: Weight | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what trains nothing."""
+        """Raises ValueError for numbers that train nothing."""
         if not (isinstance(self.epochs, int) and self.epochs >= 1):
             raise ValueError(f"epochs={self.epochs!r} trains nothing: use 1 or more.")
         if self.batch is not None and not (isinstance(self.batch, int) and self.batch >= 1):
@@ -62,7 +62,7 @@ class LocalTraining:
                 raise ValueError(f"{name}={getattr(self, name)!r} has to be a number from 0 up.")
 
     def weigh(self, client: int, inputs: Tensor, labels: Tensor) -> float:
-        """What the loss of these rows of a client is the mean of."""
+        """How many terms the loss on these rows of a client is the mean of."""
         if self.weight is None or not len(labels):
             return len(labels)
         return weighed(f"a batch of client {client}", of_batch(self.weight)(inputs, labels))
@@ -72,8 +72,8 @@ class LocalTraining:
         return self.epochs * math.ceil(examples / (self.batch or examples))
 
     def order(self, number: int, client: int, epoch: int, examples: int) -> Tensor:
-        """The order (examples,) in which `client` takes its examples in an epoch of a round; as
-        they lie where they are one batch."""
+        """The order (examples,) in which `client` takes its examples in an epoch of a round;
+        unshuffled where they are one batch."""
         if self.batch is None or self.batch >= examples:
             return torch.arange(examples)
         return torch.randperm(
@@ -90,12 +90,12 @@ def alone(
     number: int,
     client: int,
 ) -> tuple[Tensor, float]:
-    """Round `number` of one `client`: its weights after it (parameters,), and the mean of its loss
-    over the examples, or target tokens, that it saw."""
+    """Round `number` of one `client`: its new weights (parameters,), and the mean of its loss over
+    the examples, or target tokens, that it saw."""
     (inputs, labels), model, seen, count = data, layout.model, 0.0, 0.0
     layout.write(start)
     anchor = [p.detach().clone() for p in layout.parameters]
-    with draws_of(how.seed, "forward", number, client):  # a dropout's are this client's own too
+    with draws_of(how.seed, "forward", number, client):  # dropout's numbers are the client's own
         for epoch in range(how.epochs):
             order = how.order(number, client, epoch, len(labels))
             for rows in order.split(how.batch or len(labels)):
@@ -118,13 +118,13 @@ PARTS = 16  # of a client's rows
 
 
 def check_mean(layout: Layout, how: LocalTraining, clients: Iterable[Data]) -> None:
-    """Raise ValueError where nothing says what the loss is the mean of, and on the data of these
-    `clients` it is not over rows."""
-    plain = how.loss is torch.nn.functional.cross_entropy  # a negative label may be an ignored one
+    """Raise ValueError where no `weight` is given and the loss on these `clients`' data is not the
+    mean over rows."""
+    plain = how.loss is torch.nn.functional.cross_entropy  # a negative label may be ignored
     data = [each for each in clients if len(each[1]) and not (plain and bool((each[1] >= 0).all()))]
     if how.weight is not None or not data:
         return
-    layout, how = copy.deepcopy((layout, how))  # a forward or a loss may leave something there
+    layout, how = copy.deepcopy((layout, how))  # a forward or a loss may change their state
     tried: dict[torch.Size, MeanOverRows] = {}
     with draws_of(how.seed, "check"), torch.no_grad():
         for inputs, labels in data:
@@ -138,6 +138,6 @@ def check_mean(layout: Layout, how: LocalTraining, clients: Iterable[Data]) -> N
 
 
 def draws(loss: Loss, outputs: Tensor, labels: Tensor) -> bool:
-    """Whether two values of it on the same rows differ: then those on others say nothing."""
+    """Whether the loss is random: two values on the same rows differ."""
     one, other = (loss(outputs.clone(), labels) for _ in range(2))
     return not torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)

@@ -1,12 +1,12 @@
-"""Rounds of which the server learns the clients' sum, and no client's update.
+"""Rounds in which the server learns the sum of the clients' updates, and no single update.
 
     client   3 E epochs of SGD | ready  | n_k Δ_k and n_k under masks |  5 wait ...
     server   3 wait .......... | who is | Σ n_k Δ_k and Σ n_k         |  5 w += Σ n_k Δ_k / Σ n_k
 
-Phase 4 is a secure sum (secure/) of the clients that are ready: who is lost or late before it is
-not asked for shares, and who drops out of it is not in the sum. A client says that it is ready, and
-nothing else: neither how many examples it has nor what its loss is. Clients that share a process
-have keys, shares and masks of their own in it; the server's process has none of them.
+Phase 4 is a secure sum (secure/) over the clients that are ready: one lost or late before it is not
+asked for shares, and one that drops out of it is not in the sum. A client reports only that it is
+ready: neither how many examples it has nor its loss. Clients that share a process have their own
+keys, shares and masks in it; the server's process has none of them.
 
 Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning",
 CCS 2017, section 2 (weighted averaging by a sum of n_k Δ_k and n_k).
@@ -27,7 +27,7 @@ from dlviz.counts import check_counts
 from dlviz.federated.client import Clients, Found
 from dlviz.federated.messages import ANSWER, LEDGER, Answer, home
 from dlviz.federated.round_record import Open
-from dlviz.federated.secure.aggregate import Meeting, RoundAborted, serve, take_part
+from dlviz.federated.secure.aggregate import RoundAborted, RoundChannel, serve, take_part
 from dlviz.federated.secure.terms import Terms
 from dlviz.federated.selection import Selection
 from dlviz.federated.server import Server
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from dlviz.federated.arrivals import Arrivals
 
 Tensor = torch.Tensor
-PLACE = LEDGER + 1  # tag: a client's number in a secure sum, 0 for none, and how many there are
+PLACE = LEDGER + 1  # tag: a client's number in a secure sum (0: not in it), and how many are in it
 SUMS = PLACE + 1  # tag of the sum of round 0; a round has a tag of its own
 BEYOND = "combine", "late_weight", "fp16"  # arguments that need single updates
 
 
 @dataclass(frozen=True)
 class Secure:
-    """`threshold`: so many clients have to be ready and to stay until the sum is known, more than
-    half of those asked; None: more than half of those that are ready, and two. `clip` bounds n_k
-    and each value of n_k Δ_k, `bits` the sum (secure/)."""
+    """`threshold`: how many clients have to be ready, and stay until the sum is known: more than
+    half of those asked. None: more than half of those that are ready, and at least two. `clip`
+    bounds n_k and each value of n_k Δ_k, `bits` the sum (secure/)."""
 
     threshold: int | None
     clip: float
     bits: int = 32
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what is no count."""
+        """Raises ValueError for an invalid count."""
         check_counts(threshold=self.threshold, bits=self.bits)
 
     def check(
@@ -65,8 +65,8 @@ class Secure:
         deadline: float | None,
         arrivals: Arrivals | None,
     ) -> None:
-        """Raise ValueError where a round would hide nothing, or could not be summed. `given` are
-        the arguments BEYOND."""
+        """Raise ValueError where a round would hide nothing, or could not be summed. `given`: the
+        values of the arguments in BEYOND."""
         if clients > ranks - 1 and arrivals is None and (deadline is not None or select.spare):
             raise ValueError(
                 f"{'spare' if deadline is None else 'deadline'}= with secure= and {clients} "
@@ -83,7 +83,7 @@ class Secure:
         self.terms(values, min(most, clients)).check()
 
     def terms(self, values: Tensor, clients: int) -> Terms:
-        """Those of a sum of so many clients' `values` (parameters,), their weights beside them."""
+        """The terms of a sum of so many clients' `values` (parameters,), with their weights."""
         dtype = str(values.dtype).removeprefix("torch.")
         shape = (len(values) + 1,)
         threshold = clients // 2 + 1 if self.threshold is None else self.threshold
@@ -99,8 +99,8 @@ class Secure:
 
 
 class MaskedClients(Clients):
-    """A rank's clients, whose updates the server does not see. Raises ValueError where one weighs
-    more than may be summed."""
+    """A rank's clients, whose updates the server does not see. Raises ValueError for a client of
+    weight above `clip`."""
 
     def __init__(self, secure: Secure, *others: Any):
         super().__init__(*others)
@@ -113,14 +113,14 @@ class MaskedClients(Clients):
                 )
 
     def examples(self, client: int) -> int:
-        """Whether it has any: the server is told no more."""
+        """1 if it has any: the server learns no more."""
         return min(1, super().examples(client))
 
     def work(self, client: int) -> int:
         return 0
 
     def send(self, chosen: Sequence[int], found: Found, number: int) -> None:
-        """Say that the update is there; and when all are ready take part in their sum."""
+        """Report that the updates are ready; then take part in the sum."""
         comm, updates = self.comm, {}
         for k, (update, _) in zip(chosen, found, strict=True):
             updates[k] = self.changed(update, k, number)
@@ -134,22 +134,22 @@ class MaskedClients(Clients):
                 vectors[place] = torch.cat([weight * update, weight])
         if vectors:
             terms = self.secure.terms(update, int(word[1]))
-            with suppress(RoundAborted):  # the server says why
-                take_part(Meeting(comm, SUMS + number), terms, vectors)
+            with suppress(RoundAborted):  # the server records why
+                take_part(RoundChannel(comm, SUMS + number), terms, vectors)
 
 
 class SumServer(Server):
-    """A server that gets the clients' sum."""
+    """A server that gets only the clients' sum."""
 
     sum: Tensor | None = None  # (parameters + 1,), float64
-    why = ""  # there is none
+    why = ""  # why `sum` is None
 
     def __init__(self, secure: Secure, *others: Any):
         super().__init__(*others)
         self.secure = secure
 
     def take(self, rank: int, now: Open) -> None:
-        """A client is ready. One that is late is told that there is no place for it."""
+        """A client is ready. A late one gets place 0: it is not in the sum."""
         answer = Answer.unpacked(self.ranks.word)
         if self.ranks.asked(rank, answer, now):
             now.file(answer, self.weights[:0], "", keep=False)
@@ -158,7 +158,7 @@ class SumServer(Server):
             self.ranks.settle(rank, answer, now)
 
     def close(self, now: Open) -> float | None:
-        """Say who is in the sum, and add up."""
+        """Announce who is in the sum, and add up."""
         came = sorted(now.answers)
         seconds = super().close(now)
         ready, self.sum = sorted(now.answers), None
@@ -174,18 +174,18 @@ class SumServer(Server):
         return seconds
 
     def add_up(self, ready: list[int], now: Open) -> None:
-        """The sum of the clients that are `ready`. Who drops out of it has not answered."""
+        """The sum of the clients that are `ready`. One that drops out counts as not answered."""
         ranks = [home(k, self.comm.size) for k in ready]
         deadline = None if self.clock else self.deadline
-        meeting = Meeting(self.comm, SUMS + now.number, ranks, deadline)
+        channel = RoundChannel(self.comm, SUMS + now.number, ranks, deadline)
         try:
-            self.sum, places = serve(meeting, self.secure.terms(self.weights, len(ready)))
+            self.sum, places = serve(channel, self.secure.terms(self.weights, len(ready)))
         except RoundAborted as error:  # it numbers the clients from 1
             self.why = re.sub(
                 r"client (\d+)", lambda m: f"client {ready[int(m[1]) - 1]}", f"{error}"
             )
             places = [place for place, rank in enumerate(ranks, 1) if rank not in self.comm.lost]
-        now.nbytes += meeting.nbytes
+        now.nbytes += channel.nbytes
         for rank in self.comm.lost:
             self.ranks.lose(rank, now)
         for k in {*ready}.difference(ready[place - 1] for place in places):
@@ -193,7 +193,7 @@ class SumServer(Server):
             now.waiting |= {k}.difference(now.lost)
 
     def aggregate(self, now: Open) -> str:
-        """Move the weights by the mean; why not, where they have to stay."""
+        """Apply the mean. Returns the reason where the weights stay unchanged."""
         if self.sum is None:
             return self.why
         mean = (self.sum[:-1] / self.sum[-1]).to(self.weights)

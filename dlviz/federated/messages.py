@@ -1,10 +1,10 @@
-"""What server and clients send each other, and who lives where.
+"""The messages between server and clients, and which rank holds which client.
 
 tag 0   a rank's clients   to the server   how many examples each has, once, before round 0
 tag 1   invitation         to a rank       the round, and for each of its clients: is it selected
 tag 2   weights            to a client     the server's, a row
-tag 3   update             to the server   what its training has changed, a row
-tag 4   answer             to the server   which update that was: round, client, examples, ...
+tag 3   update             to the server   its new weights - those sent, a row
+tag 4   answer             to the server   what the update is: round, client, examples, ...
 tag 5   ledger             to the server   the examples that a rank's clients computed, at the end
 
 The rows are what a round costs, 2 |θ| bytes for each client; the rest is some bytes.
@@ -24,10 +24,10 @@ PHASES = ("1 selection", "2 weights out", "3 local training", "4 updates back", 
 
 class Answer(NamedTuple):
     """What goes with an update. `weight`: how many examples, or target tokens, its loss is the mean
-    of; `computed`: the examples that its training took, each time that it took one; `loss` is the
+    of; `computed`: the examples that its training computed, counted once per epoch; `loss`: the
     mean over these."""
 
-    number: int  # of the round for which the client was asked
+    number: int  # the round that the client was asked for
     client: int
     weight: float
     computed: int
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 
 
 def fault_of(answer: Answer, row: torch.Tensor, form: torch.Tensor) -> str:
-    """Why a row that came is no update in the form of `form`; "" where it is one."""
+    """Why a row is not an update like `form`, "" where it is."""
     if (row.shape, row.dtype) != (form.shape, form.dtype):
         return (
             f"sent {tuple(row.shape)} of {row.dtype}, an update has {tuple(form.shape)} of "
@@ -55,12 +55,12 @@ def fault_of(answer: Answer, row: torch.Tensor, form: torch.Tensor) -> str:
 
 
 def home(client: int, ranks: int) -> int:
-    """The rank that a client lives on: client i on rank 1 + i % (ranks - 1)."""
+    """The rank of a client: client i is on rank 1 + i % (ranks - 1)."""
     return 1 + client % (ranks - 1)
 
 
 def residents(rank: int, ranks: int, clients: int) -> list[int]:
-    """The clients that live on `rank`."""
+    """The clients of `rank`."""
     return [k for k in range(clients) if home(k, ranks) == rank]
 
 

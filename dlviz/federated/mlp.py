@@ -1,13 +1,13 @@
-"""An MLP of several models at once, its gradients by hand: a layer of all of them is one batched
-product of matrices.
+"""Several MLPs of one shape together, gradients by hand: a layer of all of them is one batched
+matrix product.
 
     forward    x ← x Wᵀ + b,  x ← max(x, 0)           x (models, examples, features)
     loss       -log softmax(x)[label], the mean over the examples of each model
     backward   δ = (softmax(x) - onehot(label)) / examples
                dW = δᵀ x,  db = Σ δ,  δ ← δ W,  δ ← δ [x > 0]
 
-Autograd comes to the same in more than twice the time: these matrices are so small that what it
-books for each operation costs more than the operation.
+Autograd gives the same in more than twice the time: these matrices are so small that its
+bookkeeping costs more than the operations.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dlviz.federated.weights import Layout
 
 Tensor = torch.Tensor
 # Weights by name (models, ...), inputs and labels (models, examples, ...) -> the losses (models,),
-# and what gives the gradients of each model's own loss, in the order of the weights.
+# and a function that gives the gradients of each model's own loss, in the order of the weights.
 Losses = Callable[
     [dict[str, Tensor], Tensor, Tensor], tuple[Tensor, Callable[[], list[Tensor | None]]]
 ]
 
 
 def mlp_losses(layout: Layout) -> Losses | None:
-    """The cross entropies of models like this one, where that is linear layers with ReLU between
-    them, and perhaps Flatten first; None where it is not."""
+    """The cross entropies of models like this one, if it is linear layers with ReLU between them,
+    and perhaps Flatten first; None otherwise."""
     layers = dict(layout.model.named_children())
     if type(layout.model) is not nn.Sequential or not all(
         _known(name, layer, layout) for name, layer in layers.items()
@@ -40,7 +40,7 @@ def mlp_losses(layout: Layout) -> Losses | None:
 
     def losses(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor):
         x = inputs.flatten(2)  # (models, examples, features)
-        entered: list[Tensor] = []  # each linear layer; of a ReLU what left it
+        entered: list[Tensor] = []  # a linear layer's input; a ReLU's output
         for name in names:
             if name in linear:
                 entered.append(x)

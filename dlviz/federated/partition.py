@@ -1,12 +1,12 @@
 """Who has which examples: one dataset, dealt to clients.
 
     identical   a b c a b c | a b c a b c | a b c a b c     every client has a bit of everything
-    by_label    a a a b b b | a a a c c c | b b b c c c     so many labels a client
+    by_label    a a a b b b | a a a c c c | b b b c c c     a fixed number of labels a client
     dirichlet   a a a a b c | b b b b b   | a c c c c c     the smaller alpha, the fewer labels
     unequal     a b c a b c a b c a b c   | a b c a | b c   some have much more than others
 
-Each function returns a list with the indices, (n_k,) of int64, of what client k has. Every example
-goes to one client and none is lost.
+Each function returns a list: for client k the indices of its examples, (n_k,) of int64. Every
+example goes to exactly one client.
 
 Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
 AISTATS 2017, section 3 (identical, by_label); Hsu, Qi and Brown, "Measuring the Effects of
@@ -32,7 +32,7 @@ def identical(labels: Tensor, clients: int, seed: int = 0) -> list[Tensor]:
 
 
 def unequal(labels: Tensor, clients: int, exponent: float = 1.0, seed: int = 0) -> list[Tensor]:
-    """Shuffled, and client k has a share proportional to 1 / (k + 1)^exponent, at least one."""
+    """Shuffled; client k has a share proportional to 1 / (k + 1)^exponent, at least one."""
     check(labels, clients)
     shares = torch.arange(1, clients + 1, dtype=torch.float64) ** -exponent
     sizes = 1 + _apportion(shares, len(labels) - clients)  # one each, then the rest by share
@@ -40,19 +40,19 @@ def unequal(labels: Tensor, clients: int, exponent: float = 1.0, seed: int = 0) 
 
 
 def by_label(labels: Tensor, clients: int, per_client: int = 2, seed: int = 0) -> list[Tensor]:
-    """Each client has `per_client` shards, each of another label: the examples of a label are cut
-    into as many shards as its share of all clients' comes to.
+    """Each client has `per_client` shards, each of another label: a label is cut into shards in
+    proportion to its examples.
 
     Where clients * per_client shards are fewer than the labels, the shards are cut from all
-    examples in the order of their labels, and one holds more than one label.
+    examples in the order of their labels, and a shard holds more than one label.
     Raises ValueError where a client asks for more labels than there are.
     """
     check(labels, clients)
     names, counts = labels.unique(return_counts=True)
     if not (isinstance(per_client, int) and 1 <= per_client <= len(names)):
         raise ValueError(
-            f"per_client={per_client!r} labels a client cannot be had of {len(names)} labels: use "
-            f"1 to {len(names)}."
+            f"per_client={per_client!r} labels a client are not possible with {len(names)} labels: "
+            f"use 1 to {len(names)}."
         )
     check_counts(per_client=per_client)
     generator, shards = _generator(seed), clients * per_client
@@ -62,7 +62,7 @@ def by_label(labels: Tensor, clients: int, per_client: int = 2, seed: int = 0) -
         pieces = order[labels[order].argsort(stable=True)].tensor_split(shards)
         dealt = torch.randperm(shards, generator=generator).view(clients, per_client)
         return [torch.cat([pieces[each] for each in mine]) for mine in dealt.tolist()]
-    # A label has as many shards as clients at most: else one of them would have it twice.
+    # At most one shard of a label per client: otherwise one of them would have it twice.
     left = 1 + _apportion(counts.double(), shards - len(names), most=clients - 1)
     pieces = {
         place: list(order[labels[order] == name].tensor_split(int(left[place])))
@@ -70,7 +70,7 @@ def by_label(labels: Tensor, clients: int, per_client: int = 2, seed: int = 0) -
     }
     parts = []
     for _ in range(clients):
-        # The labels with the most shards left come first, or the last client finds one label twice.
+        # The labels with the most shards left come first, or the last client gets one label twice.
         chance = torch.rand(len(names), generator=generator)  # below 1: breaks ties alone
         chosen = (left + chance).argsort(descending=True)[:per_client].tolist()
         parts.append(torch.cat([pieces[place].pop() for place in chosen]))
@@ -99,9 +99,9 @@ def dirichlet(labels: Tensor, clients: int, alpha: float, seed: int = 0) -> list
 
 
 def resample(images: Tensor, labels: Tensor, examples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """So many `examples` of (N, ..., height, width) images and (N,) labels, for more clients than
-    the data serve: all there are, then copies drawn at random, each shifted by a pixel to one of
-    eight sides, black (0) moving in. It warns how many are copies: they are no new digits.
+    """`examples` of (N, ..., height, width) images and (N,) labels, for more clients than the data
+    suffice for: all of them, then copies drawn at random, each shifted by a pixel to one of eight
+    sides, with black (0) moving in. Warns how many are copies: they are no new digits.
     """
     check_counts(examples=examples)
     copies = examples - len(labels)
@@ -122,7 +122,7 @@ def resample(images: Tensor, labels: Tensor, examples: int, seed: int = 0) -> tu
         shifted[here] = wide[here][..., 1 - down :, 1 - right :][..., :height, :width]
     warnings.warn(
         f"{copies:,} of the {examples:,} examples are copies, shifted by a pixel, of the "
-        f"{len(labels):,} there are.",
+        f"{len(labels):,} originals.",
         stacklevel=2,
     )
     return torch.cat([images, shifted]), torch.cat([labels, labels[drawn]])

@@ -1,22 +1,22 @@
-"""Ways to combine updates some of which are false.
+"""How to combine updates of which some are false.
 
     updates   -3   1   1   2  90        mean 18.2   median 1   trimmed mean (1 a side) 4/3
                |   |___|___|   |
               cut  what is left cut     krum 1: the one whose neighbours are nearest
 
 Each takes updates (clients, parameters) and weights (clients,), and returns the one update
-(parameters,) that the server takes; `functools.partial` fixes what else it asks for. Updates are
-w_k - w, and weights numbers of examples, n_k. All but `mean` and `norm_bounded` count every client
-once, since the number of its examples is a client's own claim.
+(parameters,) that the server applies; `functools.partial` fixes its other arguments. Updates are
+w_k - w, weights are numbers of examples, n_k. All but `mean` and `norm_bounded` count every client
+once, since a client could lie about the number of its examples.
 
 Source: Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018, definitions 1 and 2 (median,
 trimmed mean); Blanchard et al., "Machine Learning with Adversaries", NeurIPS 2017, sections 4 and 6
 (Krum, Multi-Krum); Sun et al., "Can You Really Backdoor Federated Learning?", 2019 (bounding).
 Flower's names: FedMedian, FedTrimmedAvg, Krum, MultiKrum.
 
-None protects from more attackers than it is told of, nor from sybils (one attacker that is many
-clients), nor from small steps in one direction over many rounds. Where the clients' data differ, an
-honest client that is alone with its labels looks like an attacker, and is cut as one.
+None protects against more attackers than its argument says, against sybils (one attacker posing as
+many clients), or against small steps in one direction over many rounds. Where the clients' data
+differ, an honest client that is alone with its labels looks like an attacker, and is cut as one.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def trimmed_mean(updates: Tensor, weights: Tensor, *, attackers: int) -> Tensor:
     """For each parameter, the mean without the `attackers` smallest and the `attackers` largest
     values.
 
-    Raises ValueError where these are all there are. Cost: sorts n values for each parameter.
+    Raises ValueError where none are left. Cost: sorts n values for each parameter.
     """
     _check(updates, weights)
     n = len(updates)
-    _bears("trimmed_mean", n, attackers, (n - 1) // 2, "2f + 1")
+    _check_attackers("trimmed_mean", n, attackers, (n - 1) // 2, "2f + 1")
     # What is left lies between honest values, whoever sent it.
     return updates.sort(0).values[attackers : n - attackers].mean(0)
 
@@ -70,7 +70,7 @@ def krum(updates: Tensor, weights: Tensor, *, attackers: int) -> Tensor:
 
 
 def multi_krum(updates: Tensor, weights: Tensor, *, attackers: int) -> Tensor:
-    """The mean of the n - f - 2 updates that Krum likes best: less noise than one alone.
+    """The mean of the n - f - 2 updates with the best Krum scores: less noise than one alone.
 
     Raises ValueError for fewer than 2f + 3 clients. Cost: n(n-1)/2 distances.
     """
@@ -91,19 +91,19 @@ def _order(updates: Tensor, weights: Tensor, attackers: int, name: str) -> Tenso
     nearest others."""
     _check(updates, weights)
     n = len(updates)
-    _bears(name, n, attackers, (n - 3) // 2, "2f + 3")
+    _check_attackers(name, n, attackers, (n - 3) // 2, "2f + 3")
     # By a² + b² - 2ab the distance of near updates would drown in rounding.
     distances = torch.cdist(updates, updates, compute_mode="donot_use_mm_for_euclid_dist")
     squares = distances.square().fill_diagonal_(torch.inf)  # (clients, clients)
     return squares.sort(1).values[:, : n - attackers - 2].sum(1).argsort(stable=True)
 
 
-def _bears(name: str, clients: int, attackers: int, most: int, law: str) -> None:
+def _check_attackers(name: str, clients: int, attackers: int, most: int, law: str) -> None:
     check_counts(0, attackers=attackers)
     if attackers > most:
-        can = f"bear {most} at most" if most >= 0 else "bear none, and are too few without any"
+        can = f"tolerate {most} at most" if most >= 0 else "are too few even without any"
         raise ValueError(
-            f"{name} with attackers={attackers} needs {law} clients, and {clients} came, who "
+            f"{name} with attackers={attackers} needs {law} clients; {clients} came, which "
             f"{can}: expect fewer attackers or select more clients."
         )
 
@@ -120,5 +120,5 @@ def _check(updates: Tensor, weights: Tensor) -> None:
         )
     if not (weights >= 0).all() or not 0 < float(weights.sum()) < torch.inf:
         raise ValueError(
-            f"weights={weights.tolist()} are no numbers of examples: use 0 or more, not all 0."
+            f"weights={weights.tolist()} are not numbers of examples: use 0 or more, not all 0."
         )

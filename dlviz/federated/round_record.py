@@ -1,4 +1,4 @@
-"""What a server notes of a round: while it is under way, and for good."""
+"""What a server records of a round: while it is open, and when it is closed."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ class Round(NamedTuple):
     number: int
     selected: list[int]
     answered: list[int]  # in time, with an update
-    late: list[int]  # selected, and not there when the round was closed
-    lost: list[int]  # their rank was lost since the round before
+    late: list[int]  # selected, and not back when the round closed
+    lost: list[int]  # their rank was lost since the previous round
     rejected: dict[int, str]  # client: why its update is not in the new weights
-    taken: list[int]  # late in a round before; their updates came now, and count
-    dropped: list[int]  # late in a round before; their updates came now and were thrown away
+    taken: list[int]  # late in an earlier round; their updates came now, and count
+    dropped: list[int]  # late in an earlier round; their updates came now and were discarded
     nbytes: int  # of weights and updates
     loss: float  # of the answers, mean over their examples, or by `weight`; nan without one
-    unchanged: str  # why the weights stayed as they were; "" where they have moved
-    seconds: float  # from its begin to the new weights, by the run's clock
+    unchanged: str  # why the weights stayed unchanged; "" where they moved
+    seconds: float  # from its start to the new weights, by the run's clock
     modelled: bool  # whether `seconds`, and who was late, are a model's (arrivals.py)
     computed: int = 0  # examples that clients trained on in this round, once for each epoch
     unused: int = 0  # of these, those of updates that are in no weights
     score: float = float("nan")  # what `evaluate` says of the new weights
-    epsilon: float = float("nan")  # that rounds 0 to this one have spent; nan: none is claimed
+    epsilon: float = float("nan")  # spent by rounds 0 to this one; nan: none is claimed
 
 
 @dataclass
 class Open:
-    """A round under way. `waiting`: clients selected whose answers are still to come."""
+    """An open round. `waiting`: selected clients whose answers have not arrived."""
 
     number: int
-    weights: Tensor  # (parameters,), what is sent out
-    closes: float | None  # s of the run's clock; None: not before all have answered
+    weights: Tensor  # (parameters,), as sent out
+    closes: float | None  # s of the run's clock; None: when all have answered
     selected: list[int] = field(default_factory=list)
     waiting: set[int] = field(default_factory=set)
-    busy: set[int] = field(default_factory=set)  # by a model of times: selected, and not there yet
+    busy: set[int] = field(default_factory=set)  # by a model of times: selected, and not back yet
     answers: dict[int, tuple[Answer, Tensor]] = field(default_factory=dict)
     taken: dict[int, tuple[Answer, Tensor]] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Open:
     nbytes: int = 0
 
     def file(self, answer: Answer, row: Tensor, fault: str, keep: bool) -> None:
-        """An answer has come; of one that is late, whether to `keep` it."""
+        """Record an answer that has arrived; `keep`: a late one counts."""
         if fault:
             self.rejected[answer.client] = fault
         elif answer.number == self.number:
@@ -88,14 +88,14 @@ class Open:
 
 @dataclass
 class Examples:
-    """The examples that clients trained on, as far as the server is told, by round and client; and
-    whose updates are in the weights."""
+    """The examples that clients trained on, as reported, by round and client; and whose updates are
+    in the weights."""
 
     computed: dict[tuple[int, int], int] = field(default_factory=dict)
     used: set[tuple[int, int]] = field(default_factory=set)
 
     def of(self, number: int, unused: bool = False) -> int:
-        """The examples of a round; of these, those that are in no weights."""
+        """The examples of a round; with `unused` only those that are in no weights."""
         return sum(
             examples
             for key, examples in self.computed.items()

@@ -3,7 +3,7 @@
     1 selection        the server draws C K of the K clients
     2 weights out      and sends them its weights
     3 local training   each trains E epochs, batches of B, on data that never leave it
-    4 updates back     and sends what has changed
+    4 updates back     and sends its update
     5 aggregation      the server adds the mean, weighted by the examples of those that answered
 
     server     1|2|3 wait ......|4|5|1|2|3 wait ......|4|5|
@@ -11,13 +11,13 @@
     client 1   1|              5 wait     |...                not selected
 
 Rank 0 is the server and client i lives on rank 1 + i % (n - 1). With E = 1 and the whole data as
-one batch this is FedSGD, which is full-batch SGD however the data lie; FedAvg works more in a round
-and takes fewer of them. A rank that the run may lose (`launch`, `may_lose`) is done without: the
-round's record names its clients.
+one batch this is FedSGD, which is full-batch SGD however the data lie; FedAvg computes more in a
+round and needs fewer of them. Training goes on without a rank that the run may lose (`launch`,
+`may_lose`): the round's record names its clients.
 
 Source: McMahan, Moore, Ramage, Hampson and Arcas, "Communication-Efficient Learning of Deep
-Networks from Decentralized Data", AISTATS 2017, algorithm 1. PyTorch has none; it is what Flower
-calls FedAvg.
+Networks from Decentralized Data", AISTATS 2017, algorithm 1. PyTorch has no such thing; Flower
+calls it FedAvg.
 """
 
 from __future__ import annotations
@@ -78,29 +78,29 @@ def train(
     private: Private | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
 ) -> dict[str, Any]:
-    """Train `model` in so many `rounds`; every rank calls it, and uses its own clients' data alone.
+    """Train `model` in so many `rounds`; every rank calls it, and uses only its own clients' data.
 
     clients: inputs (n_k, ...) and labels (n_k, ...) of each. loss(outputs, labels) is a mean over
         rows, or over what weight(inputs, labels) says, target tokens for one (local.py).
-    fraction, selection, available, spare: whom a round asks (selection.py).
+    fraction, selection, available, spare: which clients a round asks (selection.py).
     epochs, batch, lr, proximal: what a client does (local.py); batch=None is its whole data.
-    server_momentum, server_lr, server_rule, combine: what the server makes of it (aggregation.py);
-        `combine` is given updates (clients, parameters) and their weights (clients,).
-    deadline: seconds that a round lasts at most (to begin, clients have 10 deadlines). Who is late
-        is left out; the update is dropped when it comes, or taken into that round, its weight times
-        `late_weight`. On a paced run one that hangs stops the clock, and is named at the timeout.
+    server_momentum, server_lr, server_rule, combine: how the server uses it (aggregation.py);
+        `combine` receives updates (clients, parameters) and their weights (clients,).
+    deadline: the most seconds of a round (to begin, clients have 10 deadlines). A late client is
+        left out; its update is dropped when it arrives, or counts in that round with its weight
+        times `late_weight`. On a paced run one that hangs stops the clock: the timeout names it.
     always: clients train in every round, asked or not. fp16: updates travel as 16 bits a value.
-    outgoing: what becomes of (update (parameters,), client, round) before it is sent.
+    outgoing: called with (update (parameters,), client, round); returns what is sent instead.
     arrivals: a model of the times of clients that share a process (arrivals.py); the deadline then
-        is in its seconds. With `secure` it is not told how many examples they have, and takes 1.
-    secure: the server gets the sum of a round's updates and nothing of any one (masked_rounds.py),
-        nor are losses and work in the records; the deadline holds for each exchange of the sum.
-    private: clips updates and noises their sum (privacy.py); a record's `epsilon` is what is spent.
-    evaluate: what the server measures of its model after each round, the round's `score`.
+        is in its seconds. With `secure` it does not know how many examples they have: it takes 1.
+    secure: the server gets only the sum of a round's updates (masked_rounds.py), and records hold
+        no losses and no work; the deadline holds for each exchange of the sum.
+    private: clips updates and noises their sum (privacy.py); a record's `epsilon` is that spent.
+    evaluate: measures the server's model after each round, the round's `score`.
 
     Returns, on rank 0, `state`, the trained model's, and `rounds`, a list of `Round`. Raises
     ValueError for what cannot train.
-    Cost: 2|w| bytes for each client selected in a round, half of the way back with fp16.
+    Cost: 2|w| bytes for each client selected in a round, with fp16 half of that for the updates.
     """
     select = Selection(selection, fraction, spare, available, seed)
     check(comm, rounds, clients, available)  # on every rank, before anybody waits for a message
@@ -136,24 +136,24 @@ def serve(
     evaluate: Callable[[nn.Module], float] | None,
     private: Private | None,
 ) -> list[Round]:
-    """The server's rounds, and what comes back after the last."""
+    """The server's rounds, and the late answers after the last."""
     records = []
     for number in server.comm.progress(range(rounds), "training"):
         record = server.round(number)  # phases 1 to 5
-        if private is not None:  # the noise does not depend on who came: neither does its price
+        if private is not None:  # the noise does not depend on who came, so its price does not
             spent = private.epsilon(server.selection.fraction, number + 1)
             record = record._replace(epsilon=spent)
         if evaluate is not None:
             layout.write(server.weights)
             record = record._replace(score=evaluate(layout.model))  # not in its seconds
         records.append(record)
-    return send_home(server, records)  # takes what is late, or its senders wait for ever
+    return send_home(server, records)  # takes late answers, or their senders wait for ever
 
 
 def check(
     comm: Comm, rounds: int, clients: Sequence[Data], available: Sequence[float] | None
 ) -> None:
-    """Raise ValueError where there is nobody to train, or nothing to train on."""
+    """Raise ValueError where there are no clients, or arguments do not fit them."""
     if comm.size < 2:
         raise ValueError("federated on 1 rank has a server and no client: use 2 ranks or more.")
     if comm.machine is not None and comm.machine.step is None:
@@ -180,10 +180,10 @@ def check(
 
 
 def check_times(deadline: float | None, late_weight: float) -> None:
-    """Raise ValueError for a deadline that nobody meets, and a weight that is none."""
+    """Raise ValueError for an impossible deadline, and an invalid weight."""
     if deadline is not None and not 0 < deadline < float("inf"):
         raise ValueError(
             f"deadline={deadline!r} lets nobody answer: use seconds above 0, or None to wait."
         )
     if not 0 <= late_weight < float("inf"):
-        raise ValueError(f"late_weight={late_weight!r} is no weight: use 0 to drop, or more.")
+        raise ValueError(f"late_weight={late_weight!r} is not a weight: use 0 to drop, or more.")

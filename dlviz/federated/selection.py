@@ -1,14 +1,14 @@
 """Phase 1: which clients take part in a round.
 
     uniform       C K of them, any as likely as any other
-    size          C K of them, one with twice the data twice as likely (the first to be drawn)
-    availability  C K of them, one that is twice as often there twice as likely (the first drawn)
+    size          C K of them; twice the data is twice as likely (to be drawn first)
+    availability  C K of them; twice as often available is twice as likely (to be drawn first)
     round_robin   C K of them, the next ones in turn
-    poisson       each on its own with probability C: sometimes nobody; what `epsilon` asks for
+    poisson       each on its own with probability C: sometimes nobody; required by `epsilon`
 
-K clients, C `fraction`. Every rule draws among those that are there: not lost, and, where
-`available` says with which probability client k is there in a round, drawn to be. By availability
-these probabilities are the weights, and nobody is drawn to be away as well.
+K clients, C `fraction`. Every rule draws among the clients present: not lost and, where `available`
+gives the probability that client k is there in a round, drawn as there. By availability these
+probabilities are the weights, and absence is not drawn in addition.
 
 Source: McMahan et al. 2017, algorithm 1 (uniform); Bonawitz et al., "Towards Federated Learning at
 Scale", MLSys 2019, section 2 (who is there, and asking for more than are needed).
@@ -27,15 +27,15 @@ from dlviz.federated.privacy import poisson
 
 
 def generator(seed: int, *place: object) -> torch.Generator:
-    """Random numbers that follow from the seed and the place in the program alone: (round, client,
-    epoch), say. What others have drawn meanwhile changes nothing."""
+    """Random numbers that depend only on the seed and the place in the program, (round, client,
+    epoch) for example, not on what others have drawn."""
     return torch.Generator().manual_seed(random.Random(f"{seed} {place}").getrandbits(63))
 
 
 @contextmanager
 def draws_of(seed: int, *place: object) -> Iterator[None]:
-    """What is drawn inside, from the generator that all share, is `generator`'s as well; those who
-    draw after it find the shared one as it was."""
+    """Inside, the global generator gives the numbers of `generator`; afterwards it continues as if
+    nothing had been drawn."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator(seed, *place).initial_seed())
         yield
@@ -54,7 +54,7 @@ class Pool:
     draw: torch.Generator
 
     def weighted(self, weights: Sequence[float]) -> list[int]:
-        """`count` of those that are there, one after the other, in proportion to their weights."""
+        """`count` of the clients present, drawn one by one in proportion to their weights."""
         mine = torch.tensor([weights[k] for k in self.there], dtype=torch.float64)
         most = min(self.count, int((mine > 0).sum()))
         if not most:
@@ -97,7 +97,7 @@ SELECTIONS: dict[str, Callable[[Pool], list[int]]] = {
 
 @dataclass(frozen=True)
 class Selection:
-    """How a server selects: `choose` for a round. `spare` are asked beyond C K."""
+    """How a server selects the clients of a round. `spare`: how many are asked beyond C K."""
 
     rule: str
     fraction: float
@@ -106,7 +106,7 @@ class Selection:
     seed: int
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a rule that there is not, and for numbers that choose nobody."""
+        """Raises ValueError for an unknown rule, and for numbers that select nobody."""
         if self.rule not in SELECTIONS:
             raise ValueError(f"selection={self.rule!r} is not known: use {', '.join(SELECTIONS)}.")
         if not (isinstance(self.fraction, int | float) and 0 < self.fraction <= 1):
@@ -118,14 +118,14 @@ class Selection:
             raise ValueError(f"spare={self.spare!r} clients cannot be asked beyond: use 0 or more.")
         if self.rule == "availability" and self.available is None:
             raise ValueError(
-                "selection='availability' needs available=, how likely each client is there."
+                "selection='availability' needs available=, the probability of each client."
             )
         for k, chance in enumerate(self.available or ()):
             if not 0 <= chance <= 1:
-                raise ValueError(f"available[{k}]={chance!r} is no probability: use 0 to 1.")
+                raise ValueError(f"available[{k}]={chance!r} is not a probability: use 0 to 1.")
 
     def wanted(self, clients: int) -> int:
-        """C K, one at least: how many answers a round is over with."""
+        """C K, at least one: the answers that complete a round."""
         return max(1, round(self.fraction * clients))
 
     def choose(self, number: int, present: list[int], sizes: Sequence[int]) -> list[int]:

@@ -1,10 +1,9 @@
 """The server: it selects, sends its weights out, and aggregates what comes back.
 
-It is told how many examples each client has, and receives updates; it sees no data. A client that
-is lost, late, or sends what is no update is named in the round's record, and training goes on from
-the last good weights. Where rounds have a deadline, a client that has not told how much it has is
-named too, and takes part from the round on in which it does. What passes between it and a rank is
-in client_ranks.py.
+It receives numbers of examples and updates; it sees no data. The round's record names a client that
+is lost, late, or sends an invalid update, and training goes on from the last good weights. Where
+rounds have a deadline, the record also names a client that has not reported its number of examples;
+it takes part once it has. The messages to and from a rank are in client_ranks.py.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dlviz.federated.selection import Selection
 
 Tensor = torch.Tensor
 PATIENCE = 10  # deadlines that the server waits, before the first round and after the last
-NEVER = 1e6  # s: with a deadline the device's clock alone decides whose answer comes first
+NEVER = 1e6  # s: with a deadline the device's clock alone decides which answer comes first
 
 
 class Server:
@@ -46,8 +45,8 @@ class Server:
     def expect(
         self, fp16: bool, deadline: float | None, late_weight: float, clock: ModelledClock | None
     ) -> None:
-        """What comes back, by when, and what it counts in a later round (0: it is dropped); and
-        hear from every rank how many examples its clients have."""
+        """Set the dtype of updates, the deadline, and the weight of late updates (0: dropped); then
+        receive from every rank how many examples its clients have."""
         self.form = self.weights.half() if fp16 else self.weights  # what an update is like
         self.deadline, self.late_weight, self.clock = deadline, late_weight, clock
         closes = None
@@ -86,34 +85,34 @@ class Server:
         ranks = self.ranks
         for rank in self.comm.lost:
             ranks.lose(rank, now)
-        for rank in [*ranks.untold]:
+        for rank in [*ranks.unreported]:
             ranks.hear_sizes(rank, self.comm.now())
         present = ranks.of(ranks.owed)  # in one order, whoever was lost when: one seed, one draw
         now.selected = self.selection.choose(now.number, present, ranks.sizes)
         now.rejected |= {k: "has no data" for k in now.selected if not ranks.sizes[k]}
-        untold = {*ranks.of(ranks.untold)}.intersection(now.selected)
-        now.rejected |= dict.fromkeys(untold, "has not told how many examples it has")
+        unreported = {*ranks.of(ranks.unreported)}.intersection(now.selected)
+        now.rejected |= dict.fromkeys(unreported, "has not reported how many examples it has")
         now.waiting = {k for k in now.selected if ranks.sizes[k]}
         if self.clock:
             now.busy = now.waiting & self.clock.busy()
             now.waiting -= now.busy
 
     def hear(self, now: Open) -> int | None:
-        """Wait for the next answer; its rank, None when the round is over: all have answered, or
-        as many as are wanted, or its time is."""
+        """Wait for the next answer. Returns its rank, None when the round is over: all have
+        answered, or as many as are wanted, or the deadline has passed."""
         while now.waiting and (self.clock or len(now.answers) < self.wanted):
             with suppress(RankLost):
                 return self.ranks.listen(now)
         return None
 
     def collect(self, rank: int | None, now: Open) -> None:
-        """Take what has come, from `rank` first, until the round is over."""
+        """Take the answers, from `rank` first, until the round is over."""
         while rank is not None:
             self.take(rank, now)
             rank = self.hear(now)
 
     def take(self, rank: int, now: Open) -> None:
-        """The update that the word just heard is of; it was sent before the word."""
+        """Take the update that belongs to the `Answer` just received; it was sent before it."""
         answer = Answer.unpacked(self.ranks.word)
         try:
             row = self.comm.probe(rank, UPDATE, deadline=now.closes)  # of whatever shape and dtype
@@ -122,7 +121,7 @@ class Server:
         except RankLost:
             self.ranks.lose(rank, now)
             return
-        if row is None:  # its rank goes on owing it
+        if row is None:  # its rank still owes it
             now.rejected[answer.client] = f"rank {rank} announced an update of it that did not come"
             return
         now.nbytes += row.nbytes
@@ -132,13 +131,13 @@ class Server:
             self.ranks.settle(rank, answer, now)
 
     def close(self, now: Open) -> float | None:
-        """End the round. By a model of times: who is late by it, and how long the round lasts."""
+        """End the round. With a model of times: decide who is late, and return its length."""
         if self.clock is None:
             return None
         return self.clock.close(now, self.deadline, self.wanted, self.late_weight > 0)
 
     def aggregate(self, now: Open) -> str:
-        """Move the weights by what came; why not, where they have to stay."""
+        """Apply the updates that arrived. Returns the reason where the weights stay unchanged."""
         came = sorted([*now.answers.values(), *now.taken.values()], key=place)
         rows = [row.to(self.weights.dtype) for _, row in came]  # from fp16 to what is summed
         share = [1.0 if answer.number == now.number else self.late_weight for answer, _ in came]
@@ -146,7 +145,7 @@ class Server:
             [w * answer.weight for w, (answer, _) in zip(share, came, strict=True)],
             dtype=torch.float64,
         )
-        # Under Poisson nobody may come, and noise that is left out then would say so.
+        # Under Poisson nobody may come, and leaving out the noise would reveal that.
         if not came and self.selection.rule != "poisson":
             return "no client " + ("answered" if now.selected else "was there to be selected")
         updates = torch.stack(rows) if rows else self.weights[None][:0]  # (clients, parameters)
@@ -160,6 +159,6 @@ class Server:
 
 
 def place(came: tuple[Answer, Tensor]) -> tuple[int, int]:
-    """Where an answer stands in the sum: in the order of the clients, not of their arrival."""
+    """An answer's place in the sum: in the order of the clients, not of arrival."""
     answer, _ = came
     return answer.client, answer.number

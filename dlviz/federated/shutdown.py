@@ -1,8 +1,8 @@
-"""After the last round: the server sends everybody home and takes what is still on its way.
+"""After the last round: the server ends the training and takes the answers still in transit.
 
-Each rank then says what its clients have computed, asked for or not, and the records of the rounds
-get it. Who does not come home is given up, some deadlines after the last round, and some seconds:
-a client is still at work then whose round takes many times a short deadline.
+Each rank then reports what its clients have computed, asked for or not, and the rounds' records get
+it. A rank that does not report is given up after several deadlines or some seconds, whichever is
+longer: a client whose round takes many times a short deadline is then still at work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEAST = 5.0  # s of the run's clock that the server waits after the last round
 
 
 def send_home(server: Server, records: list[Round]) -> list[Round]:
-    """End the training of `server`; its rounds' records, with what has been computed in each."""
+    """End the training of `server`. Returns its records, with each round's computed examples."""
     comm, clock, ranks = server.comm, server.clock, server.ranks
     closes = None
     if server.deadline is not None:
@@ -51,12 +51,12 @@ def send_home(server: Server, records: list[Round]) -> list[Round]:
 
 
 def hear_ledger(server: Server, rank: int, rounds: int, after: Open) -> bool:
-    """What a rank's clients have computed; whether it says so, and so is through."""
+    """Receive what a rank's clients have computed. Returns whether it came: the rank is done."""
     comm, ranks = server.comm, server.ranks
     clients = ranks.homes[rank]
     ledger = torch.zeros(rounds, len(clients), dtype=torch.int64)
     try:
-        if rank in ranks.untold:
+        if rank in ranks.unreported:
             ranks.hear_sizes(rank, after.closes)
         if comm.recv(ledger, rank, LEDGER, deadline=after.closes) is None:
             return False

@@ -1,7 +1,7 @@
-"""How many examples of each label every client gets by Dirichlet's shares, before any is dealt.
+"""How many examples of each label every client gets, in shares drawn from a Dirichlet distribution.
 
-numpy alone: what clients will have can be drawn before torch is loaded. `partition.dirichlet` deals
-examples out by it.
+numpy only: the sizes can be shown before torch is loaded. `partition.dirichlet` deals examples out
+by them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dlviz.counts import check_counts
 
 
 def dirichlet_sizes(counts: Sequence[int], clients: int, alpha: float, seed: int = 0) -> np.ndarray:
-    """(labels, clients) of int64, a row for each of `counts`, the examples that there are of a
-    label, which it adds up to. Raises ValueError where `alpha` is not above 0."""
+    """(labels, clients) of int64: each row adds up to the label's examples in `counts`. Raises
+    ValueError where `alpha` is not above 0."""
     check_counts(clients=clients)
     if not (isinstance(alpha, int | float) and 0 < alpha < float("inf")):
-        raise ValueError(f"alpha={alpha!r} is no concentration of shares: use a number above 0.")
+        raise ValueError(f"alpha={alpha!r} is not a Dirichlet concentration: use a number above 0.")
     drawn = np.random.default_rng(seed)
     rows = []
     for count in counts:

@@ -4,8 +4,8 @@
               | client 1 | on a batch of each, one backward all gradients: no row enters another's
               | client 2 |
 
-It comes to what `local.alone` does for each, up to rounding, in a K-th of the operations. Any model
-is batched by torch.func.vmap, an MLP by hand (mlp.py). In PyTorch's tutorials: "model ensembling".
+The result is that of `local.alone` for each, up to rounding, in a K-th of the operations. Any model
+is batched by torch.func.vmap, an MLP by hand (mlp.py). PyTorch's tutorials: "model ensembling".
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def together(
     number: int,
     clients: Sequence[int],
 ) -> tuple[Tensor, list[float]]:
-    """As `local.alone`, all `clients` at once: (clients, parameters) and their losses.
+    """As `local.alone`, all `clients` together: (clients, parameters) and their losses.
 
-    A step is one forward of all models on a batch each, of as many examples. So the clients with
-    the most full batches come first, and those left after s of them are a slice of the tensors;
-    their last, shorter batches are taken after it, those of one length at once.
+    A step is one forward of all models on a batch each, of the same length. So the clients with the
+    most full batches come first, and those with more than s of them are a slice of the tensors;
+    shorter last batches follow, those of one length together.
     """
     by_size = sorted(range(len(clients)), key=lambda place: -len(data[place][1]))
     sizes = [len(data[place][1]) for place in by_size]
@@ -78,7 +78,7 @@ class Models:
         self.offsets = (sizes.cumsum(0) - sizes).tolist()
         self.seen = torch.zeros(len(data), dtype=torch.float64)  # sums of losses
         self.losses = losses_of(layout, how, self.labels)
-        self._first: dict[int, dict[str, Tensor]] = {}  # the weights of so many, from the first on
+        self._first: dict[int, dict[str, Tensor]] = {}  # the weights of the first so many
 
     def shuffle(self, orders: list[Tensor]) -> None:
         """The data in the order of an epoch: (models, most examples, ...), padded."""
@@ -87,14 +87,14 @@ class Models:
         self.x, self.y = self.inputs[rows], self.labels[rows]
 
     def step_of_first(self, many: int, begin: int, length: int) -> None:
-        """A step of SGD of so many models, on `length` examples each."""
+        """A step of SGD of the first so many models, on `length` examples each."""
         if many not in self._first:
             self._first[many] = self.layout.views(self.weights[:many])
         own, rows, columns = self._first[many], slice(many), slice(begin, begin + length)
         self._step(own, rows, self.x[rows, columns], self.y[rows, columns])
 
     def step_of(self, rows: Tensor, begins: list[int], length: int) -> None:
-        """The same of the models `rows`, from another example on each."""
+        """A step of the models `rows`, each from its own first example."""
         columns = torch.tensor(begins)[:, None] + torch.arange(length)  # (models, length)
         weights = self.weights[rows]
         own = self.layout.views(weights)
@@ -116,7 +116,7 @@ class Models:
         self.seen[rows] += values * y.shape[1]
 
     def _compute(self, kind: str, many: int) -> Any:
-        """Its device would train the models one after the other."""
+        """Priced as if the device trained the models one after the other."""
         machine = self.comm.machine
         seconds = None if machine is None else many * machine.seconds(kind)
         return self.comm.compute(kind, seconds=seconds, models=many)
@@ -148,8 +148,8 @@ def losses_of(layout: Layout, how: LocalTraining, labels: Tensor) -> Losses:
 
 
 def can_stack(layout: Layout, data: Data, how: LocalTraining) -> bool:
-    """Whether models like this one can be trained as one. Those that keep statistics or draw random
-    numbers in a forward cannot, nor those whose forward torch has no batched form of."""
+    """Whether models like this one can be trained as one. Not if they hold statistics, draw random
+    numbers in a forward, or have a forward that torch cannot batch."""
     if any(True for _ in layout.model.buffers()):
         return False
     inputs, labels = (part[:1].unsqueeze(0) for part in data)  # one example of one model

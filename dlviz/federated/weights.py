@@ -1,10 +1,10 @@
-"""A model's weights as one row of numbers: what travels between server and clients.
+"""A model's weights as one row of numbers, as server and clients send them.
 
     row    | weight of layer 1 | bias | weight of layer 2 | bias | buffers |
            |<--------------- trained -------------------------->|
 
-Parameters that training moves, then the buffers that are no counters (a batch norm's statistics).
-Counters are not sent: each client goes on counting from its own last round.
+Trainable parameters, then the buffers that are not counters (a batch norm's statistics). Counters
+are not sent: each client goes on counting from its own last round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Layout:
         self.model = model
         for module in model.modules():
             for name, buffer in module.named_buffers(recurse=False):
-                setattr(module, name, buffer.contiguous())  # one made by expand cannot be written
+                setattr(module, name, buffer.contiguous())  # an expanded one cannot be written
         parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         buffers = {name: b for name, b in model.named_buffers() if b.is_floating_point()}
         self.trained = sum(p.numel() for p in parameters.values())
@@ -49,7 +49,7 @@ class Layout:
         return torch.cat([tensor.detach().flatten() for tensor in self.tensors.values()])
 
     def write(self, row: Tensor) -> None:
-        """Give the model the weights of `row`."""
+        """Set the model's weights to `row`."""
         for tensor, values in zip(self.tensors.values(), self.views(row).values(), strict=True):
             tensor.detach().copy_(values)
 

@@ -2,7 +2,7 @@
 
 These are peaks, which no program reaches. A GPU's flops are its dense FP16 or BF16 tensor-core
 peak; its gamma reads two operands and writes one at the speed of its memory. A link's bandwidth is
-that of one direction. Data sheets give no latency of a message: these are what NCCL assumes for a
+that of one direction. Data sheets give no latencies: these are the values that NCCL assumes for a
 step of a ring of GPUs (NVLink 3.4 us, PCIe 5.7 us, network 14 us), and sockets take longer.
 """
 
@@ -16,7 +16,7 @@ from dlviz.machine.topology import Link
 
 @dataclass(frozen=True)
 class KnownDevice:
-    """A device and where its figures stand."""
+    """A device and the source of its figures."""
 
     device: Device
     source: str
@@ -24,7 +24,7 @@ class KnownDevice:
 
 @dataclass(frozen=True)
 class KnownLink:
-    """A link and where its figures stand."""
+    """A link and the source of its figures."""
 
     link: Link
     source: str

@@ -1,16 +1,15 @@
-"""What a paced or simulated run is held to: one kind of device, and how the ranks are joined.
+"""The hardware of a paced or simulated run: one kind of device, and the links between the ranks.
 
-A machine says how long a rank computes and what its messages cross. An operation is priced in one
-of two ways:
+A machine says how long a rank computes and which links its messages cross. An operation is priced
+by one of two methods:
 
     step=0.005   a forward takes 5 ms, whatever it computes, and a backward twice as long
     step=None    per example: a layer's FLOPs / Device.flops, an update's bytes / memory_bandwidth
 
 `factors` make ranks slow: each computation of rank r takes factors[r] times as long, always or by
-`Chance`. Messages, and adding what they bring, keep their price; a list of links, one for each
-rank, makes a rank's messages slow. `classroom` is the machine of the
-labs: its operations last milliseconds, so that eight ranks on two cores keep up and a person can
-see the result.
+`Chance`. Messages, and adding their payload, keep their price; a list of links, one for each rank,
+makes a rank's messages slow. `classroom` is the machine of the labs: its operations last
+milliseconds, so that eight ranks on two cores keep up and a person can see the result.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ CLASSROOM = Link(latency=0.5e-3, bandwidth=1e9)
 
 @dataclass(frozen=True)
 class Device:
-    """What a rank computes on: peak FLOP/s, bytes of memory, bytes/s of it, and gamma, the seconds
-    that reducing one byte takes."""
+    """A rank's device: peak FLOP/s, bytes of memory, its bytes/s, and gamma, the seconds that
+    reducing one byte takes."""
 
     name: str
     flops: float
@@ -51,8 +50,8 @@ class Device:
 @dataclass(frozen=True)
 class Chance:
     """An operation takes `factor` times as long with `probability`, drawn anew for each from
-    (`seed`, rank, number of the operation): the same in every run, and in the simulator. So many
-    operations `together` share a draw: with those of one gradient, a whole step is slow or not."""
+    (`seed`, rank, number of the operation): the same in every run, and in the simulator.
+    `together`: so many share a draw; with those of one gradient, a whole step is slow or not."""
 
     probability: float
     factor: float
@@ -80,8 +79,8 @@ Factors = tuple[float | Chance, ...]
 
 
 def check_factors(whose: str, factors: Sequence[float | Chance]) -> Factors:
-    """`factors` as a tuple. Raises ValueError, in `whose` name, for one that is no number above 0
-    and no Chance."""
+    """`factors` as a tuple. Raises ValueError, in `whose` name, for one that is neither a number
+    above 0 nor a Chance."""
     if not isinstance(factors, Sequence) or isinstance(factors, str):
         raise ValueError(
             f"{whose}: factors={factors!r} has to be a list with a number above 0, or a Chance, "
@@ -94,7 +93,7 @@ def check_factors(whose: str, factors: Sequence[float | Chance]) -> Factors:
 
 
 def check_length(whose: str, factors: Factors | None, ranks: int) -> None:
-    """Raises ValueError where there is not one factor for each rank."""
+    """Raises ValueError unless there is one factor for each rank."""
     if factors is not None and len(factors) != ranks:
         raise ValueError(
             f"{whose}: {len(factors)} factors do not fit {ranks} ranks: give one for each rank, 1 "
@@ -111,8 +110,8 @@ def slowdown(factors: Factors | None, rank: int, number: int) -> float:
 
 
 def slow_ranks(factors: Factors | None) -> list[str]:
-    """What a figure says of the ranks that are not as fast as the machine: `rank 2 takes 3x as
-    long`; ranks with the same factor are named together."""
+    """A figure's words on the slow ranks: `rank 2 takes 3x as long`; ranks with the same factor are
+    named together."""
     ranks: dict[str, list[int]] = {}
     for rank, factor in enumerate(factors or ()):
         if factor != 1:
@@ -128,12 +127,12 @@ def slow_ranks(factors: Factors | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Machine:
-    """One device per rank, joined by `topology`. `step` is the seconds that a forward takes; with
-    None a layer takes its FLOPs on the examples at hand / `device.flops`. `factors` has for each
-    rank how many times as long its computations take: a number above 0, or a Chance.
+    """One device per rank, joined by `topology`. `step`: seconds of a forward; with None a layer
+    takes its FLOPs on the given examples / `device.flops`. `factors`: for each rank how many times
+    as long its computations take, a number above 0 or a Chance.
 
-    Raises ValueError for a step or a factor that is not above 0, and where there is not one factor
-    for each rank."""
+    Raises ValueError for a step or a factor that is not above 0, and unless there is one factor for
+    each rank."""
 
     device: Device
     topology: Topology
@@ -191,9 +190,9 @@ def classroom(
 ) -> Machine:
     """`ranks` slow devices on a switch: a forward takes 5 ms, a message 0.5 ms + 1 us per KB.
 
-    `step` is another time for a forward (s), or None: priced per example at 1 GFLOP/s; `link` is
-    another price of a message, or a link for each rank; `factors` makes ranks slow. The device's
-    figures stand for no real device; 1 KB is 1000 bytes.
+    `step`: another time for a forward (s), or None: priced per example at 1 GFLOP/s. `link`:
+    another price of a message, or a link for each rank. `factors` makes ranks slow. The device's
+    figures are those of no real device; 1 KB is 1000 bytes.
     """
     device = Device("classroom", flops=1e9, memory=1e9, memory_bandwidth=1e9)
     topology = Topology.switch(count("classroom", "ranks", ranks), link)

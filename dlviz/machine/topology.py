@@ -1,6 +1,6 @@
-"""How ranks are joined: the links between them, and what a message from one to another crosses.
+"""How ranks are connected: the links between them, and which of them a message crosses.
 
-    switch   every rank on one switch               ring    each rank joined to the next
+    switch   every rank on one switch               ring    each rank linked to the next
     racks    nodes of ranks, fast inside,           tree    switches of switches: `radix` ranks
              one slower link out of each                    or switches under each
 
@@ -8,14 +8,14 @@ A message of n bytes takes latency + n / bandwidth (the alpha-beta model). Every
 full duplex. A link that several pairs of ranks share, such as the one out of a node, carries one
 message at a time in each direction; `Path.shared` names those that a message crosses.
 
-On a switch each rank may have a link of its own, of latency L and bandwidth B. A message crosses
-its sender's and its receiver's, the one while the other still carries it (cut-through):
+On a switch each rank may have its own link, of latency L and bandwidth B. A message crosses its
+sender's and its receiver's at the same time (cut-through):
 
-    it is there, at the earliest, after   max(L_src + n / B_src, L_dst + n / B_dst)
+    it arrives, at the earliest, after    max(L_src + n / B_src, L_dst + n / B_dst)
     its sender's port is busy for         L_src + n / B_src
     its receiver's port is busy for       L_dst + n / B_dst
 
-A message is not there before one that its sender has sent the same way earlier.
+Messages between the same two ranks arrive in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from typing import Any
 from dlviz.counts import check_amounts, check_counts
 
 PICOSECONDS = 1e12  # in a second
-USUAL = 1e6  # bytes of a message by which links are compared
+USUAL = 1e6  # bytes of the message that links are compared by
 
 
 def moment(seconds: float) -> int:
-    """A time in whole picoseconds: what differs by rounding alone is the same moment."""
+    """A time in whole picoseconds: times that differ only by rounding are the same moment."""
     return round(seconds * PICOSECONDS)
 
 
@@ -56,10 +56,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Path:
-    """From one rank's port to another's: its latency (s), its bandwidth (bytes/s), and the links
-    on the way that other pairs of ranks use as well, each as (link id, Link). `ends` are the
-    sender's and the receiver's links where ranks have links of their own: latency and bandwidth are
-    then the worse of the two."""
+    """From one rank's port to another's: its latency (s), its bandwidth (bytes/s), and the
+    `shared` links that other pairs of ranks use as well, each as (link id, Link). `ends` are the
+    sender's and the receiver's links where ranks have their own: latency and bandwidth are then the
+    worse of the two."""
 
     latency: float
     bandwidth: float
@@ -67,15 +67,15 @@ class Path:
     ends: tuple[Link, Link] | None = None
 
     def seconds(self, nbytes: float) -> float:
-        """From when a message leaves until it can be at the receiver's port."""
+        """The shortest time from a message's departure to its arrival at the receiver's port."""
         return max(self.sending(nbytes), self.taking(nbytes))
 
     def sending(self, nbytes: float) -> float:
-        """For how long a message keeps its sender's port busy."""
+        """How long a message occupies its sender's port."""
         return self._port(0, nbytes)
 
     def taking(self, nbytes: float) -> float:
-        """For how long a message keeps its receiver's port busy."""
+        """How long a message occupies its receiver's port."""
         return self._port(1, nbytes)
 
     def _port(self, end: int, nbytes: float) -> float:
@@ -88,9 +88,9 @@ class Topology:
     """Made by `switch`, `ring`, `racks` or `tree`; ranks are numbered from 0.
 
     A hierarchy: `sizes[0]` ranks make a group, `sizes[1]` groups a larger one and so on, and two
-    ranks whose smallest common group is of level k reach each other over `levels[k]`. `own` has the
+    ranks whose smallest common group is of level k reach each other over `levels[k]`. `own`: the
     link of each rank where they differ; closed forms and planners, which know one link a level,
-    then price every message by the largest latency and the smallest bandwidth, as `levels` has it.
+    then price every message by the largest latency and the smallest bandwidth, those of `levels`.
     """
 
     kind: str
@@ -105,9 +105,9 @@ class Topology:
 
     @staticmethod
     def switch(ranks: int, link: Link | Sequence[Link]) -> Topology:
-        """Every rank reaches every other over `link`; no two pairs share anything but ports. `link`
-        may also be a list, a link for each rank: a message then crosses those of both its ends.
-        Raises ValueError where there is not one for each rank."""
+        """Every rank reaches every other over `link`; pairs share nothing but ports. `link` may
+        also be a list, a link for each rank: a message then crosses its sender's and its
+        receiver's. Raises ValueError unless there is one for each rank."""
         ranks = count("Topology.switch", "ranks", ranks)
         if isinstance(link, Link):
             return Topology("switch", ranks, (ranks,), (link,))
@@ -117,8 +117,8 @@ class Topology:
 
     @staticmethod
     def ring(ranks: int, link: Link) -> Topology:
-        """Rank r is joined to r+1 and r-1 by `link`; messages take the shorter way round, each hop
-        adding a latency, and the one by rank r+1 where both are as long."""
+        """Rank r is linked to r+1 and r-1 by `link`; messages take the shorter direction, each hop
+        adding a latency, and that through rank r+1 where both are equally long."""
         ranks = count("Topology.ring", "ranks", ranks)
         return Topology("ring", ranks, (ranks,), (link,))
 
@@ -132,9 +132,9 @@ class Topology:
 
     @staticmethod
     def tree(ranks: int, radix: int, link: Link, *levels: Link) -> Topology:
-        """`radix` ranks under a switch, `radix` switches under the next and so on: ranks that meet
-        at level 0 reach each other over `link`, at level k over `levels[k-1]`, of which every
-        switch of level k-1 has one up and one down. Raises ValueError where ranks do not fit."""
+        """`radix` ranks under a switch, `radix` switches under the next and so on: ranks under one
+        switch of level 0 reach each other over `link`, those joined at level k over `levels[k-1]`,
+        of which every switch of level k-1 has one up and one down. ValueError if too many."""
         ranks = count("Topology.tree", "ranks", ranks)
         radix = count("Topology.tree", "radix", radix)
         levels = (link, *levels)
@@ -149,12 +149,12 @@ class Topology:
     def links(self) -> tuple[Link, ...]:
         """Every link that pairs of ranks share, one for each direction; a link's id is its place.
 
-        Ring: first each rank's to the next, then each rank's to the one before. Racks and trees:
-        of each group its way out, then its way in, level by level.
+        Ring: first each rank's to the next, then each rank's to the previous one. Racks and trees:
+        each group's uplink, then its downlink, level by level.
         """
         if self.kind == "ring":
-            ways = {1: 0, 2: 2}.get(self.ranks, 2 * self.ranks)
-            return self.levels * ways
+            many = {1: 0, 2: 2}.get(self.ranks, 2 * self.ranks)
+            return self.levels * many
         return tuple(
             link
             for level, link in enumerate(self.levels[1:])
@@ -162,8 +162,8 @@ class Topology:
         )
 
     def path(self, src: int, dst: int) -> Path:
-        """What a message from `src` to `dst` crosses; to itself: nothing. Raises ValueError for a
-        rank that is not there."""
+        """The path of a message from `src` to `dst`; to itself it has no links. Raises ValueError
+        for an unknown rank."""
         src, dst = self._rank(src), self._rank(dst)
         if src == dst:
             return Path(0.0, math.inf)
@@ -186,7 +186,7 @@ class Topology:
     @property
     def outline(self) -> dict[str, Any]:
         """What a picture needs: the kind and, level by level, how many ranks a group holds; where
-        ranks have links of their own, those whose link is `slow`: slower than most ranks'."""
+        ranks have their own links, the ranks whose link is `slow`: slower than most ranks'."""
         sizes = [self._size(level) for level in range(len(self.sizes))]
         found: dict[str, Any] = {"kind": self.kind, "sizes": sizes}
         if self.own:
@@ -197,8 +197,8 @@ class Topology:
 
     @property
     def odd_links(self) -> list[str]:
-        """What a figure says of the ranks whose link is not that of most: `rank 3's link is 10x
-        slower`; ranks with the same link are named together."""
+        """A figure's words on ranks whose link is not the usual one: `rank 3's link is 10x slower`;
+        ranks with the same link are named together."""
         ranks: dict[Link, list[int]] = {}
         for rank, link in enumerate(self.own or ()):
             if link != self._usual:
@@ -212,12 +212,12 @@ class Topology:
 
     @property
     def _usual(self) -> Link:
-        """The link of most ranks; of those of as many the fastest."""
+        """The most frequent link; of equally frequent ones the fastest."""
         many = Counter(self.own)
         return min(many, key=lambda link: (-many[link], link.seconds(USUAL)))
 
     def node(self, rank: int) -> int:
-        """The number of the rank's node (racks) or lowest switch (tree); 0 where there is one."""
+        """The number of the rank's node (racks) or lowest switch (tree); 0 if there is only one."""
         rank = self._rank(rank)
         return 0 if self.kind == "ring" else rank // self.sizes[0]
 
@@ -262,7 +262,7 @@ def _check_links(whose: str, links: Any, ranks: int) -> tuple[Link, ...]:
 
 
 def _compared(link: Link, usual: Link) -> str:
-    """`is 10x slower`, or what it takes where latency and bandwidth are not in proportion."""
+    """`is 10x slower`, or its seconds where latency and bandwidth differ by different factors."""
     ratios = {
         _ratio(link.latency, usual.latency),
         _ratio(usual.bandwidth, link.bandwidth),
@@ -275,7 +275,7 @@ def _compared(link: Link, usual: Link) -> str:
 
 
 def _ratio(one: float, other: float) -> float | None:
-    """How many times as large; None where both are nothing, or infinite."""
+    """How many times as large; None where both are 0 or both infinite."""
     if one == other and (one == 0 or math.isinf(one)):
         return None
     return round(one / other, 9) if other else math.inf
@@ -283,7 +283,7 @@ def _ratio(one: float, other: float) -> float | None:
 
 def count(whose: str, name: str, value: Any) -> int:
     """`value` as an int of at least 1. Raises ValueError in `whose` name."""
-    if value is None:  # which is no value that was left out
+    if value is None:  # not an argument left out
         raise ValueError(f"{whose}: {name}=None has to be a whole number, 1 or more.")
     check_counts(1, f"{whose}: ", **{name: value})
     return operator.index(value)

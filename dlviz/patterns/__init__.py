@@ -16,7 +16,7 @@ TITLES = {
     "butterfly": "butterfly", "halving_doubling": "halving-doubling", "direct": "direct",
     "hierarchical": "hierarchical",
 }  # fmt: skip
-"""What readers call each all-reduce: for labels, never for lookups."""
+"""The common name of each all-reduce: for labels, never for lookups."""
 
 __all__ = [
     "TITLES", "Transfer", "butterfly", "direct", "elements_sent", "halving_doubling",

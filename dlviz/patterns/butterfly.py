@@ -1,10 +1,10 @@
-"""The butterfly (recursive doubling): in step k ranks that are 2^k apart exchange all they have.
+"""The butterfly (recursive doubling): in step k ranks that are 2^k apart exchange their whole sums.
 
 Four ranks; each pair exchanges whole tensors and both add, so sums double in each step:
 
     step 0:  0 <-> 1   2 <-> 3        step 1:  0 <-> 2   1 <-> 3
 
-Ranks that are no power of two are folded before and unfolded after (fold.py).
+Ranks beyond a power of two are folded before and unfolded after (fold.py).
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
 in MPICH", 2005.

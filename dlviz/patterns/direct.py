@@ -1,12 +1,12 @@
-"""Direct exchange: every rank sends to every other at once.
+"""Direct exchange: every rank sends to every other in one step.
 
-One step; a rank sends to the one after it first, then to the one after that and so on, so that no
-two ranks send to the same one at the same time. Three ranks:
+A rank sends to the next rank first, then to the one after that and so on, so that no two ranks send
+to the same one at the same time. Three ranks:
 
     0 -> 1, 0 -> 2        1 -> 2, 1 -> 0        2 -> 0, 2 -> 1
 
-In an all_reduce each message is the whole tensor, and a rank adds all in rank order, its own among
-them. In an all_to_all it is one chunk: chunk d of rank s becomes chunk s of rank d.
+In an all_reduce each message is the whole tensor, and a rank adds all of them, and its own, in rank
+order. In an all_to_all it is one chunk: chunk d of rank s becomes chunk s of rank d.
 
 Source: the crossbar of the lectures; J. Bruck et al., "Efficient algorithms for all-to-all
 communications in multiport message-passing systems", 1997.

@@ -1,17 +1,17 @@
-"""Recursive halving and doubling: pairs split what they sum, then give each other the results.
+"""Recursive halving and doubling: pairs split what they sum, then exchange the results.
 
-Of p' ranks (a power of two) each begins with all p' chunks. In halving step k a rank and the one
-2^k off share the chunks that both hold: each sends the half that the other keeps, and adds what it
-gets. Then every rank holds one whole sum, and the doubling steps go the same way back. Four ranks:
+Each of p' ranks (a power of two) begins with all p' chunks. In halving step k a rank and the one
+2^k away split the chunks that both hold: each sends the half that the other will hold, and adds
+what it receives. Then every rank holds one whole sum; the doubling steps go back. Four ranks:
 
-    chunks kept    rank 0   rank 1   rank 2   rank 3
+    chunks held    rank 0   rank 1   rank 2   rank 3
     begin          0 to 3   0 to 3   0 to 3   0 to 3
     step 0         0, 1     2, 3     0, 1     2, 3      0 <-> 1   2 <-> 3   half the tensor
     step 1         0        2        1        3         0 <-> 2   1 <-> 3   a quarter
     step 2         0, 1     2, 3     0, 1     2, 3      the same pairs, copied
     step 3         0 to 3   0 to 3   0 to 3   0 to 3
 
-Ranks that are no power of two are folded before and unfolded after (fold.py).
+Ranks beyond a power of two are folded before and unfolded after (fold.py).
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
 in MPICH", 2005 (Rabenseifner's algorithm).
@@ -31,7 +31,7 @@ def all_reduce(ranks: int, length: int) -> list[Transfer]:
 
 
 def reduce_scatter(ranks: int, length: int) -> list[Transfer]:
-    """The fold, then lg p' halvings: what a rank sends is what its partner keeps."""
+    """The fold, then lg p' halvings: a rank sends what its partner will hold."""
     check_size(ranks, length)
     members = staying(ranks)
     first = int(len(members) < ranks)
@@ -40,7 +40,7 @@ def reduce_scatter(ranks: int, length: int) -> list[Transfer]:
         for level in range(len(members).bit_length() - 1)
         for place, rank in enumerate(members)
         for partner in [place ^ (1 << level)]
-        for offset, count in [kept(partner, level + 1, len(members), length)]
+        for offset, count in [held(partner, level + 1, len(members), length)]
         if count
     ]
 
@@ -54,14 +54,14 @@ def all_gather(ranks: int, length: int) -> list[Transfer]:
         Transfer(levels - 1 - level, rank, members[place ^ (1 << level)], offset, count, "copy")
         for level in reversed(range(levels))
         for place, rank in enumerate(members)
-        for offset, count in [kept(place, level + 1, len(members), length)]
+        for offset, count in [held(place, level + 1, len(members), length)]
         if count
     ] + unfold(ranks, length, levels)
 
 
-def kept(place: int, level: int, size: int, length: int) -> tuple[int, int]:
-    """Offset and count of the elements that the rank in `place` of `size` keeps after `level`
-    halvings: its bit k says whether it keeps the upper part in step k."""
+def held(place: int, level: int, size: int, length: int) -> tuple[int, int]:
+    """Offset and count of the elements that the rank in `place` of `size` holds after `level`
+    halvings: its bit k says whether it takes the upper part in step k."""
     chunk = sum(size >> (k + 1) for k in range(level) if place >> k & 1)
     offset, end = chunk * length // size, (chunk + (size >> level)) * length // size
     return offset, end - offset

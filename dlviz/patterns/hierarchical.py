@@ -5,7 +5,7 @@
     inside    ring all_gather of the finished shards
 
 There are as many shards as the smallest node has ranks, s. In a larger node local rank s+i first
-gives its tensor to local rank i (modulo s), which adds it, and gets the result back in the end.
+gives its tensor to local rank i (modulo s), which adds it, and finally gets the result back.
 
 Source: the two-level scheme of NCCL and of X. Jia et al., "Highly scalable deep learning training
 system with mixed-precision", 2018.
@@ -22,8 +22,8 @@ from dlviz.patterns.ring import rounds
 def all_reduce(
     ranks: int, length: int, nodes: Sequence[Sequence[int]] | None = None
 ) -> list[Transfer]:
-    """`nodes` lists the ranks of each node; without it all ranks are one node. With m nodes and
-    shards of 1/s, 2(s-1) + 2(m-1) steps, and two for each rank that a node folds into one."""
+    """`nodes`: the ranks of each node; without it all ranks are one node. With m nodes and
+    shards of 1/s, 2(s-1) + 2(m-1) steps, and two for each rank that a node folds into another."""
     check_size(ranks, length)
     nodes = [range(ranks)] if nodes is None else nodes
     if sorted(rank for node in nodes for rank in node) != list(range(ranks)) or not all(nodes):

@@ -1,6 +1,6 @@
 """The parameter server: all ranks send their tensor to one, which sends their sum back.
 
-The server takes one message at a time, so each is a step of its own. Three ranks and server 0:
+The server takes one message at a time, so each is one step. Three ranks and server 0:
 
     step   0: 1 -> 0 added    1: 2 -> 0 added    2: 0 -> 1 copied    3: 0 -> 2 copied
 

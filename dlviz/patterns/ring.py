@@ -27,7 +27,7 @@ def reduce_scatter(ranks: int, length: int) -> list[Transfer]:
 
 
 def all_gather(ranks: int, length: int) -> list[Transfer]:
-    """In step s rank r sends chunk r+1-s, which is copied: where reduce_scatter left off."""
+    """In step s rank r sends chunk r+1-s, which is copied: it continues a reduce_scatter."""
     check_size(ranks, length)
     return rounds(range(ranks), 0, length, start=1, first_step=0, op="copy")
 
@@ -44,8 +44,8 @@ def all_reduce(ranks: int, length: int) -> list[Transfer]:
 def rounds(
     members: Sequence[int], offset: int, length: int, start: int, first_step: int, op: str
 ) -> list[Transfer]:
-    """Once round the ring of `members`, whose chunks are those of `length` elements from `offset`
-    on: in step s member i sends chunk i+start-s."""
+    """Once around the ring of `members`, on chunks of the `length` elements from `offset` on: in
+    step s member i sends chunk i+start-s."""
     n = len(members)
     bounds = [offset + i * length // n for i in range(n + 1)]
     counts = [end - first for first, end in zip(bounds, bounds[1:], strict=False)]

@@ -5,10 +5,10 @@ Seven ranks and root 0; ranks are counted from the root on, modulo n:
     reduce      step 0: 1 -> 0   3 -> 2   5 -> 4        all added
                 step 1: 2 -> 0   6 -> 4
                 step 2: 4 -> 0
-    broadcast   the same the other way round, last step first, all copied
+    broadcast   the same in reverse, last step first, all copied
 
-`gather` and `scatter` go along the same tree with the chunks of a subtree: rank 4 passes on chunks
-4 to 6. Chunk i of n holds elements i*length//n to (i+1)*length//n - 1.
+`gather` and `scatter` use the same tree with the chunks of a subtree: rank 4 passes on chunks 4 to
+6. Chunk i of n holds elements i*length//n to (i+1)*length//n - 1.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
 in MPICH", 2005.
@@ -58,7 +58,7 @@ def gather(ranks: int, length: int) -> list[Transfer]:
 
 
 def scatter(ranks: int, length: int) -> list[Transfer]:
-    """Chunk r of rank 0 to every rank r: gather the other way round."""
+    """Chunk r of rank 0 to every rank r: gather in reverse."""
     last = _height(ranks) - 1
     return sorted(
         t._replace(step=last - t.step, src=t.dst, dst=t.src) for t in gather(ranks, length)

@@ -1,11 +1,11 @@
 """Pipeline schedules as data: what each rank does in which order, and the rules of a legal one.
 
-`make("1f1b", ranks=4, microbatches=8)` makes one of the zoo; a schedule of your own is a
-`Schedule`, or a CSV of its rows. `dlviz.simulate` tells its times.
+`make("1f1b", ranks=4, microbatches=8)` makes one of the zoo; your own schedule is a `Schedule`, or
+a CSV of its rows. `dlviz.simulate` computes its times.
 
 In the pictures of the zoo F, I and W take one unit of time and B two; f, b, i and w are those of a
 rank's second chunk. Symbols: p ranks, m microbatches, v chunks (stages on a rank), r a rank; F, B,
-I, W the time of one visit of a microbatch to a stage.
+I, W the time of a microbatch's pass through a stage.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dlviz.schedules.rules import RECEIVES_FROM, ScheduleError, needs
 from dlviz.schedules.schedule import Schedule
 
 _LOOPS = {"interleaved": interleaved, "looped_bfs": looped_bfs, "interleaved_zb": interleaved_zb}
-_FIXED = {  # with the stages that a rank has
+_FIXED = {  # with the number of stages on a rank
     "naive": (naive, 1),
     "gpipe": (gpipe, 1),
     "1f1b": (one_f_one_b, 1),
@@ -57,7 +57,7 @@ TITLES = {
     "interleaved_zb": "interleaved ZB", "zbv": "ZB-V", "dualpipev": "DualPipeV",
     "inference": "inference",
 }  # fmt: skip
-"""What papers and readers call each of `NAMES`: for labels, never for lookups."""
+"""The common name of each of `NAMES`: for labels, never for lookups."""
 
 __all__ = [
     "NAMES", "RECEIVES_FROM", "TITLES", "Action", "Schedule", "ScheduleError", "from_csv", "make",
@@ -70,12 +70,12 @@ from_csv = Schedule.from_csv
 def make(name: str, ranks: int, microbatches: int, chunks: int | None = None) -> Schedule:
     """The schedule called `name` (one of NAMES).
 
-    `chunks` is how many stages a rank holds: 1, or 2 for zbv and dualpipev, or as many as you
-    like for interleaved, looped_bfs and interleaved_zb (by default 2, on a single rank 1). Raises
-    ValueError, one sentence, for what is no size and where the schedule is not defined.
+    `chunks`: how many stages a rank holds: 1, or 2 for zbv and dualpipev, or any number for
+    interleaved, looped_bfs and interleaved_zb (by default 2, on a single rank 1). Raises
+    ValueError, one sentence, for an invalid size and where the schedule is not defined.
     """
     if name not in NAMES:
-        raise ValueError(f"{name!r} is no schedule: use one of {', '.join(NAMES)}.")
+        raise ValueError(f"{name!r} is not a schedule: use one of {', '.join(NAMES)}.")
     ranks = _size(name, "ranks", ranks)
     microbatches = _size(name, "microbatches", microbatches)
     if chunks is not None:
@@ -95,8 +95,8 @@ def make(name: str, ranks: int, microbatches: int, chunks: int | None = None) ->
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Spares Python's search for garbage, which finds none among the actions of a schedule and, of
-    262,144 of them, takes longer than making them."""
+    """Pause Python's garbage collection, which finds nothing among the actions of a schedule and,
+    for 262,144 of them, takes longer than making them."""
     collects = gc.isenabled()
     gc.disable()
     try:

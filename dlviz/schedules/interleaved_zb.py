@@ -4,7 +4,7 @@
     rank 1     F0 F1 f0 i0 f1 i1 w0 F2 I0 w1 F3 I1 W0 f2 i2 W1 f3 i3 w2 I2 w3 I3 W2 W3
 
 The order is that of interleaved 1F1B with a warm-up of min(p-1-r + (v-1)g, vm), each backward split
-and the W of rank r put off by r visits. With one chunk it is ZB-H1.
+and the W of rank r delayed by r passes. With one chunk it is ZB-H1.
 Source: torch.distributed.pipelining, ScheduleInterleavedZeroBubble, after Qi et al., Zero Bubble
 Pipeline Parallelism, ICLR 2024 (its "ZB1P").
 """

@@ -13,7 +13,7 @@ In PyTorch: Schedule1F1B.
 from __future__ import annotations
 
 from dlviz.schedules.action import Action
-from dlviz.schedules.orders import loop, visits, weave
+from dlviz.schedules.orders import loop, stage_passes, weave
 from dlviz.schedules.schedule import Schedule
 
 
@@ -24,5 +24,5 @@ def make(ranks: int, microbatches: int) -> Schedule:
 
 def row(rank: int, microbatches: int, warmup: int) -> list[Action]:
     """The row of a rank with one stage, after so many forwards of warm-up."""
-    forwards, backwards = (visits(kind, [rank], microbatches) for kind in "FB")
+    forwards, backwards = (stage_passes(kind, [rank], microbatches) for kind in "FB")
     return weave(forwards, backwards, warmup)

@@ -1,4 +1,4 @@
-"""What the schedules of the zoo are made of: where stages live, and how a row is put together."""
+"""The parts of the zoo's schedules: which rank has which stage, and how a row is put together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dlviz.schedules.action import Action, overlap
 
-Step = tuple[int, str]  # a stage and what is done in it
+Step = tuple[int, str]  # a stage and a kind
 
 
 class Both(NamedTuple):
@@ -29,7 +29,7 @@ def vee(ranks: int) -> tuple[int, ...]:
     return (*range(ranks), *reversed(range(ranks)))
 
 
-def visits(
+def stage_passes(
     kind: str, stages: Iterable[int], microbatches: int, group: int | None = None
 ) -> list[Action]:
     """All microbatches through each of a rank's stages in turn, `group` of them at a time."""
@@ -50,7 +50,7 @@ def weave(forwards: list[Action], backwards: list[Action], warmup: int) -> list[
 
 
 def split(row: list[Action], lag: int) -> list[Action]:
-    """The row with each B split: I stands where it stood, W follows `lag` I later; 0: at once."""
+    """The row with each B split: I takes its place, W follows `lag` I later; 0: immediately."""
     found, waiting = [], deque()
     for action in row:
         stage, kind, microbatch, _ = action
@@ -66,7 +66,7 @@ def split(row: list[Action], lag: int) -> list[Action]:
 
 def numbered(steps: Iterable[Step | Both]) -> list[Action]:
     """Each step with the next microbatch of its stage, B and I counted together. The stage -1
-    stands for the W of the oldest I that has none yet."""
+    stands for the W of the oldest I without one."""
     so_far: Counter[Step] = Counter()
     owed: deque[Action] = deque()
 
@@ -87,7 +87,7 @@ def numbered(steps: Iterable[Step | Both]) -> list[Action]:
 
 
 def grouped(name: str, ranks: int, microbatches: int) -> int:
-    """How many microbatches go through a chunk before the next chunk has its turn.
+    """How many microbatches go through a chunk before the next chunk's turn.
 
     g = m // max(1, m // p): p where p divides m. Raises ValueError where g does not divide m.
     """
@@ -102,14 +102,14 @@ def grouped(name: str, ranks: int, microbatches: int) -> int:
         below = next(filter(fits, range(microbatches - 1, 0, -1)))
         above = next(filter(fits, count(microbatches + 1)))
         raise ValueError(
-            f"microbatches={microbatches} do not go into groups of {group(microbatches)}, in which "
-            f"{name} takes them through ranks={ranks}: use {below} or {above} microbatches."
+            f"microbatches={microbatches} do not divide into groups of {group(microbatches)}, in "
+            f"which {name} takes them through ranks={ranks}: use {below} or {above} microbatches."
         )
     return group(microbatches)
 
 
 def check_loop(name: str, ranks: int, chunks: int) -> None:
-    """Raises ValueError for chunks on a single rank: they have nothing to go round."""
+    """Raises ValueError for several chunks on a single rank: there is no loop."""
     if ranks == 1 and chunks > 1:
         raise ValueError(
             f"chunks={chunks} with ranks=1: the chunks of {name} go round two ranks or more; use "

@@ -1,4 +1,4 @@
-"""Where the schedules of the zoo were published, each with an address that leads to the paper.
+"""Where the schedules of the zoo were published, with the papers' addresses.
 
 `inference` has none: it is the forward half of any of them.
 """
@@ -47,4 +47,4 @@ PAPERS = {
         "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024", "https://arxiv.org/abs/2412.19437"
     ),
 }
-"""Of each of `dlviz.schedules.NAMES` that has one."""
+"""By name, for each of `dlviz.schedules.NAMES` that has one."""

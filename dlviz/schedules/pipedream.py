@@ -1,13 +1,13 @@
-"""PipeDream: 1F1B that never flushes; each backward is followed at once by an update.
+"""PipeDream: 1F1B that never flushes; each backward is followed immediately by an update.
 
     rank 0  F0 F1 F2             B0--u F3 B1--u    B2--u    B3--u
     rank 1     F0 F1       B0--u F2 B1--u F3 B2--u    B3--u
     rank 2        F0 B0--u F1 B1--u F2 B2--u F3 B3--u
 
 The order is that of 1F1B; after each backward comes an update (u). So the weights change while a
-microbatch is under way. Its backward needs the version that its forward saw: a rank keeps (stashes)
-one for each microbatch in flight, p-r versions at most on rank r. Fill and drain come once in the
-whole training; the price is that gradients are those of old weights.
+microbatch is in flight. Its backward needs the version that its forward saw: a rank stashes one for
+each microbatch in flight, at most p-r versions on rank r. Fill and drain happen once in the whole
+training; the price is that gradients are those of old weights.
 Source: Narayanan et al., PipeDream, SOSP 2019, section 3.3 (weight stashing).
 """
 

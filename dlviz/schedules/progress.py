@@ -1,12 +1,12 @@
-"""The loop in which all ranks run their rows: each goes on until something it needs is not there.
+"""The loop in which all ranks run their rows: each goes on until something it needs is missing.
 
     rank 0  |0F0|0F1|               |0B0    |     start = max(its rank is free,
     rank 1      `->|1F0|1B0    |--------^                     what it needs has arrived)
 
-The order on a rank is given, so nothing is left to choose: each start is the longest path to it.
-The rules ask how far the ranks come, the simulator when each action starts. Plain lists, and a rank
-that waits is taken up again by whoever makes what it waits for, so that 262,144 actions take some
-tenths of a second.
+The order on a rank is given, so there is no choice: each start is the longest path to it. The rules
+ask how far the ranks get, the simulator when each action starts. Lists are plain, and a waiting
+rank is resumed by the action that makes what it waits for: 262,144 actions take some tenths of a
+second.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ NEVER = math.inf
 class Work(NamedTuple):
     """What the ranks run, as columns, rank by rank. An action has a row for each thing it needs.
 
-    Things are numbered from 0; of `things` of them the number `things` is there from the start, and
-    `things + 1` never.
+    Things are numbered from 0 to `things` - 1; number `things` exists from the start, `things + 1`
+    never.
     """
 
-    ends: list[int]  # the row behind the last one of each rank
+    ends: list[int]  # the row after the last one of each rank
     needs: list[int]  # the thing that a row waits for
-    makes: list[int]  # the thing that it leaves
+    makes: list[int]  # the thing that it makes
     joined: list[bool]  # whether the next row belongs to the same action
     seconds: list[float]
-    delay: list[float]  # s from its end until what it leaves is there
-    earliest: list[float]  # s before which it does not start
+    delay: list[float]  # s from its end until the thing exists
+    earliest: list[float]  # s: it does not start earlier
     things: int
 
 
 def run(work: Work) -> tuple[list[float], list[int]]:
     """When each row starts, and how many rows have run when no rank can go on: for each rank the
-    row at which it stops, which is its end where all of it ran. A row that never ran keeps its
-    earliest start."""
+    row at which it stops, its end where all of it ran. A row that never ran has its earliest
+    start."""
     ends, needs, makes, joined, seconds, delay, earliest, things = work
     start = earliest.copy()
     arrived = [NEVER] * things + [0.0, NEVER]

@@ -1,12 +1,12 @@
-"""What makes a schedule legal, and words for what does not.
+"""The rules of a legal schedule, and an error that explains a broken one.
 
-    0F1 -----> 1F1 -----> 2F1      a forward needs the activations of the stage before it
+    0F1 -----> 1F1 -----> 2F1      a forward needs the activations of the previous stage
      |          |          |
      v          v          v       a backward needs its own forward, and
-    0B1 <----- 1B1 <----- 2B1      the gradient that the stage after it sends
+    0B1 <----- 1B1 <----- 2B1      the gradient that the next stage sends
 
-A backward B may be split into I, which the stage before waits for, and W, which needs its I alone.
-Every stage lives on one rank and runs each microbatch once: F, then B or I and W; F alone where no
+A backward B may be split into I, which the previous stage waits for, and W, which needs only its I.
+Every stage is on one rank and runs each microbatch once: F, then B or I and W; only F where no
 stage has a backward. A rank runs its actions in the order of its row and waits where it must.
 """
 
@@ -19,9 +19,9 @@ from dlviz.counts import check_counts
 from dlviz.schedules.action import KINDS, Action
 from dlviz.schedules.progress import Work, run
 
-# How far the stage is whose result an action receives: the one before, the one after, none.
+# The offset of the stage whose result an action receives: the previous one, the next one, none.
 RECEIVES_FROM = {"F": -1, "B": +1, "I": +1, "W": 0}
-# The kinds of which a stage and microbatch have one at most.
+# Kinds that exclude each other for a stage and microbatch.
 EXCLUDES = {"F": "F", "B": "BIW", "I": "IB", "W": "WB"}
 _COMPLETE = ({"F", "B"}, {"F", "I", "W"})
 _SHOWN = 8  # actions of a row in a message
@@ -38,10 +38,10 @@ class Rows(Protocol):
 
 
 class ScheduleError(ValueError):
-    """A schedule that is illegal or cannot go on.
+    """A schedule that is illegal or deadlocks.
 
-    `rank` and `index` say where (the row and the place in it, None where it is no one place),
-    `needs` which actions have to run before the one there.
+    `rank` and `index` say where (the row and the place in it, None where there is no single place),
+    `needs` which actions have to run before that one.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class ScheduleError(ValueError):
 
 
 def needs(action: Action, stages: int) -> list[tuple[Action, ...]]:
-    """What has to have run before `action`, F, B, I or W, in a pipeline of `stages` stages.
+    """What has to run before `action`, F, B, I or W, in a pipeline of `stages` stages.
 
-    Each entry is one thing needed, by the actions any of which leaves it: 2B0 needs
+    Each entry is one need, as the actions any of which satisfies it: 2B0 needs
     [(2F0,), (3B0, 3I0)].
     """
     check_counts(stages=stages)
@@ -83,21 +83,21 @@ def is_overlap(action: Action) -> bool:
 
 
 def check(schedule: Rows) -> None:
-    """Raises ScheduleError for the first rule that `schedule` breaks: each action is one, on the
-    rank of its stage, and there once; each stage runs all there is to run; every rank gets on."""
+    """Raises ScheduleError for the first rule that `schedule` breaks: each action is valid, on the
+    rank of its stage, and unique; each stage runs every microbatch; no rank deadlocks."""
     check_actions(schedule)
     _check_complete(schedule)
     check_progress(schedule)
 
 
 def check_actions(schedule: Rows) -> None:
-    """Raises ScheduleError unless each action is one, on the rank of its stage, and there once."""
+    """Raises ScheduleError unless each action is valid, on the rank of its stage, and unique."""
     _check_places(schedule)
     _check_each_once(schedule)
 
 
 def check_progress(schedule: Rows) -> None:
-    """Raises ScheduleError, which says what is missing, unless every rank comes to its end."""
+    """Raises ScheduleError, which says what is missing, unless every rank finishes its row."""
     reached = _reached(schedule)
     for rank, row in enumerate(schedule.actions):
         if reached[rank] < len(row):
@@ -115,7 +115,7 @@ def _check_places(schedule: Rows) -> None:
             raise _broken(schedule, rank, index, f"rank {rank} cannot run {action}: {law}")
         for half in action.halves:
             if half.kind not in KINDS:
-                law = f"{half.kind!r} is none of the kinds F, B, I and W"
+                law = f"{half.kind!r} is not one of the kinds F, B, I and W"
             elif half.stage not in range(len(stage_rank)):
                 law = f"the stages are 0 to {len(stage_rank) - 1}"
             elif half.microbatch < 0:
@@ -209,7 +209,7 @@ def _missing(action: Action, done: set[Action], stages: int) -> list[tuple[Actio
 
 
 def _stuck(schedule: Rows, rank: int, reached: list[int]) -> ScheduleError:
-    """Why `rank` stops where it does, and where the rank stops that has what it needs."""
+    """Why `rank` stops where it does, and where the rank that has what it needs stops."""
     ran = (row[:count] for row, count in zip(schedule.actions, reached, strict=True))
     done = {half for row in ran for one in row for half in one.halves}
     stages, index = len(schedule.stage_rank), reached[rank]
@@ -245,7 +245,7 @@ def _broken(
 
 
 def _ordinal(index: int) -> str:
-    """The place in a row as a reader counts: "1st" for 0."""
+    """The place in a row as an ordinal: "1st" for 0."""
     number = index + 1
     ends = {1: "st", 2: "nd", 3: "rd"}
     return f"{number}{'th' if number // 10 % 10 == 1 else ends.get(number % 10, 'th')}"

@@ -1,10 +1,10 @@
-"""A schedule: for each rank, the actions that it runs, in order; and on which rank a stage lives.
+"""A schedule: for each rank, the actions that it runs, in order; and the rank of each stage.
 
     rank 0   0F0 0F1 0B0 0B1        stage_rank = (0, 1)
     rank 1   1F0 1B0 1F1 1B1
 
-It says in which order, never when: a rank waits until what its next action needs is there. The
-rules are in dlviz/schedules/rules.py, the times come from dlviz.simulate or from a run.
+It gives the order, not the times: a rank waits until its next action has what it needs. The rules
+are in dlviz/schedules/rules.py, the times come from dlviz.simulate or from a run.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dlviz.schedules.action import Action, parse
 
 @dataclass(frozen=True, repr=False)
 class Schedule:
-    """`actions[rank]` is the row of a rank, `stage_rank[stage]` the rank on which a stage lives.
+    """`actions[rank]` is the row of a rank, `stage_rank[stage]` the rank of a stage.
 
-    `flushes` says that all microbatches of a step see the same weights and the update comes after
-    the last of them; where it does not, each backward is followed by an update.
+    With `flushes` all microbatches of a step see the same weights and the update comes after the
+    last of them; without it each backward is followed by an update.
     """
 
     actions: list[list[Action]]
@@ -36,7 +36,7 @@ class Schedule:
 
     @property
     def microbatches(self) -> int:
-        """How many there are: one more than the highest number in an action."""
+        """The number of microbatches: one more than the highest number in an action."""
         halves = (half for row in self.actions for action in row for half in action.halves)
         return max((half.microbatch + 1 for half in halves), default=0)
 
@@ -50,8 +50,8 @@ class Schedule:
         rules.check(self)
 
     def to_csv(self) -> str:
-        """One line for each rank, a cell for each action: what torch.distributed.pipelining reads
-        as a compute-only CSV."""
+        """One line for each rank, a cell for each action: the compute-only CSV that
+        torch.distributed.pipelining reads."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(self.actions)
         return text.getvalue()
@@ -61,9 +61,8 @@ class Schedule:
         """The schedule of a compute-only CSV, ours or torch's; empty cells (idle) are left out.
         Rows may also stand on one line, "0F0 0B0 / 1F0 1B0".
 
-        A stage lives on the rank that runs it. Raises ScheduleError for a cell that is no action, a
-        row that is missing, an action that is there twice and a stage on two ranks; whether the
-        order is a legal one says `check`.
+        A stage is on the rank that runs it. Raises ScheduleError for an invalid action, a missing
+        row, a duplicate action and a stage on two ranks; `check` says whether the order is legal.
         """
         actions = []
         for rank, cells in enumerate(rows_of(text)):
@@ -105,7 +104,7 @@ def _placement(actions: list[list[Action]]) -> tuple[int, ...]:
                 if first != rank:
                     raise rules.ScheduleError(
                         f"row {rank + 1} (rank {rank}) runs {half}, yet row {first + 1} (rank "
-                        f"{first}) runs stage {half.stage} as well: a stage lives on one rank.",
+                        f"{first}) runs stage {half.stage} as well: a stage is on one rank.",
                         rank,
                     )
     stages = range(max(rank_of, default=-1) + 1)

@@ -1,6 +1,11 @@
-"""What an operation or a whole schedule would take, without running it. No torch here."""
+"""What an operation or a whole schedule would cost, without running it. No torch here."""
 
-from dlviz.sim.activations import activation_bytes, kept_activations
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from dlviz.sim.activations import activation_bytes, saved_activations
 from dlviz.sim.collective import collective
 from dlviz.sim.costs import collective_seconds
 from dlviz.sim.data_parallel import Layer, data_parallel
@@ -28,7 +33,6 @@ __all__ = [
     "collective_seconds",
     "data_parallel",
     "data_parallel_seconds",
-    "kept_activations",
     "layer_bytes",
     "layer_elements",
     "matmul_lower_bound",
@@ -37,6 +41,7 @@ __all__ = [
     "mesh_groups",
     "mesh_step",
     "plans",
+    "saved_activations",
     "scaling_curves",
     "simulate",
     "strategy",
@@ -44,3 +49,10 @@ __all__ = [
     "transformer_parameters",
     "why_none_fits",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "kept_activations":
+        raise AttributeError(f"module 'dlviz.sim' has no attribute {name!r}")
+    warnings.warn("kept_activations is saved_activations now.", DeprecationWarning, stacklevel=2)
+    return saved_activations

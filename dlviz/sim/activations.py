@@ -1,4 +1,4 @@
-"""The activations that a Transformer's block keeps for the backward, in closed form.
+"""The activations that a Transformer's block saves for the backward, in closed form.
 
     one rank                    s b h (34 + 5 a s/h)                     s tokens, b sequences,
     t ranks                     s b h (10 + 24/t + 5 a s/(h t))          h hidden, a heads,
@@ -6,13 +6,13 @@
 
 The formulas count bytes of 16-bit values; a dropout's mask takes a byte a cell. Tensor parallelism
 leaves 10 s b h whole on every rank: what the norms, the first layers of attention and MLP, and the
-dropouts after them keep. Sequence parallelism cuts these too, along the tokens.
+dropouts after them save. Sequence parallelism cuts these too, along the tokens.
 
-What is computed again in the backward need not be kept: with selective recomputation the scores of
-the attention (the term 5 a s/h), with full recomputation everything but a block's input (2 s b h).
+What the backward recomputes need not be saved: with selective recomputation the scores of the
+attention (the term 5 a s/h), with full recomputation everything but a block's input (2 s b h).
 
 Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
-MLSys 2023, equations 1, 2 and 4, whose items are these.
+MLSys 2023, equations 1, 2 and 4, item by item.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RECOMPUTE = ("none", "selective", "full")
 _ITEMS = {
     "norm1": (1, 0, 0, 0, True),  # its input
     "attention.q": (1, 0, 0, 0, True),  # its input, which is that of k and v
-    "attention": (3, 2, 0, 0, False),  # q, k, v; the softmax, and what dropout leaves of it
+    "attention": (3, 2, 0, 0, False),  # q, k, v; the softmax, before and after dropout
     "attention.drop": (0, 0, 0, 1, False),
     "attention.output": (1, 0, 0, 0, False),
     "drop1": (0, 0, 1, 0, True),
@@ -38,7 +38,7 @@ _ITEMS = {
 }
 
 
-def kept_activations(
+def saved_activations(
     sequence: int,
     batch: int,
     hidden: int,
@@ -47,9 +47,9 @@ def kept_activations(
     sequence_parallel: bool = False,
     itemsize: int = 2,
 ) -> dict[str, float]:
-    """Bytes that each layer of a block (`models.transformer.Block`) keeps on each of `ranks` ranks,
-    in values of `itemsize` bytes: together the formula, for 2. Raises ValueError for sizes below 1.
-    """
+    """Bytes that each layer of a block (`models.transformer.Block`) saves on each of `ranks` ranks,
+    in values of `itemsize` bytes: for 2 their sum is the formula. Raises ValueError for sizes below
+    1."""
     sizes = {"sequence": sequence, "batch": batch, "hidden": hidden, "heads": heads}
     _check(**sizes, ranks=ranks, itemsize=itemsize)
     sbh, ssab = sequence * batch * hidden, heads * sequence**2 * batch
@@ -71,7 +71,7 @@ def activation_bytes(
     recompute: str = "none",
     itemsize: int = 2,
 ) -> float:
-    """Bytes that `layers` blocks keep on each of `tensor` ranks for one microbatch of `batch`
+    """Bytes that `layers` blocks save on each of `tensor` ranks for one microbatch of `batch`
     sequences; `recompute` is one of RECOMPUTE.
 
     Raises ValueError for sizes below 1, and for another `recompute`."""
@@ -85,16 +85,16 @@ def activation_bytes(
         _check(sequence=sequence, batch=batch, hidden=hidden, ranks=tensor, itemsize=itemsize)
         inputs = sequence * batch * hidden * itemsize
         return layers * inputs / (tensor if sequence_parallel else 1)
-    kept = sum(kept_activations(*size).values())
+    saved = sum(saved_activations(*size).values())
     if recompute == "selective":
         squares, masks = (sum(item[at] for item in _ITEMS.values()) for at in (1, 3))
         again = heads * sequence**2 * batch * (squares * itemsize + masks) / tensor
-        return layers * (kept - again)
-    return layers * kept
+        return layers * (saved - again)
+    return layers * saved
 
 
 def _check(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
-            raise ValueError(f"{name}={size!r} keeps nothing: use 1 or more.")
+            raise ValueError(f"{name}={size!r} saves nothing: use 1 or more.")
     check_counts(**sizes)

@@ -1,13 +1,13 @@
-"""What the messages of a mesh's axes cross: which links, and with how many others they share them.
+"""Which links the messages of a mesh's axes cross, and how many axes share a link.
 
     dp=2, pp=2, tp=2 on nodes of 4        order dp, pp, tp: the last one's ranks are neighbours
 
     node 0   0 1 2 3     tp 0-1 2-3   pp 0-2 1-3        stride 1 and 2: inside
     node 1   4 5 6 7     tp 4-5 6-7   pp 4-6 5-7
-             | | | |     dp 0-4 1-5 2-6 3-7             stride 4: 4 groups share a node's way out
+             | | | |     dp 0-4 1-5 2-6 3-7             stride 4: 4 groups share a node's uplink
 
-An axis of n ranks and stride d has its groups in blocks of n d ranks in a row. It stays inside
-nodes of g ranks where these blocks fill them; else min(g, d) of its groups use a node's one way out
+An axis of n ranks and stride d has its groups in blocks of n d consecutive ranks. It stays inside
+nodes of g ranks if these blocks divide the nodes; else min(g, d) of its groups use a node's uplink
 at the same time, and each has that part of its bandwidth.
 """
 
@@ -33,11 +33,11 @@ class Axis:
     stride: int
 
     def hop(self, place: int) -> tuple[float, float]:
-        """Latency (s) and seconds a byte from rank `place` of the axis to the next, counted round;
-        all its groups send at once."""
+        """Latency (s) and seconds a byte from rank `place` of the axis to the next, cyclically,
+        while all its groups send."""
         here = place % self.length * self.stride
         there = (place + 1) % self.length * self.stride
-        return self._way(here, there)
+        return self._link_cost(here, there)
 
     @cached_property
     def slowest(self) -> tuple[float, float]:
@@ -53,16 +53,16 @@ class Axis:
         return collective_seconds("ring", self.length, nbytes, alpha, beta, gamma)
 
     def sent(self, nbytes: float) -> float:
-        """Bytes that a rank sends in it."""
+        """Bytes that a rank sends in an all-reduce of `nbytes`."""
         return 2 * (self.length - 1) / self.length * nbytes
 
-    def _way(self, here: int, there: int) -> tuple[float, float]:
+    def _link_cost(self, here: int, there: int) -> tuple[float, float]:
         alpha = beta = 0.0
         below = 1  # ranks that share a link of this level
-        for ways, link in zip(self.topology.sizes, self.topology.levels, strict=True):
+        for fan_out, link in zip(self.topology.sizes, self.topology.levels, strict=True):
             share = min(below, self.stride)
             alpha, beta = link.latency, max(beta, share / link.bandwidth)
-            below *= ways
+            below *= fan_out
             if self._inside(here, there, below):
                 break
         return alpha, beta
@@ -80,8 +80,8 @@ def axes_of(
     topology: Topology, lengths: Mapping[str, int], order: Sequence[str]
 ) -> dict[str, Axis]:
     """The axes of a mesh by name; the last of `order` varies fastest. Raises ValueError for a ring,
-    on which a stride shares no single link, for an order that names not each axis once, and where
-    the mesh has more ranks than the topology."""
+    whose axes do not share a single link, for an order that does not name each axis once, and for
+    a mesh of more ranks than the topology."""
     if sorted(order) != sorted(lengths):
         raise ValueError(f"order={tuple(order)} has to name each of {', '.join(lengths)} once.")
     total = math.prod(lengths.values())

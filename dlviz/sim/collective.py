@@ -1,22 +1,22 @@
-"""A collective played message by message on a Machine, and the Trace that leaves.
+"""A collective played message by message on a Machine, and the Trace of it.
 
-Its pattern (dlviz/patterns) says who sends what; the machine says how long that takes, by the law
-that a paced run is held to as well:
+Its pattern (dlviz/patterns) says who sends what; the machine says how long that takes, by the same
+rules as a paced run:
 
-    a message   leaves when its sender has what it carries, the sender's port is free and so is each
-                link on the way that pairs of ranks share; it takes latency + bytes/bandwidth
-    a port      is full duplex and carries one message at a time each way; outgoing ones queue in
-                the order in which they are sent, incoming ones in that in which they would arrive
-                (at the same moment: of their steps, then of their senders)
+    a message   leaves when its sender has the payload, the sender's port is free and so is each
+                shared link on the path; it takes latency + bytes/bandwidth
+    a port      is full duplex and carries one message at a time in each direction; outgoing ones
+                queue in the order of sending, incoming ones in the order in which they would arrive
+                (at the same moment: by step, then by sender)
     a link      that is shared is busy for bytes/bandwidth of each message; it takes them in the
-                order in which they have got to be the first in their senders' ports
-    a switch    whose ranks have links of their own keeps each port busy for what its own link
-                takes; a message takes what the slower of the two does
-    a rank      sends all it has to in a step, then takes what it gets in that step; adding takes
-                gamma a byte, during which its ports go on
+                order in which they became first in their senders' ports
+    a switch    whose ranks have their own links: each port is busy for what its own link takes; a
+                message takes what the slower of the two does
+    a rank      sends all its messages of a step, then receives those of that step; adding takes
+                gamma a byte, while its ports go on
 
-Where in every step each port and link has one message at most, and messages come in the order of
-their steps, a step is a few operations on columns; else events are played one at a time.
+If in every step each port and link has at most one message, and messages arrive in the order of
+their steps, a step is a few operations on columns; otherwise events are played one by one.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def collective(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> Tra
     nodes of `hierarchical` are the machine's. Every rank has the lanes send and recv for its port,
     and compute for what it adds.
 
-    On a switch, for p that divides `nbytes`, its makespan is `collective_seconds`, but
+    On a switch, for p that divides `nbytes`, its makespan is `collective_seconds`, except that
 
-    - parameter_server takes no more: the server adds while the next message comes;
+    - parameter_server takes no more: the server adds while the next message arrives;
     - off powers of two tree, reduce and butterfly take no more, as some ranks have less to add, and
-      halving_doubling no less, as those that fold nothing run ahead, and at a port their first
-      message can come before a fold and hold it up;
-    - hierarchical takes more or less where ranks of a node share its way out (see its cost).
+      halving_doubling no less: ranks that fold nothing run ahead, and their first message can reach
+      a port before a fold and hold it up;
+    - hierarchical takes more or less where ranks of a node share its uplink (see its cost).
 
     ValueError for an algorithm without a pattern, and for more ranks than the machine has.
     """
@@ -98,7 +98,7 @@ def collective(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> Tra
 def transfers(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> np.ndarray:
     """The pattern as one array. ValueError for an algorithm without one."""
     collecting = gc.isenabled()
-    gc.disable()  # it would search millions of transfers for garbage, over and over
+    gc.disable()  # it would scan millions of transfers again and again
     try:
         if algorithm == "hierarchical":
             found = hierarchical.all_reduce(ranks, nbytes, _nodes(ranks, machine))
@@ -122,12 +122,12 @@ def _nodes(ranks: int, machine: Machine) -> list[list[int]]:
 
 class Messages:
     """Columns of all messages, in the pattern's order, and when each was sent, had arrived and was
-    received. `seconds` is what a message takes, `sending` and `taking` for how long it keeps the
-    two ports busy, `adding` what adding its bytes takes. A sender has nothing to send before its
-    message's `leaves`, a receiver takes nothing before `takes` (s).
+    received. `seconds`: what a message takes; `sending` and `taking`: how long the two ports are
+    busy; `adding`: what adding its bytes takes. A message is not sent before its `leaves`, and not
+    received before its `takes` (s).
 
-    Of the shared links that messages cross, `link` are the numbers, `crossing` the messages and
-    `busy` the seconds, message by message.
+    Of the shared links that messages cross: `link` their numbers, `crossing` the messages, `busy`
+    the seconds, message by message.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Messages:
         if self.links:
             pairs, pair = np.unique(self.src * ranks + self.dst, return_inverse=True)
             paths = [topology.path(*divmod(each, ranks)) for each in pairs.tolist()]
-        else:  # any two ranks are joined alike
+        else:  # all pairs of ranks are connected alike
             pair = np.zeros(len(table), np.int64)
             paths = [topology.path(0, min(1, topology.ranks - 1))]
         latency = np.array([path.latency for path in paths])
@@ -172,7 +172,7 @@ class Messages:
         self.busy = self.nbytes[self.crossing] / width
 
     def _at_ports(self, own: Sequence[Link]) -> tuple[np.ndarray, np.ndarray]:
-        """For how long each message keeps its sender's and its receiver's port busy."""
+        """How long each message occupies its sender's and its receiver's port."""
         latency = np.array([link.latency for link in own])
         bandwidth = np.array([link.bandwidth for link in own])
         sending, taking = (
@@ -186,7 +186,7 @@ class Messages:
             self.play_events()
 
     def play_steps(self) -> bool:
-        """Play each step as a whole; False, and nothing of use, where that cannot be done."""
+        """Play each step as a whole. Returns False, without usable times, where it cannot."""
         if any(
             _repeats(step, each)
             for step, each in (
@@ -211,7 +211,7 @@ class Messages:
                 np.maximum.at(start, of, link_free[on])
                 link_free[on], booked[on] = start[of] + self.busy[crossed:beyond], ready
             stamp = start + self.seconds[first:end]
-            if (stamp < newest[dst]).any():  # an earlier step's message comes after this one
+            if (stamp < newest[dst]).any():  # an earlier step's message arrives after this one
                 return False
             arrived = np.maximum(stamp, into[dst] + self.taking[first:end])
             out[src] = start + self.sending[first:end]
@@ -224,7 +224,7 @@ class Messages:
         return True
 
     def play_events(self) -> None:
-        """Play one event at a time, the earliest first: a message departs, or comes to a port."""
+        """Play one event at a time, the earliest first: a message departs, or reaches a port."""
         count, programs = len(self.src), self._programs()
         place = [0] * self.ranks
         free, out, into = ([0.0] * self.ranks for _ in range(3))
@@ -244,12 +244,12 @@ class Messages:
         queues: list[deque[tuple[float, int]]] = [deque() for _ in range(self.ranks)]  # at ports
 
         def go_out(rank: int) -> None:
-            """The first message in a rank's queue comes to its links."""
+            """The first message in a rank's queue reaches its links."""
             ready, message = queues[rank][0]
             heapq.heappush(events, (moment(max(ready, out[rank])), message + count))
 
         def go_on(rank: int) -> None:
-            """Let a rank send what it can and take what is at its port."""
+            """Let a rank send what it can and receive what is at its port."""
             program, now = programs[rank], free[rank]
             for at in range(place[rank], len(program)):
                 message = program[at]
@@ -292,7 +292,7 @@ class Messages:
         self.sent[:], self.arrived[:], self.received[:] = sent, arrived, received
 
     def _programs(self) -> list[list[int]]:
-        """What each rank does in turn: message m where it sends it, ~m where it takes it."""
+        """What each rank does in turn: m where it sends message m, ~m where it receives it."""
         programs: list[list[int]] = [[] for _ in range(self.ranks)]
         count = len(self.src)
         taking = np.repeat([False, True], count)  # first all sends of a step, then all receives

@@ -2,8 +2,8 @@
 
 A message of n bytes takes alpha + n*beta; adding n received bytes takes n*gamma. Symbols: p
 ranks, n bytes of the whole tensor, alpha s, beta s/byte, gamma s/byte; p' is the largest power of
-two not above p, lg the logarithm to base 2. A rank sends and receives at the same time, one message
-each way.
+two not above p, lg the logarithm to base 2. A rank sends one message
+and receives one at the same time.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
 in MPICH", 2005.
@@ -48,7 +48,7 @@ def _butterfly(p: int, n: float, alpha: float, beta: float, gamma: float) -> flo
 def _halving_doubling(p: int, n: float, alpha: float, beta: float, gamma: float) -> float:
     """Off powers of two (2 lg p' + 2) alpha + (2(p'-1)/p' + 2) n beta + (1 + (p'-1)/p') n gamma.
 
-    The comment in MPICH's source has p where p' belongs in the fractions, which bounds it:
+    The comment in MPICH's source has p in place of p' in the fractions, an upper bound:
     (2 floor(lg p) + 2) alpha + (2(p-1)/p + 2) n beta + (1 + (p-1)/p) n gamma.
     """
     part = 1 - 1 / (1 << _lg(p))
@@ -57,7 +57,7 @@ def _halving_doubling(p: int, n: float, alpha: float, beta: float, gamma: float)
 
 
 def _fold(p: int, n: float, alpha: float, beta: float, gamma: float) -> float:
-    """What the ranks above a power of two cost: a message that is added, and one back."""
+    """The cost of the ranks above a power of two: a message that is added, and one back."""
     return 0.0 if p == 1 << _lg(p) else 2 * (alpha + n * beta) + n * gamma
 
 
@@ -122,9 +122,9 @@ def collective_seconds(
 
     `nbytes` is the size of the whole tensor: of an all_gather what each rank ends with, of a
     reduce_scatter and an all_to_all what each begins with. `alpha` in s, `beta` and `gamma` in
-    s/byte; for `hierarchical` a Topology of as many ranks stands in for alpha and beta, and its
-    nodes are the algorithm's. ValueError for an algorithm that has no price, for ranks below 1, for
-    a negative size or cost, and where a Topology is missing or too many.
+    s/byte; for `hierarchical` a Topology of as many ranks replaces alpha and beta, and its nodes
+    are the algorithm's. ValueError for an algorithm without a formula, ranks below 1, a negative
+    size or cost, and a Topology that is missing or out of place.
     """
     if ranks < 1:
         raise ValueError(f"ranks={ranks!r} cannot hold a collective: use 1 or more.")
@@ -138,7 +138,7 @@ def collective_seconds(
         raise ValueError(f"algorithm={algorithm!r} has no cost formula: use one of {known}.")
     if isinstance(alpha, Topology):
         raise ValueError(
-            f"alpha={alpha!r} prices 'hierarchical' alone: give {algorithm!r} the alpha and beta "
+            f"alpha={alpha!r} prices only 'hierarchical': give {algorithm!r} the alpha and beta "
             "of one link."
         )
     _check(nbytes=nbytes, alpha=alpha, beta=beta, gamma=gamma)
@@ -151,13 +151,13 @@ def _hierarchical(p: int, n: float, topology: object, gamma: float) -> float:
     """The phases one after the other, on m nodes of which the smallest has s ranks:
 
     - rings inside a node: 2(s-1) alpha + (s-1)/s n (2 beta + gamma)
-    - s rings across, alpha' and beta' the slowest link's, which they share, so that it carries n/m
-      bytes each way in each step: 2(m-1) alpha' + (m-1)/m n (2 beta' + gamma/s)
+    - s rings across, alpha' and beta' those of the slowest link, which they share: it carries n/m
+      bytes in each direction in each step: 2(m-1) alpha' + (m-1)/m n (2 beta' + gamma/s)
     - where a rank of a larger node takes in t others: t (2 alpha + 2 n beta + n gamma)
 
-    Exact where nodes are of one rank or there is one node. Where s rings share a link they take
-    turns on it, and the ranks of a node neither begin nor end a phase together: played, it took
-    0.73 to 1.16 times this on 1 to 5 nodes of up to 6 ranks.
+    Exact for nodes of one rank and for a single node. Where s rings share a link they take turns on
+    it, and the ranks of a node neither begin nor end a phase together: played, it took 0.73 to 1.16
+    times this on 1 to 5 nodes of up to 6 ranks.
     """
     if not isinstance(topology, Topology) or topology.ranks != p:
         raise ValueError(
@@ -181,5 +181,5 @@ def _hierarchical(p: int, n: float, topology: object, gamma: float) -> float:
 def _check(**costs: float) -> None:
     for name, value in costs.items():
         if not value >= 0 or math.isinf(value):
-            raise ValueError(f"{name}={value!r} is no cost: it must be finite and not negative.")
+            raise ValueError(f"{name}={value!r} is not a cost: it must be finite and not negative.")
     check_amounts(**costs)

@@ -5,8 +5,8 @@
 
 A layer's gradients go into a bucket in the order of the backward; a bucket that is full, or the
 last one, is all-reduced on lane `comm` after those before it. The all-reduce of a bucket is its
-pattern's messages, played by the law of dlviz/sim/collective.py: what a rank sends leaves when the
-rank has begun with the bucket, so that a slow rank holds up the others where they need it.
+pattern's messages, played by the rules of dlviz/sim/collective.py: a rank's messages leave once it
+has begun with the bucket, so a slow rank holds up the others where they need it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ BUCKET_BYTES = 25 * 2**20  # as DDP's
 
 
 class Layer(NamedTuple):
-    """A layer on one rank that has the whole batch: seconds of its forward and its backward, bytes
-    of its gradients."""
+    """A layer on one rank with the whole batch: seconds of its forward and its backward, bytes of
+    its gradients."""
 
     name: str
     forward: float
@@ -51,11 +51,11 @@ def data_parallel(
 
     A rank computes its share of each layer's seconds ("strong") or all of them ("weak", and
     "model_weak", where the bytes grow with the ranks), times the machine's factor for it. Without
-    `overlap` the buckets wait for the end of the backward. `update` is the seconds of an update.
+    `overlap` the buckets wait for the end of the backward. `update`: seconds of an update.
 
-    Where ranks are alike, buckets too, and each takes as long to fill, the makespan without the
-    update is `data_parallel_seconds`, whose overlap is then the backward after the first bucket.
-    ValueError for values that cannot be.
+    With equal ranks, equal buckets and equal times to fill them, the makespan without the update is
+    `data_parallel_seconds`, with the backward after the first bucket as its overlap. ValueError for
+    invalid values.
     """
     _check(layers, bucket_bytes, update, scaling)
     ranks, grown = machine.ranks, machine.ranks if scaling == "model_weak" else 1
@@ -100,7 +100,7 @@ def data_parallel(
 
 def _check(layers: Sequence[Layer], bucket_bytes: float, update: float, scaling: str) -> None:
     if scaling not in SCALINGS:
-        raise ValueError(f"scaling={scaling!r} is none: use one of {', '.join(SCALINGS)}.")
+        raise ValueError(f"scaling={scaling!r} is not known: use one of {', '.join(SCALINGS)}.")
     if not layers:
         raise ValueError("layers=[] make no step: give one or more.")
     require("data_parallel", "bucket_bytes", bucket_bytes, zero=False, infinite=True)
@@ -112,7 +112,7 @@ def _check(layers: Sequence[Layer], bucket_bytes: float, update: float, scaling:
 
 
 def _fill(layers: Sequence[Layer], bucket_bytes: float) -> list[tuple[int, int]]:
-    """Of each bucket the place of its last layer in the order of the backward, and its bytes."""
+    """For each bucket the place of its last layer in the order of the backward, and its bytes."""
     buckets: list[tuple[int, int]] = []
     for place, layer in enumerate(reversed(layers)):
         held = buckets[-1][1] if buckets else 0
@@ -141,7 +141,7 @@ def _all_reduces(
     messages: Messages, bucket: np.ndarray, ready: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """When each rank began with each bucket, and when it was done: (ranks, buckets). It is done
-    when it has added what came and what it sent has left."""
+    when it has added what arrived, and its own messages have left."""
     done = ready.copy()
     np.maximum.at(done, (messages.dst, bucket), messages.received + messages.adding)
     np.maximum.at(done, (messages.src, bucket), messages.sent + messages.sending)
@@ -205,8 +205,8 @@ def _communicating(
 
 
 def _carrying(messages: Messages, bucket: np.ndarray, begun: np.ndarray) -> dict[str, Any]:
-    """The spans inside of a bucket's, as a rank goes through its part of the pattern: a message
-    that it gives its port, one that it waits for, one that it adds."""
+    """The spans inside a bucket's, as a rank runs its part of the pattern: a message that it hands
+    to its port, one that it waits for, one that it adds."""
     src, dst, received = messages.src, messages.dst, messages.received
     after, adds = received + messages.adding, np.flatnonzero(messages.adding)
     flow = np.arange(len(src))
@@ -237,15 +237,15 @@ def _carrying(messages: Messages, bucket: np.ndarray, begun: np.ndarray) -> dict
 def _since(
     messages: Messages, after: np.ndarray, begun: np.ndarray, bucket: np.ndarray
 ) -> np.ndarray:
-    """From when on each sender sends, then from when on each receiver waits: when it has begun with
-    the bucket and has added what it took before. In a round ranks send, then receive."""
+    """When each sender starts to send, then when each receiver starts to wait: once it has begun
+    with the bucket and has added what it received before. In a round ranks send, then receive."""
     n = len(messages.src)
     rank = np.concatenate([messages.src, messages.dst])
     takes = np.repeat([False, True], n)
     order = np.lexsort((takes, np.tile(messages.step, 2), rank))
     place = np.arange(2 * n)
     last = np.maximum.accumulate(np.where(takes[order], place, -1))
-    last = np.append(-1, last[:-1])[: 2 * n]  # the receive before, of whichever rank
+    last = np.append(-1, last[:-1])[: 2 * n]  # the previous receive, of any rank
     since = begun[rank, np.tile(bucket, 2)][order]
     own = (last >= 0) & (rank[order][last] == rank[order])
     since[own] = np.maximum(since[own], np.tile(after, 2)[order][last[own]])
@@ -255,7 +255,7 @@ def _since(
 
 
 def _columns(rows: int, **given: Any) -> dict[str, Any]:
-    """Columns of spans in step 0, those that are not `given` as they are by default."""
+    """Columns of spans in step 0; those not `given` have their defaults."""
     default = {"lane": "compute", "name": None, "depth": 0, "bucket": -1, "nbytes": 0}
     columns = {**default, "peer": -1, "flow": -1, "step": 0, **given}
     text = ("lane", "kind", "name")

@@ -1,8 +1,8 @@
 """The event engine: when each action of a schedule would run, and the Trace of it.
 
-An action starts once its rank is free and what it receives from another stage is there; it lasts
-what its cost says, on a slow rank so many times as long; what it leaves is there for the next stage
-`latency` seconds later, or at once where that stage is on the same rank.
+An action starts once its rank is free and its input from another stage has arrived; it lasts what
+`Costs` says, on a slow rank so many times as long; its result reaches the next stage `latency`
+seconds later, or immediately if that stage is on the same rank.
 
 The loop that finds the starts is dlviz/schedules/progress.py; everything around it is on columns.
 """
@@ -33,18 +33,18 @@ _CODE = {kind: code for code, kind in enumerate(KINDS)}
 _F, _B, _I, _W = _CODE.values()
 _STEP = np.array([RECEIVES_FROM[kind] for kind in KINDS])
 _RESULT = np.array([0, 1, 1, 2])  # activations, the gradient of the input, that of the weights
-_NAMED = 1024  # microbatches that a part of a schedule may name where it has fewer actions
+_NAMED = 1024  # microbatch numbers that a part of a schedule may use even with fewer actions
 _STAGE, _KIND, _MICROBATCH, _PARTS = map(itemgetter, range(4))  # the columns of actions, fast
 
 
 @dataclass(frozen=True)
 class Costs:
-    """How many seconds a visit of a microbatch to a stage takes: a number, or one for each stage.
+    """Seconds of a microbatch's pass through a stage: a number, or one for each stage.
 
     `backward=None` is input + weight. An overlap takes `overlapped` (of the stage that runs its
     forward), by default the sum of its halves: nothing is gained. `latency` passes from the end of
-    an action until another rank has what it left. `factors` are those of a Machine: the actions of
-    rank r take factors[r] times as long. Raises ValueError for what is no time, and no factor.
+    an action until another rank has its result. `factors` are those of a Machine: the actions of
+    rank r take factors[r] times as long. Raises ValueError for an invalid time or factor.
     """
 
     forward: Seconds = 1.0
@@ -89,7 +89,7 @@ class Costs:
         return self._at(KIND_NAMES[action.kind], action.stage)
 
     def check_stages(self, stages: int) -> None:
-        """Raises ValueError where costs are given by stage and there are not `stages` of them."""
+        """Raises ValueError where costs by stage are not `stages` many."""
         for name in _PRICES:
             value = getattr(self, name)
             if isinstance(value, tuple) and len(value) != stages:
@@ -124,19 +124,19 @@ def _time(name: str, value: Any) -> float:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if number and 0 <= value < math.inf:
         return float(value)
-    raise ValueError(f"{name}={value!r} is no cost: it has to be a number of seconds, 0 or more.")
+    raise ValueError(f"{name}={value!r} is not a cost: it must be a number of seconds, 0 or more.")
 
 
 def simulate(schedule: Schedule, costs: Costs | None = None) -> Trace:
-    """The Trace of `schedule` where each action takes what `costs` say (by default 1 s a piece).
+    """The Trace of `schedule` where each action takes what `costs` say (by default 1 s each).
 
     A span for each F, B, I and W, whose `flow` is the message that it waited for; the halves of an
     overlap lie on the lanes compute and compute2. Messages are those between ranks. `memory` counts
-    the microbatches (of a stage) whose activations a rank holds, as many "bytes" of "activations":
-    from the start of a forward to the end of its B or W, or its own where there is no backward.
+    the microbatches (of a stage) whose activations a rank holds, as "bytes" of "activations":
+    from the start of a forward to the end of its B or W, or of itself without a backward.
 
-    A schedule may be a part of one. Raises ScheduleError, which says which rank stops before which
-    action and what that needs, for one that cannot go on; ValueError for costs of another length.
+    A partial schedule is allowed. Raises ScheduleError for one that deadlocks, naming the rank, the
+    action before which it stops and what that needs; ValueError for costs of another length.
     """
     costs = costs or Costs()
     rows = _columns(schedule, costs)
@@ -159,7 +159,7 @@ def start_times(
 ) -> list[list[float]]:
     """When each action of each row starts, in s: what `simulate` finds, without a Trace of it.
 
-    The first actions of a rank start when its row of `begun` says, or later where they cannot yet.
+    The first actions of a rank start when its row of `begun` says, or as soon as they can.
     Raises what `simulate` does.
     """
     rows = _columns(schedule, costs)
@@ -215,8 +215,8 @@ def _columns(schedule: Schedule, costs: Costs) -> _Rows:
     if not legal.all() or not set(map(_KIND, halves)) <= _CODE.keys():
         _explain(schedule)
     kind = np.fromiter(map(_CODE.__getitem__, map(_KIND, halves)), int, n)
-    visits = [[costs.seconds(Action(s, one, 0)) for s in range(stages)] for one in KINDS]
-    seconds = np.array(visits)[kind, stage]
+    pass_seconds = [[costs.seconds(Action(s, one, 0)) for s in range(stages)] for one in KINDS]
+    seconds = np.array(pass_seconds)[kind, stage]
     first = np.searchsorted(number, overlaps)
     seconds[first] = seconds[first + 1] = [costs.seconds(actions[i]) for i in overlaps]
     if costs.factors is not None:
@@ -225,7 +225,7 @@ def _columns(schedule: Schedule, costs: Costs) -> _Rows:
 
 
 def _slowdowns(schedule: Schedule, factors: Factors) -> np.ndarray:
-    """How many times as long each action takes; they are numbered rank by rank, as a paced run
+    """How many times as long each action takes; actions are numbered rank by rank, as a paced run
     numbers its operations."""
     rows = enumerate(schedule.actions)
     return np.array([slowdown(factors, rank, i) for rank, row in rows for i in range(len(row))])
@@ -241,7 +241,7 @@ def _explain(schedule: Schedule) -> NoReturn:
 
 def _sources(rows: _Rows) -> np.ndarray:
     """The row whose result each row receives from another stage: n, the number of rows, where it
-    receives none, n + 1 where nothing in the schedule makes it."""
+    receives none, n + 1 where no action in the schedule produces it."""
     n, stage_rank = len(rows), np.array(rows.schedule.stage_rank)
     result = _RESULT[rows.kind]
     made = np.full((3, len(stage_rank) + 2, rows.microbatch.max() + 1), n + 1)
@@ -252,7 +252,7 @@ def _sources(rows: _Rows) -> np.ndarray:
     late = np.append(rows.number, [n, n])[own] >= rows.number
     unsplit = np.append(rows.kind, [-1, -1])[own] != _I
     illegal = np.where(rows.kind == _F, False, late) | np.where(rows.kind == _W, unsplit, False)
-    illegal |= made[result, rows.stage + 1, rows.microbatch] != np.arange(n)  # it is there twice
+    illegal |= made[result, rows.stage + 1, rows.microbatch] != np.arange(n)  # a duplicate
     illegal |= stage_rank[rows.stage] != rows.rank
     if illegal.any():
         _explain(rows.schedule)
@@ -282,7 +282,7 @@ def _starts(rows: _Rows, source: np.ndarray, latency: float, earliest: np.ndarra
 
 
 def _is_sent(rows: _Rows) -> np.ndarray:
-    """Whether another rank gets what a row makes: the stage after an F, before a B or an I."""
+    """Whether another rank receives a row's result: the stage after an F, before a B or an I."""
     stage_rank = np.array(rows.schedule.stage_rank)
     to = rows.stage - _STEP[rows.kind]
     inside = (to >= 0) & (to < len(stage_rank))
@@ -322,7 +322,7 @@ def _spans_and_messages(
 
 
 def _memory(rows: _Rows, start: np.ndarray) -> dict[str, Any]:
-    """The number of microbatches that each rank holds, at each time at which it changes."""
+    """The number of microbatches that each rank holds, at each time when it changes."""
     forward, trained = rows.kind == _F, (rows.kind != _F).any()
     release = (rows.kind == _B) | (rows.kind == _W) if trained else forward
     rank = np.concatenate([rows.rank[forward], rows.rank[release]])

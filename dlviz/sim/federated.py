@@ -1,6 +1,6 @@
 """What a round of federated averaging costs: closed forms, in seconds, bytes and noise.
 
-    seconds of a round   max over the clients drawn of their seconds, the deadline at most
+    seconds of a round   max over the clients drawn of their seconds, at most the deadline
       of K, n drawn      mean = Σ_j P(the last is the j-th fastest) t_j,  P = C(j-1, n-1) / C(K, n)
       each drawn by C    Poisson: P = C (1-C)^(K-j); nobody is drawn, and it takes 0, by (1-C)^K
     bytes of a client    |θ| out and |θ| back; in a secure sum its four exchanges
@@ -20,8 +20,8 @@ FLOAT = 4  # bytes
 
 
 class ClientBytes(NamedTuple):
-    """Bytes of one client in a round: `out`, the weights; `back`, its update; `beside`, what else a
-    secure sum has it send and get."""
+    """Bytes of one client in a round: `out`, the weights; `back`, its update; `beside`, what a
+    secure sum adds, both directions together."""
 
     out: int
     back: int
@@ -36,8 +36,8 @@ def client_bytes(parameters: int, bits: int = 32) -> ClientBytes:
 def secure_client_bytes(
     parameters: int, clients: int, threshold: int, clip: float, bits: int = 32
 ) -> ClientBytes:
-    """The same where updates are summed under masks, among so many `clients`. The number of a
-    client's examples is one value more of its masked vector."""
+    """The same where the updates of so many `clients` are summed under masks. The number of a
+    client's examples is one more value of its masked vector."""
     sends, gets = secure_sum_bytes(parameters + 1, clients, threshold, clip, bits)
     back = FLOAT * (parameters + 1)
     return ClientBytes(FLOAT * parameters, back, sends + gets - back)
@@ -59,7 +59,7 @@ def local_steps(examples: int, epochs: int, batch: int | None = None) -> int:
 
 
 def round_seconds(seconds: Sequence[float], drawn: int, deadline: float = math.inf) -> float:
-    """The mean length of a round of `drawn` of the clients, all of which are as likely."""
+    """The mean length of a round of `drawn` of the clients, all equally likely."""
     whole = math.comb(len(seconds), drawn)
     nobody_later = [math.comb(j, drawn) / whole for j in range(1, len(seconds) + 1)]
     return _mean_of_last(seconds, nobody_later, 0.0, deadline)
@@ -83,6 +83,6 @@ def _mean_of_last(
 
 
 def noise_length(sigma: float, parameters: int, drawn: float) -> float:
-    """How long the noise on the mean of clipped updates is, in units of the norm S to which they
-    are clipped: each of the parameters has σS on the sum of `drawn` clients (their mean number)."""
+    """The norm of the noise on the mean of clipped updates, in units of their clipping bound S:
+    each of the parameters has σS on the sum of `drawn` clients (their mean number)."""
     return sigma * math.sqrt(parameters) / drawn

@@ -1,5 +1,5 @@
 """A linear layer Y = X W, or an MLP of two, cut between ranks in one of several forms: what a rank
-sends and what a step takes on the explorer's machine.
+sends, and what a step takes on the explorer's machine.
 
     form                    cut between ranks                 messages of a step
     data                    rows of X and Y                   all-reduce of dW
@@ -10,8 +10,8 @@ sends and what a step takes on the explorer's machine.
     mlp                     columns of W1 and Z, rows of W2   all-reduce of Y, of dX
 
 X (B, C_in), W (C_in, C_out), Y (B, C_out); of the MLP X (B, C_in), W1 (C_in, C_out), Z (B, C_out),
-W2 (C_out, C_in), Y (B, C_in). torch stores the transpose of W. The elements of each way are those
-of dlviz/sim/layers.py.
+W2 (C_out, C_in), Y (B, C_in). torch stores the transpose of W. The elements are those of
+dlviz/sim/layers.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RANKS = (1, 8)
 LARGEST = 4096  # of B, C_in and C_out
 SIZES = sorted({2**k for k in range(13)} | {3 * 2**k for k in range(11)})  # 1, 2, 3, 4, 6, …, 4096
 ITEMSIZE = 4  # bytes: float32
-WAYS = ("forward", "backward", "gradient sync")
+PHASES = ("forward", "backward", "gradient sync")
 NAMES = {"batch": "B", "inputs": "C_in", "outputs": "C_out"}
 DEVICE = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)
 LINK = Link(latency=2e-3, bandwidth=1e8)
@@ -38,9 +38,8 @@ Values = Mapping[str, Any]  # form, ranks, batch, inputs, outputs
 
 @dataclass(frozen=True)
 class Form:
-    """A form: `title`, what readers know it by; `elements`, the lecture's, in letters; the
-    collective of each of WAYS, "" where nothing is sent; `cuts`, what the ranks divide, and what
-    each of them gets of it."""
+    """A form: `title`, its common name; `elements`, the lecture's, in symbols; the collective of
+    each of PHASES, "" where nothing is sent; `cuts`, what the ranks divide, and what each gets."""
 
     title: str
     elements: tuple[str, str, str]
@@ -82,7 +81,7 @@ FORMS = {
 
 
 def elements(form: str, batch: int, inputs: int, outputs: int) -> tuple[int, ...]:
-    """Elements of each of WAYS, as the lecture counts them."""
+    """Elements of each of PHASES, as the lecture counts them."""
     if form == "partition_output_whole":
         return 0, sum(layer_elements("partition_output", batch, inputs, outputs)), 0
     if form == "mlp_data":
@@ -95,12 +94,12 @@ def elements(form: str, batch: int, inputs: int, outputs: int) -> tuple[int, ...
 
 
 def sent(form: str, ranks: int, **sizes: int) -> list[float]:
-    """Bytes that a rank sends in each of WAYS."""
+    """Bytes that a rank sends in each of PHASES."""
     return [many * ITEMSIZE * (ranks - 1) / ranks for many in elements(form, **sizes)]
 
 
 def seconds(form: str, ranks: int, *, batch: int, inputs: int, outputs: int) -> float:
-    """What a step takes on the machine: products, messages, update, one after the other."""
+    """Seconds of a step on the machine: products, messages, update, one after the other."""
     made, layers = FORMS[form], 2 if FORMS[form].mlp else 1
     products = 3 * 2 * batch * inputs * outputs * layers / ranks / DEVICE.flops
     own = inputs * outputs * layers / (1 if made.data else ranks)
@@ -123,7 +122,7 @@ def machine_of(ranks: int) -> Machine:
 
 
 def prices(form: str, ranks: int, **sizes: int) -> list[dict[str, Any]]:
-    """The forms that do the same work, each with what a rank sends and what a step takes."""
+    """The forms that do the same work, each with a rank's bytes and the seconds of a step."""
     there = {name: made for name, made in FORMS.items() if made.mlp == FORMS[form].mlp}
     return [
         {
@@ -139,8 +138,8 @@ def prices(form: str, ranks: int, **sizes: int) -> list[dict[str, Any]]:
 
 def cost_map(form: str, inputs: int) -> dict[str, Any]:
     """Which form sends least over C_out and B, by elements: for each C_out of `columns` the `best`
-    way to cut the layer, and the B from which data parallelism sends less; and the lines on which
-    two forms send as much."""
+    cut of the layer, and the B from which data parallelism sends less; and the lines on which two
+    forms send the same."""
     mlp = FORMS[form].mlp
     data, cuts = ("mlp_data", ["mlp"]) if mlp else ("data", ["partition_output", "reduce_output"])
     columns = sorted({*SIZES, inputs})

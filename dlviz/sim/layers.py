@@ -1,4 +1,4 @@
-"""What ranks send for one linear layer Y = X W that they share, by the form in which they cut it.
+"""What ranks send for one linear layer Y = X W, by the form in which they cut it.
 
     B rows of X (a Transformer's batch x tokens), C_in inputs, C_out outputs; n ranks:
 
@@ -9,10 +9,10 @@
 
 Elements as the lecture counts them: an all-gather or a reduce-scatter of N elements is N, an
 all-reduce, which is both, 2 N. A rank sends (n-1)/n of them. Partition output gathers X, of which a
-rank has a part, and reduce-scatters its gradient; Megatron-LM keeps X whole on all ranks, gathers
-nothing and all-reduces the gradient: 0 and 2 B C_in, as much in all. The lecture's summary drops
-every factor of 2 and compares C_out C_in with B C_in and B C_out. Both say alike where data
-parallelism sends less: than partition output from B > C_out on, than reduce output from B > C_in.
+rank has a part, and reduce-scatters its gradient; Megatron-LM has X whole on all ranks, gathers
+nothing and all-reduces the gradient: 0 and 2 B C_in, the same in all. The lecture's summary drops
+every factor of 2 and compares C_out C_in with B C_in and B C_out. Both agree where data parallelism
+sends less: than partition output for B > C_out, than reduce output for B > C_in.
 
 Source: CMU 15-418/618, lecture "Model & Pipeline Parallelism"; Shoeybi et al., "Megatron-LM", 2019.
 """

@@ -1,14 +1,14 @@
-"""What ranks receive to multiply two matrices, Y(m, n) = X(m, k) W(k, n), and at least must.
+"""What ranks receive to multiply two matrices, Y(m, n) = X(m, k) W(k, n), and the least possible.
 
 A grid of pm x pk x pn ranks cuts all three dims. A rank multiplies a block of X (m/pm, k/pk) by one
 of W (k/pk, n/pn). It owns 1/P of each matrix: a block of X is shared by the pn ranks that need it,
-one of W by pm ranks, one of Y by the pk ranks that add it up. So many words (elements) it receives:
+one of W by pm ranks, one of Y by the pk ranks that add it up. It receives, in words (elements):
 
     mk/(pm pk) (1-1/pn)  +  kn/(pk pn) (1-1/pm)  +  mn/(pm pn) (1-1/pk)
           of X                    of W                 of Y, to be added
 
 Each gradient's product has the same count: dX = dY W^T is of (m, n)(n, k), dW = X^T dY of
-(k, m)(m, n), and the same three blocks move; a backward that gathers dY for both at once moves Y's
+(k, m)(m, n), and the same three blocks move; a backward that gathers dY once for both moves Y's
 words once.
 
     grid         the lectures' name        moves
@@ -18,18 +18,18 @@ words once.
     (pm, 1, pn)  SUMMA                     X and W
     (pm, pk, pn) COSMA's choice, in 3D     all three; the best grid may leave out some
 
-Where a dim does not divide the words are the mean over the ranks, and that is exact.
+Where a dim does not divide, the words are the mean over the ranks, exactly.
 
-Least words: whoever multiplies 1/P of the mnk pairs meets x, y, z words of the three matrices with
-xyz >= (mnk/P)^2, and at least 1/P of each matrix; it has 1/P of them, (mk + kn + mn)/P, to begin or
-end with. With the dims sorted, a >= b >= c, the least x + y + z is
+Least words: a rank that multiplies 1/P of the mnk pairs uses x, y, z words of the three matrices
+with xyz >= (mnk/P)^2, and at least 1/P of each matrix; it begins or ends with 1/P of them,
+(mk + kn + mn)/P. With the dims sorted, a >= b >= c, the least x + y + z is
 
     bc + (ab + ac)/P              1 <= P <= a/b          one matrix moves
     2 (abcc/P)^(1/2) + ab/P       a/b <= P <= ab/cc      two
     3 (abc/P)^(2/3)               ab/cc <= P             all three
 
-However much memory a rank has, this holds, and some grid reaches it where the dims cut into cubes.
-The older bound mnk/(2 sqrt(2) P sqrt(M)) - M needs the M words that a rank can hold. It is negative
+This holds for any amount of memory, and some grid reaches it where the dims cut into cubes. The
+older bound mnk/(2 sqrt(2) P sqrt(M)) - M needs M, the words that a rank can hold. It is negative
 for every case here and so is not drawn: M is (mk + kn + mn)/P or more, and then the bound is not
 above 0 on 216 ranks or fewer, whatever the shape.
 
@@ -62,8 +62,8 @@ def matmul_words(m: int, k: int, n: int, grid: Sequence[int]) -> float:
 
 
 def best_grid(m: int, k: int, n: int, ranks: int) -> tuple[Grid, float]:
-    """The grid (pm, pk, pn) of `ranks` ranks on which each receives fewest words, and how many. Of
-    equal ones the shortest in k, which adds up least, then the shortest in m.
+    """The grid (pm, pk, pn) of `ranks` ranks on which each receives the fewest words, and how many.
+    Of equal ones the shortest in k, which adds up least, then the shortest in m.
 
     Raises ValueError for a size below 1, and where no grid of so many ranks fits the dims."""
     return _best(m, k, n, ranks, grids(m, k, n, ranks))
@@ -77,14 +77,14 @@ def matmul_lower_bound(m: int, k: int, n: int, ranks: int) -> float:
     _check_sizes(m=m, k=k, n=n, ranks=ranks)
     c, b, a = sorted((m, k, n))
     own = a * b + a * c + b * c
-    # Times the ranks everything under a root is whole, so that a bound which is reached is exact.
+    # Times the ranks, everything under a root is whole, so a bound that is reached is exact.
     if ranks * b <= a:
-        meets = ranks * b * c + a * b + a * c
+        needed = ranks * b * c + a * b + a * c
     elif ranks * c * c <= a * b:
-        meets = 2 * c * _root(a * b * ranks, 2) + a * b
+        needed = 2 * c * _root(a * b * ranks, 2) + a * b
     else:
-        meets = 3 * _root((a * b * c) ** 2 * ranks, 3)
-    return (meets - own) / ranks
+        needed = 3 * _root((a * b * c) ** 2 * ranks, 3)
+    return (needed - own) / ranks
 
 
 def matmul_table(m: int, k: int, n: int, ranks: int) -> list[dict[str, object]]:
@@ -151,13 +151,13 @@ def _best(m: int, k: int, n: int, ranks: int, allowed: Iterable[Grid]) -> tuple[
 
 
 def _words(m: int, k: int, n: int, grid: Sequence[int]) -> int:
-    """What all ranks receive together: every block goes to all but one of those who share it."""
+    """What all ranks receive: every block goes to all but one of the ranks that share it."""
     pm, pk, pn = grid
     return m * k * (pn - 1) + k * n * (pm - 1) + m * n * (pk - 1)
 
 
 def _root(value: int, degree: int) -> float:
-    """The root of `value`, and the exact one where that is a whole number."""
+    """The root of `value`, exact where it is a whole number."""
     nearest = round(value ** (1 / degree))
     return nearest if nearest**degree == value else value ** (1 / degree)
 

@@ -1,20 +1,20 @@
-"""What the ranks of a mesh send along each axis in a step of a Transformer, and when it is over.
+"""What the ranks of a mesh send along each axis in a step of a Transformer, and how long it takes.
 
     mesh_groups({"dp": 2, "pp": 2, "tp": 2})     dp (0, 4) (1, 5) (2, 6) (3, 7)
                                                  pp (0, 2) (1, 3) (4, 6) (5, 7)
                                                  tp (0, 1) (2, 3) (4, 5) (6, 7)
 
-of a step, for m microbatches of T tokens a replica, by the ring, in float32:
+in a step of m microbatches of T tokens a replica, by the ring, in float32:
 
     tp   m times: 4 all-reduces of T * h numbers a layer, one beside the embedding, one beside the
          logits, and 3 of T numbers for the loss
     pp   m times activations and m times gradients of T * h numbers between two stages, on each
          tp rank; the gradient of the tied embedding between the first stage and the last
-    dp   an all-reduce of the gradients that a rank holds, with a flag a parameter and a weight
+    dp   an all-reduce of a rank's gradients, with a flag for each parameter and a weight
 
 The bytes are those of each message of each rank. The seconds are the planner's, of a plan with 1F1B
-and no recomputation: all groups of an axis communicate at the same time, and share a node's way out
-(axes.py). `dlviz.parallel.hybrid` does what this predicts.
+and no recomputation: all groups of an axis communicate at the same time, and share a node's uplink
+(axes.py). `dlviz.parallel.hybrid` runs what this predicts.
 
 Source: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", SC 2021, section 3.
@@ -41,9 +41,9 @@ Groups = dict[str, list[tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class MeshStep:
-    """A step of a mesh: of each axis `groups`, the `sent` bytes of each rank and those of them that
-    go to another node (`between`); `seconds` of an axis is what its messages take on their way, one
-    call after the other, and `total` what the step takes (s)."""
+    """A step of a mesh: for each axis its `groups`, each rank's `sent` bytes and how many of them
+    go to another node (`between`); `seconds`: how long an axis's messages are in transit, one call
+    after the other; `total`: seconds of the step."""
 
     groups: Groups
     sent: dict[str, np.ndarray]
@@ -54,7 +54,7 @@ class MeshStep:
 
 def mesh_groups(axes: Mapping[str, int]) -> Groups:
     """The groups of each axis of a mesh with these lengths, the last axis fastest: ranks that
-    differ in nothing but their place along it."""
+    differ only in their place along it."""
     lengths = [*axes.values()]
     grid = np.arange(int(np.prod(lengths))).reshape(lengths)
     rows = {
@@ -78,8 +78,8 @@ def mesh_step(
     """A step of a Transformer on the ranks of `machine` as a mesh of `axes`: the lengths of dp, pp
     and tp, slowest first. `batch` is the sequences of all replicas.
 
-    Raises ValueError where the axes are not all the ranks, and for fewer layers than stages, a
-    vocabulary that tp or a batch that dp and the microbatches do not divide.
+    Raises ValueError where the axes do not use all ranks, for fewer layers than stages, for a
+    vocabulary that tp does not divide, and a batch that dp * microbatches does not divide.
     """
     check_counts(layers=layers, hidden=hidden, vocabulary=vocabulary, sequence=sequence)
     check_counts(batch=batch, microbatches=microbatches)
@@ -108,8 +108,8 @@ def mesh_step(
 def _messages(
     load: Load, groups: Groups, calls: int
 ) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
-    """The messages of each axis: tables of those of a call, and how often each rank makes it, for
-    so many microbatches."""
+    """For each axis the tables of a call's messages, and how often each rank makes the call, for so
+    many microbatches."""
     shape, machine, ranks = load.shape, load.machine, load.machine.ranks
     tokens, every = load.microbatch * shape.sequence, np.ones(ranks, np.int64)
     reduces, losses, gradients = (0 * every for _ in range(3))
@@ -160,11 +160,11 @@ def _check(
         ("batch", batch, axes["dp"] * microbatches, "dp * microbatches"),
     ):
         if many % by:
-            raise ValueError(f"{what}={many} is no multiple of {of}={by}: choose one that is.")
+            raise ValueError(f"{what}={many} is not a multiple of {of}={by}: choose one that is.")
 
 
 def _table(messages: list[tuple[int, int, int]]) -> np.ndarray:
-    """Messages (from, to, numbers of 4 bytes), all at once."""
+    """Messages (from, to, numbers of 4 bytes), all in one step."""
     rows = [(0, src, dst, 0, count, "copy") for src, dst, count in messages if count]
     return _array(rows)
 
@@ -174,9 +174,9 @@ def _array(rows: list) -> np.ndarray:
     return np.array(rows, [*kind, ("op", "U4")])
 
 
-def _neighbours(groups: list[tuple[int, ...]], count: int, way: int = 1) -> np.ndarray:
+def _neighbours(groups: list[tuple[int, ...]], count: int, direction: int = 1) -> np.ndarray:
     pairs = [pair for group in groups for pair in zip(group, group[1:], strict=False)]
-    return _table([(pair[::way][0], pair[::way][1], count) for pair in pairs])
+    return _table([(pair[::direction][0], pair[::direction][1], count) for pair in pairs])
 
 
 def _ends(groups: list[tuple[int, ...]], count: int) -> np.ndarray:
@@ -204,7 +204,7 @@ def _rings(machine: Machine, groups: list[tuple[int, ...]], counts: np.ndarray) 
 
 
 def _bytes(table: np.ndarray, machine: Machine, times: np.ndarray, out: bool) -> np.ndarray:
-    """Bytes that each rank sends in so many calls; of these, where `out`, to other nodes."""
+    """Bytes that each rank sends in so many calls; with `out`, only those to other nodes."""
     node = np.array([machine.topology.node(rank) for rank in range(machine.ranks)])
     src, dst = table["src"], table["dst"]
     counted = table["count"] * ITEMSIZE * ((node[src] != node[dst]) | (not out))

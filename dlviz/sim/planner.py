@@ -1,32 +1,32 @@
-"""Every plan to train a Transformer on so many devices: what a step takes, and whether it fits.
+"""Every plan to train a Transformer on so many devices: seconds of a step, and whether it fits.
 
     dp x pp x tp = devices     dp replicas; pp stages of layers; tp ranks that share each layer
-    microbatch                 sequences that go through a pipeline at once, m of them a step
-    schedule, recompute        the order of the microbatches; what the backward computes again
+    microbatch                 sequences that go through a pipeline together; m microbatches a step
+    schedule, recompute        the order of the microbatches; what the backward recomputes
 
-dp and tp cut inside an operation (intra-operator parallelism), pp between them (inter-operator). A
-step, with F and B the seconds of a microbatch on a stage (its products and, along tp, its
-all-reduces) and c those of a message to the next stage, on the slowest stage and of all of them:
+dp and tp cut inside an operation (intra-operator parallelism), pp between them (inter-operator). In
+a step F and B are the seconds of a microbatch on a stage (its products and, along tp, its
+all-reduces), c those of a message to the next stage; max is over the stages, sum over all of them:
 
-                                                             bubble, where all are alike
+                                                             bubble, for equal stages
     GPipe, 1F1B    (m-1) max(F+B) + sum(F+B)                 (p-1)/m
     interleaved    m max(F+B) + (p-1)/(pv) sum(F+B)          (p-1)/(vm), v=2 chunks a rank
     ZB-H1          m max(F+B) + sum(F+I-W) of the others     (p-1)/(3m)
 
-    + 2 sum(c)                 a microbatch's way there and back, at the start and the end
-    + a wait each microbatch   where those in flight, k at most, do not last until the first one
-                               is back: (sum(F+B) + 2 sum(c))/k is longer than max(F+B)
+    + 2 sum(c)                 a microbatch's transfers forward and back, at the start and the end
+    + a wait each microbatch   where the at most k in flight are done before the first one is back:
+                               (sum(F+B) + 2 sum(c))/k is longer than max(F+B)
     + the gradients' all-reduce along dp, after the flush, and the update
 
-Memory of a rank: `parameter_bytes` for each parameter that it holds (16: mixed-precision Adam keeps
+Memory of a rank: `parameter_bytes` for each parameter that it holds (16: mixed-precision Adam has
 value and gradient in 16 bits, value, mean and variance in 32), and the activations of the
 microbatches in flight (activations.py). Norms, dropout, the loss and lookups take no time, and no
-collective hides behind math: a plan is as fast as its peaks allow, and no program reaches these.
-How far one stays behind them depends on its kernels, which the planner does not know.
+collective hides behind math: a plan is as fast as peak rates allow, which no program reaches. How
+far below a program stays depends on its kernels, which the planner does not know.
 
 Megatron-LM's largest model of 2019, 8.3 billion parameters (l=72, h=3072, V=51,200, s=1,024, 512
 sequences a step) on 512 V100 in nodes of 16, was trained as tp 8 x dp 64 at 15.1 PFLOP/s, 24 % of
-the peak. Here that plan fits as well, and is judged faster by what its products miss of the peak.
+the peak. Here that plan fits too, and is predicted faster, since its products run at the peak.
 
 Source: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", SC 2021, sections 2 and 3; M. Shoeybi et al., "Megatron-LM", 2019, section 5.
@@ -67,21 +67,21 @@ def plans(
     first, the fastest first.
 
     A row has `dp tp pp microbatch schedule recompute`; `seconds` of a step; `memory`, bytes of the
-    fullest rank, and `stage`, the pipeline stage that it has; `over`, the bytes beyond `memory`
-    (bytes a device may use, by default all that it has) or 0, and `fits`; `bubble`, idle / busy;
+    fullest rank, and `stage`, its pipeline stage; `over`, the bytes beyond `memory` (bytes a device
+    may use, by default all that it has) or 0, and `fits`; `bubble`, idle / busy;
     `compute_seconds bubble_seconds tp_exposed pp_exposed dp_exposed`, the parts of the step in s;
     `tp_bytes pp_bytes dp_bytes`, what a rank sends in the last three; and `limited_by`: "memory"
-    where it does not fit, else what takes longest of "compute", "bubble" and the axes'
-    communication, "tp", "pp" and "dp".
+    where it does not fit, else the longest of "compute", "bubble" and the axes' communication,
+    "tp", "pp" and "dp".
 
-    No math hides what is sent along tp and dp, so that these bytes are all that a rank sends there:
-    of the slowest stage, and of the fullest. Along pp they are those of the messages that the step
-    waits for, a mean over the stages, and the gradient of an embedding that two stages have.
+    Communication along tp and dp is not hidden, so these bytes are all that a rank sends there: on
+    the slowest stage, and on the fullest. Along pp they are those of the messages that the step
+    waits for, a mean over the stages, and the gradient of an embedding that two stages hold.
 
-    `order` names the axes from the slowest to the fastest, as `comm.mesh`. Values and gradients
-    that are sent, and activations, have `itemsize` bytes.
+    `order` names the axes from the slowest to the fastest, as `comm.mesh`. Activations, and values
+    and gradients that are sent, have `itemsize` bytes.
 
-    Raises ValueError for more devices than the machine joins, and for sizes that are none.
+    Raises ValueError for more devices than the machine has, and for invalid sizes.
     """
     for name, value in (("devices", devices), ("batch", batch), ("itemsize", itemsize)):
         count("plans", name, value)
@@ -107,7 +107,7 @@ def plans(
 
 
 def plan_work(shape: TransformerShape, devices: int, batch: int) -> int:
-    """How long `plans` takes, in units of some 10 µs: of each plan one a stage, and four."""
+    """How long `plans` takes, in units of some 10 µs: for each plan 4, and one a stage."""
     found = 0
     for dp, pp, _ in _meshes(shape, devices, batch):
         for microbatch in _divisors(batch // dp):
@@ -118,9 +118,9 @@ def plan_work(shape: TransformerShape, devices: int, batch: int) -> int:
 
 
 def why_none_fits(rows: Sequence[Row]) -> str:
-    """Which plan of `plans` comes nearest to fitting, and what it lacks; "" where one fits."""
+    """The plan of `plans` closest to fitting, and what it lacks; "" where one fits."""
     if not rows:
-        return "there is no plan: no dp, tp and pp that multiply to the devices go into the model."
+        return "there is no plan: no dp, tp and pp whose product is the devices divide the model."
     row = min(rows, key=lambda row: row["over"])
     if row["fits"]:
         return ""
@@ -142,7 +142,7 @@ PARTS = {  # of a step, by what limits it
 
 
 def _meshes(shape: TransformerShape, devices: int, batch: int) -> Iterator[tuple[int, int, int]]:
-    """All (dp, pp, tp) of so many devices that go into the model and the batch."""
+    """All (dp, pp, tp) of so many devices that divide the model and the batch."""
     for tp in _divisors(devices):
         if shape.heads % tp or shape.vocabulary % tp:
             continue
@@ -153,7 +153,7 @@ def _meshes(shape: TransformerShape, devices: int, batch: int) -> Iterator[tuple
 
 
 def _schedules(shape: TransformerShape, pp: int, many: int) -> Iterator[str]:
-    """Those in which a pipeline can take so many microbatches; without one there is no order."""
+    """The schedules that work for so many microbatches; one entry without a pipeline."""
     if pp == 1:
         yield "1f1b"
         return
@@ -168,9 +168,9 @@ def _divisors(number: int) -> list[int]:
 
 
 class StageCost(NamedTuple):
-    """Seconds of a microbatch on a stage, a run of blocks: its math, and its all-reduces along tp,
-    in the forward and in the backward; of the backward's math those of the weights' gradients.
-    `sent` are the bytes that a rank sends along tp."""
+    """Seconds of a microbatch on a stage, a run of blocks: math, and all-reduces along tp, in the
+    forward and in the backward; `weights`: the part of the backward's math for the weights'
+    gradients; `sent`: bytes that a rank sends along tp."""
 
     forward: float
     backward: float
@@ -200,7 +200,7 @@ class StageCost(NamedTuple):
 
 @dataclass(frozen=True)
 class Load:
-    """What a microbatch of so many sequences is to the stages of a mesh."""
+    """What a microbatch of so many sequences costs the stages of a mesh."""
 
     shape: TransformerShape
     machine: Machine
@@ -253,15 +253,15 @@ class Load:
 
     # -- the blocks of the stages -------------------------------------------------------------
     def runs(self, pp: int, chunks: int) -> list[list[tuple[int, bool, bool]]]:
-        """Of each pipeline rank its runs of blocks: how many, and whether the embedding comes
-        before them, the logits after them."""
+        """For each pipeline rank its runs of blocks: how many, whether the embedding precedes them,
+        and whether the logits follow."""
         stages = pp * chunks
         layers = layers_of_stages(self.shape, stages)
         every = [(layers[i], i == 0, i == stages - 1) for i in range(stages)]
         return [every[rank::pp] for rank in range(pp)]
 
     def stage_costs(self, stages: int) -> list[StageCost]:
-        """What a microbatch takes on each stage."""
+        """The cost of a microbatch on each stage."""
         layers, block = layers_of_stages(self.shape, stages), self._block
         found = {many: block.times(many) for many in {*layers}}
         costs = [found[many] for many in layers]
@@ -306,7 +306,7 @@ class Load:
     # -- messages ------------------------------------------------------------------------------
     @property
     def _activations(self) -> int:
-        """Bytes of what goes from block to block."""
+        """Bytes of the activations between blocks."""
         return self.microbatch * self.shape.sequence * self.shape.hidden * self.itemsize
 
     @cached_property
@@ -315,7 +315,7 @@ class Load:
 
     @property
     def _message(self) -> float:
-        """Bytes of what a rank sends to the next stage."""
+        """Bytes of a rank's message to the next stage."""
         return self._activations / (self.axes["tp"].length if self.sequence_parallel else 1)
 
     def borders(self, pp: int, chunks: int) -> list[float]:
@@ -324,8 +324,8 @@ class Load:
         return [alpha + beta * self._message for alpha, beta in hops]
 
     def tied(self) -> float:
-        """Seconds of the embedding's gradient from the last stage to the first, and as many of the
-        sum on its way back."""
+        """Seconds of the embedding's gradient from the last stage to the first; the sum takes as
+        many back."""
         if self.axes["pp"].length == 1:
             return 0.0
         alpha, beta = self.axes["pp"].slowest
@@ -334,9 +334,9 @@ class Load:
     def tied_exposed(
         self, schedule: str, pp: int, costs: Sequence[StageCost], borders: Sequence[float]
     ) -> float:
-        """Those that a step waits for: the sum's way back, and the gradient's way there as far as
-        it is longer than the backwards to come, through which the last microbatch goes on to the
-        first stage. Under ZB-H1 the last stage is at its W meanwhile."""
+        """The part that a step waits for: the sum's transfer back, and the gradient's as far as it
+        is longer than the remaining backwards of the last microbatch. Under ZB-H1 the last stage
+        computes its W meanwhile."""
         one = self.tied()
         to_come = sum(cost.back for cost in costs[: pp - 1]) + sum(borders[: pp - 1])
         return one + max(0.0, one - to_come * (schedule != "zb_h1"))
@@ -346,18 +346,18 @@ class Load:
         return self.shape.vocabulary * self.shape.hidden * self.itemsize / self.axes["tp"].length
 
     def waited_for(self, seconds: float, borders: Sequence[float], pp: int) -> float:
-        """Bytes that a rank sends to other stages while the step waits for that: so many times a
-        message's way there and back as go into these `seconds`, and the embedding's gradient."""
+        """Bytes that a rank sends to other stages while the step waits: as many round trips of a
+        message as fit into these `seconds`, and the embedding's gradient."""
         if pp == 1:
             return 0.0
-        way = 2 * sum(borders)
-        times = seconds / way if way else 0.0
+        round_trip = 2 * sum(borders)
+        times = seconds / round_trip if round_trip else 0.0
         return times * 2 * len(borders) / pp * self._message + self._embedding_bytes
 
     # -- memory --------------------------------------------------------------------------------
     def parameters(self, runs: Sequence[tuple[int, bool, bool]]) -> float:
-        """Those that a rank with these runs of blocks holds; an embedding that it needs twice it
-        holds once."""
+        """The parameters of a rank with these runs of blocks; an embedding that it needs twice
+        counts once."""
         shape, tp, found = self.shape, self.axes["tp"].length, 0.0
         h = shape.hidden
         for blocks, first, last in runs:
@@ -372,23 +372,23 @@ class Load:
     ) -> tuple[float, int]:
         """Bytes of the fullest rank, and its place in the pipeline."""
         pp, shape, tp = len(held), self.shape, self.axes["tp"].length
-        block, again = self._kept
+        block, again = self._saved_bytes
         found = []
         for rank, runs in enumerate(self.runs(pp, chunks)):
             flight = in_flight(schedule, pp, many, chunks, rank)
-            kept = flight * sum(blocks for blocks, *_ in runs) * block + again
+            saved = flight * sum(blocks for blocks, *_ in runs) * block + again
             if any(last for *_, last in runs):  # of one microbatch: its loss is followed by B
                 tokens = self.microbatch * shape.sequence
                 logits = tokens * shape.vocabulary * 4 / tp + 2 * self._activations
-                kept += logits * (many if schedule == "gpipe" else 1)
-            found.append(parameter_bytes * held[rank] + kept)
+                saved += logits * (many if schedule == "gpipe" else 1)
+            found.append(parameter_bytes * held[rank] + saved)
         stage = max(range(pp), key=found.__getitem__)
         return found[stage], stage
 
     @cached_property
-    def _kept(self) -> tuple[float, float]:
-        """Bytes that a block keeps of a microbatch; those more that one of them has again while its
-        backward computes them."""
+    def _saved_bytes(self) -> tuple[float, float]:
+        """Bytes that a block saves of a microbatch, and those that it recomputes in its
+        backward."""
         shape = self.shape
         size = (shape.hidden, shape.heads, shape.sequence, self.microbatch)
         how = (self.axes["tp"].length, self.sequence_parallel)
@@ -401,7 +401,7 @@ class Load:
 
 @cache
 def layers_of_stages(shape: TransformerShape, stages: int) -> tuple[int, ...]:
-    """The blocks of each stage, so that the costliest has as little to multiply as can be."""
+    """The blocks of each stage, so that the costliest has as little to multiply as possible."""
     if stages == 1:
         return (shape.layers,)
     block, others = 12 * shape.hidden, stages - 1
@@ -421,11 +421,11 @@ def pipeline_seconds(
     """From a step's first forward to the end of its last backward; `borders` are the seconds of a
     message from each stage to the next.
 
-    GPipe's is exact, also of unequal stages. Else the longest of what each rank needs: until its
-    first microbatch is there, for its own work and the waits for the first backward, or for rounds
-    of the microbatches in flight, and until its last gradient is through. Where a message takes
-    less than a tenth of a microbatch's time on a stage, `simulate` finds 0.88 to 1.11 times this,
-    and on 8 ranks 0.99 to 1.06 times.
+    GPipe's is exact, also for unequal stages. Otherwise the longest over the ranks of: the time
+    until its first microbatch arrives, its own work and the waits for the first backward (or rounds
+    of the microbatches in flight), and the time until its last gradient reaches the first stage.
+    Where a message takes less than a tenth of a microbatch's time on a stage, `simulate` finds 0.88
+    to 1.11 times this, and on 8 ranks 0.99 to 1.06 times.
     """
     chunks, split = len(costs) // pp, schedule == "zb_h1"
     there = [cost.there for cost in costs]
@@ -454,9 +454,8 @@ def pipeline_seconds(
 
 
 def in_flight(schedule: str, pp: int, many: int, chunks: int = 1, rank: int = 0) -> float:
-    """Of how many microbatches a pipeline rank holds the activations at most; of an interleaved one
-    in parts, a chunk of v being 1/v. In ZB-H1 the last ranks hold as many as the first: their W
-    wait."""
+    """The most microbatches whose activations a pipeline rank holds; interleaved, one chunk of v
+    counts 1/v. In ZB-H1 the last ranks hold as many as the first: their W wait."""
     if schedule == "gpipe":
         return many
     if schedule == "interleaved":

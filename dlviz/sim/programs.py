@@ -1,18 +1,18 @@
-"""Ranks as programs that are played on a Machine: each computes, sends and receives in its order.
+"""Ranks as programs played on a Machine: each computes, sends and receives in its own order.
 
-    def worker():                                  what a rank does, as a generator
-        yield Begin("step 0", 0)                   a phase, which holds the spans up to its End
-        yield Busy("forward", "fc", 0.02)       0.02 s of the device, a slow rank's longer
-        yield Send(0, nbytes)                      until rank 0 has taken it
-        src, value = yield Receive(0)              what was sent, and by whom
+    def worker():                                  a rank, as a generator
+        yield Begin("step 0", 0)                   a phase: encloses the spans up to its End
+        yield Busy("forward", "fc", 0.02)       0.02 s of the device, longer on a slow rank
+        yield Send(0, nbytes)                      until rank 0 has received it
+        src, value = yield Receive(0)              the sender and the value
         yield End()
 
-A paced run is held to the same law: an operation begins where the one before it ended; a message
-leaves when its sender's port is free and takes latency + bytes/bandwidth, for which both ports are
-busy (each for what its own link takes, where ranks have links of their own); a port takes the
-messages to its rank in the order in which they would arrive, at the same moment by sender; a
-receive from any source takes the earliest. The order in which ranks meet is found here, not told: a
-program may go by what it receives.
+The rules are those of a paced run: an operation begins when the previous one ends; a message leaves
+when its sender's port is free and takes latency + bytes/bandwidth, for which both ports are busy
+(each for what its own link takes, where ranks have their own links); a port delivers the messages
+to its rank in the order in which they would arrive, at the same moment by sender; a receive from
+any source takes the earliest. The order of the matches is computed, not given: a program may depend
+on what it receives.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dlviz.trace import Trace
 
 
 class Begin(NamedTuple):
-    """What holds the spans up to its End begins; without a `step` it is in that around it."""
+    """Open a span that encloses those up to its End; by default with the enclosing `step`."""
 
     name: str
     step: int | None = None
@@ -39,12 +39,12 @@ class Begin(NamedTuple):
 
 
 class End(NamedTuple):
-    """What began last ends."""
+    """Close the span opened last."""
 
 
 class Busy(NamedTuple):
-    """The rank computes for so many seconds, times the machine's factor; an update says whose
-    gradient it applies (`peer`)."""
+    """Compute for so many seconds, times the machine's factor; `peer`: whose gradient an update
+    applies."""
 
     kind: str
     name: str | None
@@ -53,7 +53,7 @@ class Busy(NamedTuple):
 
 
 class Send(NamedTuple):
-    """A message that carries `value`; without `wait` the rank goes on at once."""
+    """Send a message that carries `value`; without `wait` the rank goes on immediately."""
 
     dst: int
     nbytes: int
@@ -62,21 +62,21 @@ class Send(NamedTuple):
 
 
 class Receive(NamedTuple):
-    """A message is waited for, from any source where `src` is None: gives (source, value). It was
-    `posted` before, and what is recorded is a wait, or it is recorded as a receive."""
+    """Wait for a message, from any source where `src` is None; gives (source, value). A receive
+    `posted` earlier is recorded as a wait, another as a receive."""
 
     src: int | None = None
     posted: bool = False
 
 
 class Drain(NamedTuple):
-    """The rank waits until all that it has sent has left its port."""
+    """Wait until all sent messages have left the rank's port."""
 
 
 Operation = Begin | End | Busy | Send | Receive | Drain
 Program = Generator[Operation, Any, Any]
 
-_ARRIVES, _GOES_ON = range(2)  # of two events at one moment the first
+_ARRIVES, _GOES_ON = range(2)  # the first goes first at the same moment
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class _Message:
 @dataclass(slots=True)
 class _Rank:
     program: Program
-    free: float = 0.0  # when it is next free, and each way its port
+    free: float = 0.0  # when the rank is next free, and its port in each direction
     out: float = 0.0
     into: float = 0.0
     newest: dict[int, float] = field(default_factory=dict)  # stamp by destination
@@ -110,8 +110,8 @@ class _Rank:
 
 
 def play(programs: Sequence[Program], machine: Machine) -> Trace:
-    """The simulated Trace of a program for each rank of `machine`, which have nothing but ports to
-    share. ValueError where ranks share links, and where some wait for ever."""
+    """The simulated Trace of one program for each rank of `machine`. ValueError where ranks share
+    links, and where a rank waits for ever."""
     if machine.topology.links:
         raise ValueError(
             f"programs are not played {machine.topology}, where messages share links: use a switch."
@@ -145,7 +145,7 @@ class _Play:
         heapq.heappush(self.events, (moment(when), what, rank, next(self.order), given))
 
     def _go_on(self, number: int, given: Any) -> None:
-        """Let a rank do what takes no time, and the next thing that does."""
+        """Run a rank's operations up to the next one that takes time."""
         rank = self.ranks[number]
         while True:
             try:
@@ -199,7 +199,7 @@ class _Play:
         self._take(message.dst)
 
     def _take(self, number: int) -> None:
-        """Let a rank take the message that it waits for, where that has come."""
+        """Let a rank receive the message that it waits for, if that has arrived."""
         rank, wanted = self.ranks[number], self.ranks[number].wanted
         if wanted is None:
             return

@@ -1,20 +1,20 @@
-"""What data parallelism comes to on more ranks: the closed form of one step.
+"""Data parallelism on more ranks: the closed form of one step.
 
     compute         |forward|-----backward-----|           c
     communication                 |t|t|t|t|  t  |           one all-reduce of t a bucket
     overlap                       |<---------->|
     a step          |<------------------------->|           c + t + max(0, (k-1) t - overlap)
 
-All of k buckets but the last may hide behind the rest of the backward, which is done before the
-last one can leave. What grows with the n ranks is told by the kind of scaling:
+All of k buckets but the last may hide behind the rest of the backward, which ends before the last
+one can leave. The kind of scaling says what grows with the n ranks:
 
     strong       nothing: the ranks share one batch, c/n seconds each
-    weak         the batch: each rank has one of its own, c seconds (mini-batch weak scaling)
+    weak         the batch: each rank has its own, c seconds (mini-batch weak scaling)
     model_weak   the model: n times as many FLOPs and parameters on one batch, c seconds each and an
                  all-reduce of n times as many bytes
 
 Source: Li et al., "PyTorch Distributed", VLDB 2020, for the overlap; Amdahl 1967 and Gustafson 1988
-for the ways to count.
+for the kinds of scaling.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def data_parallel_seconds(
 ) -> float:
     """Seconds of a step of data parallelism: c + t + max(0, (buckets - 1) t - overlap).
 
-    c is the compute of a rank: of the `compute` seconds that one rank takes for the batch alone its
-    share ("strong"), or all ("weak", and "model_weak", where `nbytes` grow with the ranks). t is
-    one all-reduce of nbytes / buckets, `alpha` s and `beta` s/byte a message; `overlap` the seconds
-    of a rank's backward that all buckets but the last may hide behind. The buckets are alike.
-    ValueError for values that cannot be.
+    c is a rank's part of the `compute` seconds that one rank takes for the whole batch: its share
+    ("strong"), or all ("weak", and "model_weak", where `nbytes` grow with the ranks). t is one
+    all-reduce of nbytes / buckets, `alpha` s and `beta` s/byte a message; `overlap` the seconds of
+    a rank's backward that all buckets but the last may hide behind. The buckets are equal.
+    ValueError for invalid values.
     """
     own, t = _parts(ranks, compute, nbytes, alpha, beta, algorithm, buckets, scaling)
     require("data parallelism", "overlap", overlap, zero=True, infinite=False)
@@ -55,8 +55,8 @@ def data_parallel_seconds(
 
 
 class Scaled(NamedTuple):
-    """A step on some ranks: its seconds of compute, of communication, and in all; by how much more
-    work goes through in a second than on one rank; communication / computation."""
+    """A step on some ranks: its seconds of compute, of communication, and in all; work per second
+    relative to one rank; communication / computation."""
 
     compute: float
     communication: float
@@ -76,13 +76,12 @@ def scaled(
     algorithm: str = "ring",
     buckets: int = 1,
 ) -> Scaled:
-    """`data_parallel_seconds` and what it comes to. `way` is the scaling; `overlap`, 0 to 1, is the
-    part of a rank's compute behind which all buckets but the last may hide. ValueError for values
-    that cannot be.
-    """
+    """`data_parallel_seconds` and its parts. `way` is the scaling; `overlap`, 0 to 1, is the part
+    of a rank's compute behind which all buckets but the last may hide. ValueError for invalid
+    values."""
     own, t = _parts(ranks, compute, nbytes, alpha, beta, algorithm, buckets, way)
     if not 0 <= overlap <= 1:
-        raise ValueError(f"overlap={overlap!r} is no part of the compute: use 0 to 1.")
+        raise ValueError(f"overlap={overlap!r} is not a part of the compute: use 0 to 1.")
     step = data_parallel_seconds(
         ranks, compute, nbytes, alpha, beta, algorithm, buckets, overlap * own, way
     )
@@ -113,14 +112,13 @@ def scaling_curves(
     activations: float = 0.0,
     ranks: Sequence[int] = RANKS,
 ) -> dict[str, Curve]:
-    """How a step scales, in the three ways, without overlap (one bucket) and, for more `buckets`,
-    with it: what `viz.scaling` draws.
+    """How a step scales, by the three kinds of scaling, without overlap (one bucket) and, for more
+    `buckets`, with it: the lines of `viz.scaling`.
 
     `compute` and `overlap` (the part of it, 0 to 1, behind which all buckets but the last may hide)
-    are of one rank that has the whole batch, `nbytes` of its gradients, `activations` the bytes
-    that it keeps from forward to backward. A rank's memory is parameters and gradients, which
-    ranks do not share, and activations, which shrink with its shard. ValueError for values that
-    cannot be.
+    are those of one rank with the whole batch, `nbytes` those of its gradients, `activations` the
+    bytes that it saves from forward to backward. A rank's memory is parameters and gradients, which
+    ranks do not share, and activations, which shrink with its shard. ValueError for invalid values.
     """
     check_counts(buckets=buckets)
     require("scaling_curves", "activations", activations, zero=True, infinite=False)
@@ -166,11 +164,11 @@ def _parts(
     """A rank's seconds of compute, and those of the all-reduce of one bucket."""
     if scaling not in SCALINGS:
         raise ValueError(
-            f"scaling={scaling!r} is none: use {', '.join(map(repr, SCALINGS[:-1]))} or "
+            f"scaling={scaling!r} is not known: use {', '.join(map(repr, SCALINGS[:-1]))} or "
             f"{SCALINGS[-1]!r}."
         )
     if not compute > 0:
-        raise ValueError(f"compute={compute!r} s is no time of a step: use more than 0.")
+        raise ValueError(f"compute={compute!r} s is not a step's time: use more than 0.")
     count("data parallelism", "buckets", buckets)
     check_amounts(nbytes=nbytes)
     grown = ranks if scaling == "model_weak" else 1

@@ -3,12 +3,12 @@
     sync_server async_server stale_synchronous easgd      rank 0 serves, the others are workers
     local_sgd gossip                                      all ranks are workers
 
-What a rank does is what it does in dlviz/parallel, said once more without a tensor: which layers it
-computes, whom it sends to, whom it waits for. So a Trace has the same phases, operations, messages
-and updates, and whatever is asked of a run can be asked of it; a test holds the two equal.
+A rank does what it does in dlviz/parallel, written again without tensors: which layers it computes,
+which ranks it sends to and waits for. So a Trace has the same phases, operations, messages and
+updates as that of a run; a test compares the two.
 
-Times are those of one gradient: a layer's forward and backward on the examples that a worker has at
-once. A message has the parameters' bytes and a few more.
+Times are those of one gradient: a layer's forward and backward on a worker's examples of one step.
+A message has the parameters' bytes and a few more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dlviz.trace import Trace
 
 @dataclass(frozen=True)
 class _Task:
-    """What is trained: a step is one batch of the list that every rank has."""
+    """The training: a step is one batch of the list that every rank has."""
 
     layers: Sequence[Layer]
     batches: int
@@ -48,12 +48,12 @@ class _Task:
 
     @property
     def nbytes(self) -> int:
-        """Of a message."""
+        """Bytes of a message."""
         return sum(layer.nbytes for layer in self.layers) + self.beside
 
     @property
     def workers(self) -> range:
-        """Those of a strategy whose rank 0 serves."""
+        """The workers where rank 0 is the server."""
         return range(1, self.ranks)
 
     def dealt(self, worker: int) -> range:
@@ -80,12 +80,12 @@ def strategy(
     **options: Any,
 ) -> Trace:
     """The simulated Trace of `batches` batches by strategy `name` of `dlviz.parallel.STRATEGIES` on
-    all ranks of `machine`, a switch. `update` is the seconds of an update, `beside` the bytes that
-    a message has beside the parameters' (a push: a flag for each, and one number); `options` are
-    the strategy's own: `backups`, `bound`, `form` and `samples`, `every`, `topology`.
+    all ranks of `machine`, a switch. `update`: seconds of an update; `beside`: the bytes of a
+    message besides the parameters' (a push: a flag for each, and one number); `options`: the
+    strategy's own, `backups`, `bound`, `form` and `samples`, `every`, `topology`.
 
-    Where a batch is shared by the workers, `layers` say what a worker's share of it takes.
-    ValueError for another strategy, and on too few ranks.
+    Where the workers share a batch, `layers` give the times of one worker's share.
+    ValueError for another strategy, and for too few ranks.
     """
     check_counts(batches=batches)
     if name not in PROGRAMS:
@@ -174,8 +174,8 @@ def _async_server(task: _Task, rank: int) -> Program:
 def _easgd(
     task: _Task, rank: int, form: str = "round_robin", samples: Sequence[int] = ()
 ) -> Program:
-    """Elastic averaging: a worker meets the centre, then updates its own model. In round robin the
-    server sends a batch too, in messages of `samples` bytes."""
+    """Elastic averaging: a worker exchanges with the centre, then updates its own model. In round
+    robin the server also sends a batch, in messages of `samples` bytes."""
     if form not in _FORMS:
         raise ValueError(f"form={form!r} cannot be played: use {', '.join(map(repr, _FORMS))}.")
     return _in_turn(task, rank, samples) if form == "round_robin" else _FORMS[form](task, rank)
@@ -221,7 +221,7 @@ def _together(task: _Task, rank: int) -> Program:
 
 
 def _as_they_come(task: _Task, rank: int) -> Program:
-    """One worker at a time, in the order in which they come."""
+    """One worker at a time, in the order of arrival."""
     if rank == 0:
         for number in range(task.batches):
             yield Begin(f"update {number}", number)

@@ -5,10 +5,10 @@
     recomputed    96 B s l h² (1 + s/(6 h) + V/(16 l h))          the blocks' forward once more
 
 l layers of h hidden, V tokens in the vocabulary, s positions, B sequences in a batch. The MLP is 4h
-wide, with biases, as many heads of keys and values as of queries, and the output layer is the
-embedding. P leaves out the last norm's 2h. A block's 24 B s h² (1 + s/(6h)) FLOPs forward are those
-of its products: 8 B s h² of q, k, v and the output, 4 B s² h of the scores and the values, of all
-pairs of tokens, 16 B s h² of the MLP. The logits' 2 B s h V are never computed again.
+wide, with biases; keys and values have as many heads as queries; the output layer is the embedding.
+P leaves out the last norm's 2h. A block's 24 B s h² (1 + s/(6h)) FLOPs forward are those of its
+products: 8 B s h² for q, k, v and the output, 4 B s² h for the scores and the values, of all pairs
+of tokens, 16 B s h² for the MLP. The logits' 2 B s h V are never recomputed.
 
 Source: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", SC 2021, equations 2 and 3 (which has the recomputation).
@@ -23,8 +23,8 @@ from dlviz.machine.topology import count
 
 @dataclass(frozen=True)
 class TransformerShape:
-    """The sizes of a `models.Transformer`. Raises ValueError for sizes that are no whole numbers
-    from 1, and for heads that the hidden size cannot be split into."""
+    """The sizes of a `models.Transformer`. Raises ValueError for sizes that are not whole numbers
+    from 1, and for heads that do not divide the hidden size."""
 
     layers: int
     hidden: int

@@ -1,4 +1,4 @@
-"""What a run leaves: the Trace, the Recorder that writes it, and its Chrome/Perfetto file."""
+"""The record of a run: the Trace, the Recorder that writes it, and its Chrome/Perfetto file."""
 
 from dlviz.trace.recorder import Recorder
 from dlviz.trace.table import Table, TraceError

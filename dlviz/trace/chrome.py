@@ -1,18 +1,18 @@
-"""A Trace as Chrome Trace Event JSON, both ways; Perfetto and chrome://tracing open it as it is.
+"""Writes and reads a Trace as Chrome Trace Event JSON, for Perfetto and chrome://tracing.
 
     process pid = rank     thread tid = 1 + lane     "X" a span        "C" memory held
-    (named with its host, those of a host together)
+    (named with its host; ranks of a host together)
     "s" -> "f"  a message's arrow, bound to the span that sent and the span that received it
     "i"         the sentence on a run that failed
 
 ts and dur, in microseconds, are the whole nanoseconds in which Perfetto draws a span (perfetto.py);
-where they are not its start and end to the picosecond, those are in its args. The name of an action
-without one is its letter and microbatch, "F0", of another span its kind, with its bucket or step;
-cat is the kind. What an event cannot say is in its args, or, for messages, buffers and meta, under
+where these differ from its start and end to the picosecond, the args hold the exact times. An
+action without a name is called by its code and microbatch, "F0", another span by its kind, with its
+bucket or step; cat is the kind. Other columns are in the args; messages, buffers and meta are under
 the top-level key "dlviz". A missing value is left out or null. JSON has no NaN: in buffers, meta
 and a span's fields, NaN and the infinities are the strings "NaN", "Infinity" and "-Infinity", and
-these strings are read as the numbers. Arrows and the sentence are drawn from messages and meta and
-not read back.
+are read back as numbers. Arrows and the sentence are written from messages and meta and not read
+back.
 
 Source: "Trace Event Format" (Chromium project, 2016), and Perfetto's importer of it.
 """
@@ -33,7 +33,7 @@ from dlviz.trace.perfetto import Drawn, drawn
 from dlviz.trace.table import BUFFERS, MESSAGES, MISSING, SPANS, Table, Tables, TraceError
 
 FORMAT = 2
-LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+CODES = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 _IN_ARGS = [
     name
     for name in SPANS
@@ -77,7 +77,7 @@ def encode(trace: Tables) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """What `Trace(...)` takes, from a file's bytes (gzip or not). Raises TraceError."""
+    """The arguments of `Trace(...)`, from a file's bytes (gzip or not). Raises TraceError."""
     document = _json(_unpacked(data))
     if not isinstance(document, dict) or not isinstance(document.get("dlviz"), dict):
         raise TraceError("it is JSON, but it has no 'dlviz' part, so dlviz did not write it.")
@@ -102,7 +102,7 @@ def decode(data: bytes) -> dict[str, Any]:
 
 
 def compress(data: bytes) -> bytes:
-    """gzip at a level that a trace of 100,000 spans passes in well under a second."""
+    """gzip at a level that takes well under a second for a trace of 100,000 spans."""
     return gzip.compress(data, compresslevel=4, mtime=0)
 
 
@@ -120,16 +120,16 @@ def _microseconds(seconds: np.ndarray) -> np.ndarray:
 
 
 def _whole(nanoseconds: np.ndarray) -> list[float]:
-    """Whole nanoseconds in microseconds: a quarter of one more where a double cannot hold them, so
-    that they are the same to a reader that rounds and to one that cuts."""
+    """Whole nanoseconds in microseconds, plus a quarter of one where a double cannot hold them, so
+    that rounding and truncating readers get the same."""
     more = np.where(nanoseconds % 125 == 0, 0.0, 0.25)
     return np.round((nanoseconds + more) / 1e3, 5).tolist()
 
 
 def _label(kind: str, microbatch: int, bucket: int, step: int) -> str:
-    """What a span without a name is called."""
-    if kind in LETTERS and microbatch >= 0:
-        return f"{LETTERS[kind]}{microbatch}"
+    """The label of a span without a name."""
+    if kind in CODES and microbatch >= 0:
+        return f"{CODES[kind]}{microbatch}"
     if bucket >= 0:
         return f"{kind} b{bucket}"
     return f"step {step}" if kind == "step" and step >= 0 else kind
@@ -164,7 +164,7 @@ def _slices(spans: Table, picture: Drawn, with_wall: bool) -> list[dict[str, Any
     lanes = _lanes(spans)
     args: list[dict[str, Any]] = [{} for _ in range(len(spans))]
 
-    def note(name: str, column: np.ndarray, present: Any) -> None:
+    def put(name: str, column: np.ndarray, present: Any) -> None:
         rows = np.flatnonzero(present)
         for row, value in zip(rows.tolist(), column[rows].tolist(), strict=True):
             args[row][name] = value
@@ -173,17 +173,17 @@ def _slices(spans: Table, picture: Drawn, with_wall: bool) -> list[dict[str, Any
         column = spans[name]
         if SPANS[name] is dict:
             filled = [value is not None for value in column]
-            note(name, np.array([*map(_plain, column), None], dtype=object)[:-1], filled)
+            put(name, np.array([*map(_plain, column), None], dtype=object)[:-1], filled)
         else:
-            note(name, column, column != (0 if name == "depth" else MISSING[SPANS[name]]))
+            put(name, column, column != (0 if name == "depth" else MISSING[SPANS[name]]))
     for name in ("start", "end"):
         exact = np.round(spans[name], 12)
-        note(name, exact, exact != _seconds(getattr(picture, name)))
+        put(name, exact, exact != _seconds(getattr(picture, name)))
     if with_wall:
         for name in ("wall_start", "wall_end"):
-            note(name, np.round(spans[name], 12), ~np.isnan(spans[name]))
+            put(name, np.round(spans[name], 12), ~np.isnan(spans[name]))
     labels = np.array([*_labels(spans), None], dtype=object)[:-1]
-    note("name", spans.name, (spans.name == labels) & (spans.name != ""))
+    put("name", spans.name, (spans.name == labels) & (spans.name != ""))
     return [
         {
             "ph": "X",
@@ -210,7 +210,7 @@ def _slices(spans: Table, picture: Drawn, with_wall: bool) -> list[dict[str, Any
 
 
 def _labels(columns: Any) -> Iterator[str]:
-    """What each span would be called if it had no name."""
+    """The label that each span would have without a name."""
     return map(_label, *(columns[name] for name in ("kind", "microbatch", "bucket", "step")))
 
 
@@ -230,7 +230,7 @@ def _arrows(spans: Table, picture: Drawn) -> list[dict[str, Any]]:
 
 
 def _failure(trace: Tables, picture: Drawn) -> list[dict[str, Any]]:
-    """A mark across the whole picture when the run was ended, with the sentence that says why."""
+    """A mark across the whole picture when the run failed, with the sentence that says why."""
     if "failure" not in trace.meta:
         return []
     event = {"ph": "i", "s": "g", "pid": 0, "tid": 0, "cat": "failure"}
@@ -267,12 +267,12 @@ def _column(values: np.ndarray) -> list[Any]:
 
 
 def _present(value: Any) -> Any:
-    """None for a number or a time that is missing."""
+    """None for a missing number or time."""
     return None if value != value or (type(value) is int and value == -1) else value
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON can hold it; what it cannot hold becomes its text."""
+    """`value` as JSON; other types become text."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, dict):

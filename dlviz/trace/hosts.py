@@ -1,12 +1,12 @@
-"""The hosts of a run: which rank is on which, and how well times of two of them compare.
+"""The hosts of a run: which rank is on which, and how exactly times of two hosts compare.
 
-A run on several hosts says in its meta
+A run on several hosts has in its meta
 
     hosts         {"host-a": [0, 1], "host-b": [2, 3]}    the ranks of each
     clock_error   {"host-a": 0.0, "host-b": 9.1e-05}      s by which its times may be wrong
 
-All times are those of one clock, the first host's, into which the times of the others were turned.
-So a time of one host is known against a time of another to the sum of both errors, the bound.
+All times are on the first host's clock; those of the others were converted to it. So the difference
+of times of two hosts is known up to the sum of both errors, the bound.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def host_of(meta: Mapping[str, Any]) -> dict[int, str]:
 
 
 def clock_bound(meta: Mapping[str, Any], one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """By how much a time of each rank in `one` and a time of that in `other` may be wrong against
-    each other, in seconds: 0 on one host."""
+    """The bound on the error of the difference between times of each rank in `one` and in `other`,
+    in seconds: 0 on one host."""
     errors = meta.get("clock_error", {})
     hosts = {rank: (name, float(errors.get(name, 0.0))) for rank, name in host_of(meta).items()}
     if not hosts:

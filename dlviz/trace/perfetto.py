@@ -1,17 +1,17 @@
-"""When Perfetto is to draw each span and each arrow, so that its importer loses none of them.
+"""The times at which Perfetto draws each span and each arrow, so that its importer loses none.
 
 Perfetto counts in whole nanoseconds, and its importer (google/perfetto: json_trace_tokenizer.cc,
-slice_tracker.cc, flow_tracker.cc) asks for more than that the spans of a thread nest: of two that
-overlap by a nanosecond it drops one or moves it away, a span without length becomes a part of the
-next, and an arrow is bound to whichever span began last. So here every span has a nanosecond or
-more and ends before the next begins, one that holds another is longer than it, and an arrow begins
-and ends before any later span has begun:
+slice_tracker.cc, flow_tracker.cc) needs more than nested spans in a thread: of two that overlap by
+a nanosecond it drops one or moves it away, a span without length becomes a part of the next, and an
+arrow is bound to the span that began last. So here every span has a nanosecond or more and ends
+before the next begins, one that encloses another is longer, and an arrow begins and ends before any
+later span has begun:
 
     recorded  |---- F0 ----|                     a send and a wait that take no time
                            |---- B0 ----|
     drawn     |---- F0 ----|s|w|-- B0 --|        take a nanosecond each
 
-Nothing moves by more than a few nanoseconds, and the file says exactly when it was.
+Nothing moves by more than a few nanoseconds, and the file has the exact times.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ROUNDS = 50  # at most, until each message is sent before it is received
 
 @dataclass(frozen=True)
 class Drawn:
-    """Start and end of each span in nanoseconds; and of each arrow its message (a row), the span in
-    which it begins and when, the span in which it ends and when."""
+    """Start and end of each span in nanoseconds; for each arrow its message (a row), the span and
+    time where it begins, the span and time where it ends."""
 
     start: np.ndarray
     end: np.ndarray
@@ -42,14 +42,14 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Track:
-    """The spans (rows) of a lane in order, and how many others hold each."""
+    """The spans (rows) of a lane in order, and how many others enclose each."""
 
     rows: list[int]
     heights: list[int]
 
 
 def drawn(spans: Table, messages: Table) -> Drawn:
-    """When to draw the spans, and an arrow for each message that spans of both its ranks carry."""
+    """The times of the spans, and an arrow for each message that spans of both its ranks carry."""
     begin, finish, lanes = _moments(spans)
     message, sender, receiver = _carriers(spans, messages)
     carries = np.zeros(len(spans), bool)
@@ -64,7 +64,7 @@ def drawn(spans: Table, messages: Table) -> Drawn:
 
     for lane in lanes:
         lay_out(lane)
-    # An arrow cannot go back in time: the spans that it ends in last until it has begun.
+    # An arrow cannot go back in time: spans that it ends in are extended until it has begun.
     in_time = others[receiver] >= begin[sender]
     message, sender, receiver = message[in_time], sender[in_time], receiver[in_time]
     for _ in range(ROUNDS):
@@ -89,7 +89,7 @@ def drawn(spans: Table, messages: Table) -> Drawn:
 
 
 def _carriers(spans: Table, messages: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The messages with an arrow, and the first span of each on its sender, the last one on its
+    """The messages with an arrow, and for each the first span on its sender and the last on its
     receiver."""
     rows = np.flatnonzero(spans.flow >= 0)
     flow, rank = spans.flow[rows], spans.rank[rows]
@@ -102,7 +102,7 @@ def _carriers(spans: Table, messages: Table) -> tuple[np.ndarray, np.ndarray, np
 
 
 def _moments(spans: Table) -> tuple[np.ndarray, np.ndarray, list[Track]]:
-    """Start and end of each span in nanoseconds, times of one moment alike; and the lanes."""
+    """Start and end of each span in nanoseconds, with equal times for one moment; and the lanes."""
     begin, finish = np.zeros(len(spans), np.int64), np.zeros(len(spans), np.int64)
     lanes: dict[tuple[int, str], list[int]] = {}
     for row, key in enumerate(zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)):
@@ -120,11 +120,11 @@ def _moments(spans: Table) -> tuple[np.ndarray, np.ndarray, list[Track]]:
 
 
 def _nested(rows: list[int], begin: list[int], finish: list[int], depth: list[int]) -> Track:
-    """The spans of a lane in order, what holds others before them.
+    """The spans of a lane in order, enclosing ones first.
 
-    One without length lies in what is open at that moment; in what ends then if it is deeper and
-    was recorded before that (rows are in the order in which spans ended); else in what begins then
-    if it is deeper.
+    One without length lies in the span open at that moment; or in one that ends then, if it is
+    deeper and was recorded before it (rows are in the order of the spans' ends); else in one that
+    begins then, if it is deeper.
     """
     beginning: dict[int, tuple[list[int], list[int]]] = {}  # by moment: long ones, short ones
     ending: dict[int, list[int]] = {}
@@ -169,13 +169,13 @@ def _nested(rows: list[int], begin: list[int], finish: list[int], depth: list[in
 def _laid_out(
     columns: list[list[int]], heights: list[int]
 ) -> tuple[list[int], list[int], list[int]]:
-    """Of the spans of a lane, in order: start, end, and when the first of the spans in it begins
-    (its end where it holds none). `columns`: when it begins and ends, until when nothing may begin
-    in it, and by how much the first in it has to be later."""
+    """For the spans of a lane, in order: start, end, and when the first enclosed span begins (the
+    end if there is none). `columns`: begin and end, until when nothing may begin inside, and how
+    much later the first inside has to begin."""
     begin, finish, until, carries = columns
     start, end, longer = begin.copy(), finish.copy(), begin.copy()
     others, alone = begin.copy(), [True] * len(begin)
-    around: list[int] = []  # the spans that hold this moment, outermost first
+    around: list[int] = []  # the spans open at this moment, outermost first
     free = min(begin, default=0)  # from here on nothing is drawn yet
 
     def close() -> None:

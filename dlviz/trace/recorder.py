@@ -1,20 +1,20 @@
-"""The Recorder: what one rank did, appended to lists while it runs and turned into a Trace
+"""The Recorder: what one rank did, appended to lists while it runs and made into a Trace
 afterwards.
 
 Recording must not disturb what it records, so the hot path is two clock reads and one append: no
-lock and no string building; rows are made when the run is over. Every thread of a rank writes to a
-`LaneSpans` of its own (spans of one lane nest, spans of two lanes may overlap):
+lock and no string building; rows are made when the run is over. Every thread of a rank writes to
+its own `LaneSpans` (spans of one lane nest, spans of two lanes may overlap):
 
     lane compute   |--forward--||--backward----------||--update--|
     lane comm                       |-bucket 0-||-bucket 1-|
 
 Fields given to a span (step, microbatch, bucket, ...) hold for everything recorded inside it,
-messages included. On a paced run a boundary has two times, device and wall; the lane's clock
-fills in both, the wall one only after the lane's debt was slept off (see
+messages included. On a paced run a boundary has two times, device and wall; the lane's clock fills
+in both, the wall one only after the lane has slept its debt off (see
 dlviz/cluster/pacing/clock.py).
 
-Times here are integers, nanoseconds of `time.perf_counter_ns`; seconds from the run's start
-appear in the Trace alone.
+Times here are integers, nanoseconds of `time.perf_counter_ns`; only the Trace has seconds from the
+run's start.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ PACKAGE = __file__.rpartition("trace")[0]
 STDLIB = os.path.dirname(os.__file__) + os.sep
 INSTALLED_IN = re.compile(r"[\\/](site|dist)-packages[\\/](torch[\\/])?")
 STARTER_FILE = re.compile(r"multiprocessing[\\/]process\.py$")  # it starts a rank
-CELL = r"(?:ipykernel_\d+[/\\]|<ipython-input-)"  # in the name of a file that is a notebook's cell
+CELL = r"(?:ipykernel_\d+[/\\]|<ipython-input-)"  # in the file name of a notebook's cell
 NO_SPAN = ("", None, "", 0, False)
 # Sides: dlviz's own, torch's or Python's; another package's; what starts a rank; the user's.
 INSIDE, INSTALLED, STARTER, USER = 1, 2, 3, 4
 _sides: dict[str, int] = {}  # by file
-_users: set[str] = set()  # those that are the USER's, for the hot path
+_users: set[str] = set()  # files that are the USER's, for the hot path
 
 
 def user_line(calls: Iterable[tuple[str, int]]) -> tuple[str, int]:
-    """File and line of the first of `calls`, innermost first, that is the user's: in neither dlviz,
-    torch, the standard library, nor (where there is another) an installed package. That of the
-    first where dlviz's code runs alone, ("", 0) where there are none."""
+    """File and line of the first of `calls`, innermost first, that is the user's: not in dlviz,
+    torch, the standard library or (if there is another) an installed package. The first call where
+    only dlviz's code runs, ("", 0) where there are none."""
     own = list(takewhile(lambda call: _side(call[0]) != STARTER, calls))
     for side in (USER, INSTALLED):
         for call in own:
@@ -57,7 +57,7 @@ def user_line(calls: Iterable[tuple[str, int]]) -> tuple[str, int]:
 
 
 def is_inside(file: str) -> bool:
-    """Whether it is none of the user's: dlviz's, Python's, or of an installed package."""
+    """Whether the file is not the user's: dlviz's, Python's, or an installed package's."""
     return _side(file) != USER
 
 
@@ -79,7 +79,7 @@ def _side_of(file: str) -> int:
 
 
 def line_at(where: Any, at: int) -> tuple[str, int]:
-    """File and line of a place: these themselves, or a code and an instruction in it."""
+    """File and line of a place, which is given as these, or as a code object and an instruction."""
     return (where, at) if isinstance(where, str) else (where.co_filename, line_of(where, at))
 
 
@@ -93,16 +93,16 @@ def line_of(code: CodeType, instruction: int) -> int:
 
 
 def _lines(frame: FrameType | None) -> Iterator[tuple[str, int]]:
-    """Where the calls of this thread are, from `frame` up."""
+    """File and line of this thread's calls, from `frame` up."""
     while frame is not None:
         yield frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
 
 
 class LaneSpans:
-    """What one thread of a rank does. `spans` are those that have ended, `open` those that have
-    begun and not ended; `context` are the fields that hold now, `pace` says what time it is;
-    `origin` is the user's code, as `line_at` takes it, that gave this thread its work."""
+    """What one thread of a rank does. `spans`: those that have ended; `open`: those that have not;
+    `context`: the fields that hold now; `pace`: the clock; `origin`: the user's code, as `line_at`
+    takes it, that gave this thread its work."""
 
     origin: tuple[Any, int] | None = None
 
@@ -115,8 +115,8 @@ class LaneSpans:
         self.context: dict[str, Any] = {}
 
     def add(self, kind: str, name: str | None, times: list[Any], fields: dict[str, Any]) -> None:
-        """Record what dlviz has done between two `times` of the lane's pace, and what no code of
-        the user's ran in."""
+        """Record what dlviz did between two `times` of the lane's pace, without running the user's
+        code."""
         opened = self.open
         around = opened[-1].what if opened else NO_SPAN
         place = around[2:4] if around[4] else self.place(1)
@@ -125,9 +125,9 @@ class LaneSpans:
         self.spans.append(Done(kind, name, place, times, len(opened), fields))
 
     def place(self, depth: int) -> tuple[Any, int]:
-        """The code that is the user's (see `user_line`), from `depth` calls up, and the instruction
-        in it: its line is looked up when the run is over. Where dlviz's code runs alone, as on a
-        communication lane, the `origin` of what it does."""
+        """The user's code (see `user_line`), from `depth` calls up, and the instruction in it; its
+        line is looked up when the run is over. Where only dlviz's code runs, as on a communication
+        lane, the `origin`."""
         first = frame = _getframe(depth + 1)
         # The dict spares a call.
         while (side := _sides.get(file := frame.f_code.co_filename) or _side(file)) < STARTER:
@@ -146,7 +146,7 @@ class LaneSpans:
         fields: dict[str, Any],
         place: tuple[str, int],
     ) -> Row:
-        """What dlviz is doing for this line of the user's, begun at `times`: its run failed."""
+        """The unfinished span of dlviz's work for this line, begun at `times`: the run failed."""
         fields = {**self.context, **fields, "unfinished": True}
         until = self.pace.until(times, perf_counter_ns())
         return Row._make((kind, name, *until, len(self.open), fields, *place))
@@ -154,7 +154,7 @@ class LaneSpans:
     def rows(self) -> list[Row]:
         """The spans. Open ones end now, unfinished: their run failed."""
         ended = [span.row() for span in list(self.spans)]
-        now = perf_counter_ns()  # after them: what is open may hold what has ended
+        now = perf_counter_ns()  # after them: open spans may enclose ended ones
         return ended + [span.row_until(now, depth) for depth, span in enumerate(list(self.open))]
 
 
@@ -174,7 +174,7 @@ class Row(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A span of dlviz's own, that was recorded when it was over."""
+    """A span of dlviz's own, recorded when it was over."""
 
     kind: str
     name: str | None
@@ -189,13 +189,13 @@ class Done(NamedTuple):
 
 
 class Span:
-    """What a `with` records on the wall clock."""
+    """The span of a `with` on the wall clock."""
 
     __slots__ = ("before", "depth", "end", "fields", "lane", "start", "what")
 
     def __init__(self, lane: LaneSpans, what: tuple, fields: dict[str, Any]):
         self.lane = lane
-        # kind, name, the user's place as `line_at` takes it, whether that covers all that is inside
+        # kind, name, the user's place as `line_at` takes it, whether all inside has that place
         self.what = what
         self.fields = fields
 
@@ -219,7 +219,7 @@ class Span:
         lane.context = self.before
 
     def annotate(self, **fields: Any) -> None:
-        """Give the span fields while it is open."""
+        """Add fields to the open span."""
         self.lane.context = self.fields = {**self.fields, **fields}
 
     def row(self) -> Row:
@@ -228,15 +228,15 @@ class Span:
         return Row(kind, name, *times, self.depth, self.fields, *line_at(*place))
 
     def row_until(self, now: int, depth: int) -> Row:
-        """If it ended now, unfinished."""
+        """The row if it ended now, unfinished."""
         kind, name, *place, _ = self.what
         fields = {**self.fields, "unfinished": True}
         return Row(kind, name, self.start, now, None, None, depth, fields, *line_at(*place))
 
 
 class PacedSpan(Span):
-    """What a `with` records on a paced run: the lane's pace gives both its times, the wall's once
-    the lane's debt was slept off."""
+    """The span of a `with` on a paced run: the lane's pace gives both its times, the wall's once
+    the lane has slept its debt off."""
 
     __slots__ = ("times",)
 
@@ -260,19 +260,19 @@ TIMES = Row._fields[2:6]
 
 
 class WallPace:
-    """The pace of a lane on the wall clock: it takes what it takes."""
+    """The pace of a lane on the wall clock: real time."""
 
     span = Span
 
     def start(self) -> list[Any]:
-        """The times of what begins now: wall start and end (ns), device start and end (s)."""
+        """The times of a new span: wall start and end (ns), device start and end (s)."""
         return [perf_counter_ns(), 0, None, None]
 
     def end(self, times: list[Any]) -> None:
         times[1] = perf_counter_ns()
 
     def until(self, times: list[Any], now: int) -> tuple[Any, ...]:
-        """The times of what is still open, if it ended now."""
+        """The times of an open span, if it ended now."""
         return times[0], now, None, None
 
 
@@ -295,8 +295,8 @@ NOTHING = _Nothing()
 class Recorder:
     """All lanes of one rank. `on=False` records nothing (and `span` costs next to nothing).
 
-    The thread that makes the Recorder writes to the lane `compute`; any other thread gets a lane
-    of its own the first time it records, named after the thread.
+    The thread that makes the Recorder writes to the lane `compute`; any other thread gets its own
+    lane the first time it records, named after the thread.
     """
 
     def __init__(
@@ -327,8 +327,8 @@ class Recorder:
         return self._mine.lane
 
     def beside(self, kind: str, name: str | None, fields: dict[str, Any]) -> Any:
-        """`open` for what runs at the same time as that which is recorded inside: the span lies on
-        a second lane of the calling thread, called compute2 where its own is compute."""
+        """`open` for work that overlaps what is recorded inside: the span lies on a second lane of
+        the calling thread, called compute2 where its own is compute."""
         if not self.on:
             return NOTHING
         own = self.lane
@@ -352,8 +352,8 @@ class Recorder:
         return lane.make(lane, (kind, name, code, frame.f_lasti, False), fields)
 
     def open(self, kind: str, name: str | None, fields: dict[str, Any], whole: bool = True) -> Any:
-        """`span` for dlviz's own code: it is the user's line that is recorded. `whole`: nothing of
-        the user's runs inside, so that all inside has the same line."""
+        """`span` for dlviz's own code: it records the user's line. `whole`: none of the user's code
+        runs inside, so all inside has the same line."""
         if not self.on:
             return NOTHING
         lane = self._mine.lane
@@ -362,13 +362,13 @@ class Recorder:
         return lane.make(lane, (kind, name, *where, whole), fields)
 
     def label(self, **fields: Any) -> None:
-        """Give fields to all that this thread records from now on, until the span around ends."""
+        """Add fields to all that this thread records from now on, until the enclosing span ends."""
         lane = self.lane
         lane.context = {**lane.context, **fields}
 
 
 class _Mine(threading.local):
-    """The calling thread's lane; a thread's first use makes it one."""
+    """The calling thread's lane, created at its first use."""
 
     def __init__(self, recorder: Recorder):
         self._recorder = recorder

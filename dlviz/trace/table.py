@@ -1,4 +1,4 @@
-"""Columns of equal length: what a Trace keeps its spans, messages and memory in.
+"""Columns of equal length, in which a Trace holds its spans, messages and memory.
 
 A table holds one numpy array for each column and no object for each row, so that a trace of 100,000
 spans is read, checked and measured by numpy. Whole numbers are int64, times float64 seconds, text
@@ -80,13 +80,13 @@ _WORDS = {int: "whole numbers", float: "numbers", str: "text", dict: "dicts"}
 
 
 class TraceError(ValueError):
-    """A trace, or a file of one, that cannot be what happened; its message names row and values."""
+    """An impossible trace, or file of one; the error's message names row and values."""
 
 
 class Table:
     """Named columns of one length.
 
-    `table["kind"]` and `table.kind` are the column, a numpy array; `table[index]` with a mask, a
+    `table["kind"]` and `table.kind`: the column, a numpy array; `table[index]` with a mask, a
     slice or row numbers is the Table of those rows. Raises ValueError where columns differ in
     length.
     """
@@ -144,7 +144,7 @@ class Table:
 
 
 class Tables(Protocol):
-    """A Trace as it is written down."""
+    """A Trace as it is stored."""
 
     spans: Table
     messages: Table
@@ -157,10 +157,10 @@ class Tables(Protocol):
 
 
 def tabulate(what: str, schema: Mapping[str, type], rows: Any) -> Table:
-    """The Table of `schema` that `rows` states: a Table, a dict of columns or a list of dicts.
+    """The Table of `schema` from `rows`: a Table, a dict of columns or a list of dicts.
 
-    A column that `rows` leaves out is filled with its missing value (a depth with 0). Raises
-    TraceError, speaking of `what`, where a column is unknown or holds another type.
+    A column missing in `rows` is filled with its missing value (a depth with 0). Raises TraceError,
+    naming `what`, for an unknown column or a value of another type.
     """
     if isinstance(rows, Table):
         given: dict[str, Any] = {name: rows[name] for name in rows.names}

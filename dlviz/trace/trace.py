@@ -1,15 +1,15 @@
-"""The Trace: everything a run, real or simulated, leaves behind, and all that a picture may use.
+"""The Trace: the whole record of a run, real or simulated, and all that a picture may use.
 
     spans      what each rank did when: one row for each forward, send, wait, ...
     messages   every message between two ranks; a span's `flow` is the row of its message
-    memory     how many bytes of what a rank held from a time on
+    memory     bytes that a rank held from a time on, by use
     buffers    snapshots of the tensors that a worker watched
-    meta       which clock the times bear, how many ranks, how it ended, on what machine
+    meta       the clock of the times, the number of ranks, the outcome, the machine
 
 Times are seconds from the run's start. `start`, `end`, `sent`, `arrived` and `received` are device
-times: what the machine of a paced run, or the cost model, takes; the wall columns are what this
-machine took. A span names the lane (the thread) of the rank on which it ran: on one lane spans nest
-(`depth`) or follow each other, they never overlap in part.
+times, of the machine of a paced run or of the cost model; the wall columns are the times of this
+machine. A span names the lane (the thread) on which its rank ran it: on one lane spans nest
+(`depth`) or follow each other, and never overlap in part.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ class Trace:
 
     `spans`, `messages` and `memory` are each a Table, a dict of columns or a list of dicts; columns
     left out are filled with missing values. `buffers` are dicts with the keys rank, name, time,
-    wall, index, where, step and array (the watched tensor's contents, made flat). `meta` states
+    wall, index, where, step and array (the watched tensor's contents, made flat). `meta` holds
     clock ("wall", "paced" or "simulated"), ranks, outcome ("completed", "failed" or "unreceived"),
-    machine, warning, and whatever else the maker knows; what it leaves out is filled in. Of a run
-    that failed, `failure` states a message (one sentence), the cycle (ranks that wait for each
-    other, or none) and the waits (rank, lane, op, peer, since: seconds); the spans that never ended
-    have unfinished=True among their fields, and end when the run was ended. Of a run that lost
-    ranks and went on, `lost` states by rank (as text) when (s) and how. Of a run on several hosts,
-    `hosts` states the ranks of each by name, and `clock_error` the s that its times may be wrong
-    by.
-    Raises TraceError (a ValueError) for an unknown column or a value of another type.
+    machine, warning, and anything else; missing keys are filled in. For a run that failed,
+    `failure` holds a message (one sentence), the cycle (ranks that wait for each other, or none)
+    and the waits (rank, lane, op, peer, since: seconds); the spans that never ended have
+    unfinished=True among their fields, and end when the run was stopped. For a run that lost ranks
+    and went on, `lost` holds by rank (as text) when (s) and how. For a run on several hosts,
+    `hosts` holds the ranks of each by name, and `clock_error` the s by which its times may be
+    wrong. Raises TraceError (a ValueError) for an unknown column or a value of another type.
     """
 
     def __init__(
@@ -77,16 +76,16 @@ class Trace:
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks this trace tells of: all of the run's, or those that `only` chose."""
+        """The ranks in this trace: all of the run's, or those that `only` chose."""
         return list(self.meta.get("only", range(self.meta["ranks"])))
 
     def only(self, rank: Any = None, kind: Any = None, lane: Any = None, step: Any = None) -> Trace:
         """The trace of the chosen ranks, kinds, lanes and steps, each a value or a collection.
 
-        A message stays where its sender or its receiver is among the ranks and a span of the steps
+        A message stays if its sender or its receiver is among the ranks and a span of the steps
         carries it (its own `step` counts the rounds of a collective). Ranks keep their numbers, and
-        `flow` stays the row of its message. Of a run that failed those waits stay that lie in a
-        span that does, and the cycle where all its ranks do.
+        `flow` stays the row of its message. For a run that failed, a wait stays if its span does,
+        and the cycle if all its ranks do.
         """
         ranks, kinds, lanes, steps = _chosen(rank), _chosen(kind), _chosen(lane), _chosen(step)
         spans, messages, memory = self.spans, self.messages, self.memory
@@ -121,12 +120,12 @@ class Trace:
         )
 
     def validate(self) -> None:
-        """Raises TraceError, one sentence with row, rank and values, where this cannot have been.
+        """Raises TraceError, one sentence with row, rank and values, for an impossible trace.
 
         Spans end no earlier than they start, and on one lane nest or follow each other, by the
-        device clock and by the wall clock; messages are received after they arrived after they were
-        sent, as far as clocks of two hosts are known; ranks and flows exist; in a completed run
-        every message was received.
+        device clock and by the wall clock; messages are sent, arrive and are received in this
+        order, up to the error between clocks of two hosts; ranks and flows exist; in a completed
+        run every message was received.
         """
         _check_meta(self.meta)
         ranks, spans, messages = self.meta["ranks"], self.spans, self.messages
@@ -150,9 +149,9 @@ class Trace:
                 raise TraceError(f"buffer {i} has rank {buffer['rank']}: the run has {ranks} ranks")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the trace as Chrome Trace Event JSON, which Perfetto opens as it is.
+        """Writes the trace as Chrome Trace Event JSON, which Perfetto can open.
 
-        `path` ends in .json or .json.gz. Times are kept to the picosecond. Raises ValueError for
+        `path` ends in .json or .json.gz. Times are stored to the picosecond. Raises ValueError for
         another ending, TraceError for a trace that `validate` refuses.
         """
         path = Path(path)
@@ -165,10 +164,10 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
-        """The trace that `save` wrote to `path`; runs no code that the file may hold.
+        """The trace that `save` wrote to `path`; runs no code from the file.
 
-        Raises TraceError, one sentence with the file's name, for a file that is cut short, is no
-        JSON, is no trace of dlviz, or tells of what cannot have been.
+        Raises TraceError, one sentence with the file's name, for a file that is cut short, is not
+        JSON, is not a trace of dlviz, or holds an impossible trace.
         """
         try:
             trace = cls(**chrome.decode(Path(path).read_bytes()))
@@ -218,7 +217,7 @@ def _among(column: np.ndarray, values: set[Any] | None) -> np.ndarray:
 
 
 def _still_failing(failure: dict[str, Any], spans: Table) -> dict[str, Any]:
-    """What a run's failure comes to where only `spans` are left of it."""
+    """A run's failure where only `spans` are left of the run."""
     unfinished = {
         (rank, lane)
         for rank, lane, fields in zip(
@@ -348,7 +347,7 @@ def _check_spans(spans: Table, first: str, last: str, required: bool) -> None:
 
 def _clash(lane: list[int], start: list[float], end: list[float]) -> tuple[int, int] | None:
     """Two spans that overlap in part, if any, among spans sorted by lane and start."""
-    open_spans: list[int] = []  # those that hold this moment, outermost first
+    open_spans: list[int] = []  # those open at this moment, outermost first
     current = -1
     for i, begin in enumerate(start):
         if lane[i] != current:
@@ -359,7 +358,7 @@ def _clash(lane: list[int], start: list[float], end: list[float]) -> tuple[int, 
         while at and end[i] > end[open_spans[at - 1]] + TOLERANCE:
             if begin > start[open_spans[at - 1]] + TOLERANCE:
                 return open_spans[at - 1], i
-            at -= 1  # they start together, so this one holds that one
+            at -= 1  # they start together, so this one encloses that one
         open_spans.insert(at, i)
     return None
 
@@ -370,7 +369,7 @@ def _span(spans: Table, row: int) -> str:
 
 
 def _check_messages(messages: Table, bound: np.ndarray, completed: bool) -> None:
-    """`bound`: of each message the s by which it may seem to come before it was sent."""
+    """`bound`: for each message the s by which it may seem to arrive before it was sent."""
     for row in np.flatnonzero(np.isnan(messages.sent))[:1]:
         raise TraceError(f"{_message(messages, row)} has no time at which it was sent.")
     for name in ("sent", "arrived", "received", "wall_sent", "wall_received"):

@@ -11,8 +11,8 @@ from dlviz import metrics
 from dlviz.analysis import messages as analysis
 from dlviz.analysis.clocks import clock_of
 from dlviz.analysis.descent import OVER
-from dlviz.analysis.gap import matched
 from dlviz.analysis.memory import held
+from dlviz.analysis.prediction_error import matched
 from dlviz.analysis.products import layer_collectives
 from dlviz.analysis.shares import kind_seconds
 from dlviz.viz import palette

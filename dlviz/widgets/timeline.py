@@ -20,7 +20,7 @@ from dlviz.analysis.clocks import clock_of, message_times, span_times
 from dlviz.analysis.columns import HOLDERS, WAITING
 from dlviz.analysis.hosts import group_numbers
 from dlviz.analysis.memory import counts_microbatches, held
-from dlviz.analysis.shares import GROUPS, shares, stretches
+from dlviz.analysis.shares import GROUPS, intervals, shares
 from dlviz.analysis.stages import chunks_of
 from dlviz.analysis.waits import waited_until
 from dlviz.metrics import COMPUTE
@@ -259,7 +259,7 @@ def _clock(
     holes = idle(trace, seen.spans, plan.low, plan.high, clock=plan.clock, least=least)
     level = {at: number for number, at in enumerate(plan.rows)}
     on_row = zip(holes.rank.tolist(), holes.lane.tolist(), strict=True)
-    gaps = stretches(trace, seen.left_out, plan.clock, plan.row, least)
+    gaps = intervals(trace, seen.left_out, plan.clock, plan.row, least)
     path = critical_of(trace, step, plan.clock).among(order)
     sent, received = message_times(trace, plan.clock)
     known = message_words(trace, plan.clock)

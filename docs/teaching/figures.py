@@ -36,10 +36,10 @@ from dlviz.schedules import make
 from dlviz.sim import (
     TransformerShape,
     collective_seconds,
-    kept_activations,
     layer_bytes,
     matmul_table,
     plans,
+    saved_activations,
     scaling_curves,
 )
 from dlviz.viz import print as paper
@@ -455,7 +455,7 @@ def lab_06_naive_matrices() -> Any:
 def lab_06_saved() -> Any:
     """Tensor parallelism leaves 10 of 34 whole on every rank; sequence parallelism cuts them."""
     ways = {"one rank": (1, False), "4 ranks": (4, False), "sequence parallel": (4, True)}
-    kept = {n: kept_activations(64, 8, 64, 4, *way).values() for n, way in ways.items()}
+    kept = {n: saved_activations(64, 8, 64, 4, *way).values() for n, way in ways.items()}
     values = {"published": {name: sum(parts) / (64 * 8 * 64) for name, parts in kept.items()}}
     return paper.bars(values, title="What a layer keeps on a rank", ylabel="bytes / s·b·h")
 

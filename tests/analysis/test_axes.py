@@ -70,7 +70,7 @@ def test_seconds_of_an_axis_are_exposed_where_its_rank_does_not_compute():
     assert found["dp"].exposed.tolist() == (2 * first + 1 * last).tolist()  # until 24.5 it computes
 
 
-def test_one_step_is_told_apart_from_the_others():
+def test_one_step_is_separated_from_the_others():
     later = stages_that_communicate(step=3)
     assert axes(later, step=3)["tp"].sent.tolist() == [240] * 8
     with pytest.raises(ValueError, match="step=0 has no span in this Trace: its steps are 3 to 3"):

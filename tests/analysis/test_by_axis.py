@@ -39,7 +39,7 @@ def test_the_parts_of_the_critical_path_add_up_to_the_step():
     assert parts["compute"] == pytest.approx(math.sum()) and parts["compute"] > 0
 
 
-def test_the_seconds_in_which_a_message_is_under_way_are_those_of_its_axis():
+def test_the_seconds_in_which_a_message_is_in_transit_are_those_of_its_axis():
     """Rank 0's F 0..4 with a tp sum of 1, a message of 0.5 on to rank 2, its 20 with 4 sums of 1,
     0.5 back to rank 0's B of 6 with a sum of 1, and a bucket of 2: worked by hand."""
     assert path(stages_that_communicate(), 0) == pytest.approx(

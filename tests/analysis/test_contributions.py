@@ -22,7 +22,7 @@ def values(ranks, length):
 def test_a_sum_of_any_ranks_decodes_to_those_ranks(ranks):
     most = min(ranks, SIZES[ranks] - 1)
     times = np.random.default_rng(ranks).integers(0, most + 1, (ranks, 80))  # of each in each cell
-    times[:, 0], times[:, 1] = most, 1  # the largest sum that is told, and the right one
+    times[:, 0], times[:, 1] = most, 1  # the largest sum that can be read, and the right one
     held = (values(ranks, 80) * times).sum(axis=0)
     np.testing.assert_array_equal(decode(held, ranks), times.T)
 
@@ -30,7 +30,7 @@ def test_a_sum_of_any_ranks_decodes_to_those_ranks(ranks):
 @pytest.mark.parametrize("ranks", range(1, 9))
 def test_no_sum_in_which_another_cells_value_is_passes_for_the_cells_own(ranks):
     """Each rank's value up to n times: of one other cell (alone and on top of the cell's own), and
-    of several at once."""
+    of several."""
     random, length = np.random.default_rng(ranks), 36
     own = values(ranks, length)
     for _ in range(400):
@@ -40,12 +40,12 @@ def test_no_sum_in_which_another_cells_value_is_passes_for_the_cells_own(ranks):
             for _ in range(random.integers(0, ranks + 1)):
                 counts[rank, random.choice(cells)] += 1
         held = (own * counts).sum()
-        told = decode(np.full(length, held), ranks)
+        decoded = decode(np.full(length, held), ranks)
         inside = counts.any(axis=0)
         for cell in range(length):
             strangers = inside.copy()
             strangers[cell] = False
-            assert (told[cell] == UNKNOWN).all() or not strangers.any()
+            assert (decoded[cell] == UNKNOWN).all() or not strangers.any()
 
 
 @pytest.mark.parametrize("ranks", range(1, 9))
@@ -62,7 +62,7 @@ def test_no_value_of_another_cell_times_up_to_n_passes_for_the_cells_own(ranks):
 @pytest.mark.parametrize("ranks", range(1, 14))
 def test_marks_prove_it_for_every_sum_that_is_exact(ranks):
     """The mark of a sum gives its number of values and the sums of two coordinates, whose points
-    turn the same way all along: none is a mean of others."""
+    turn in one direction all along: none is a mean of others."""
     times = ranks if ranks <= 8 else 3
     own = values(ranks, MARKED)
     whole = np.floor(own)
@@ -78,7 +78,7 @@ def test_marks_prove_it_for_every_sum_that_is_exact(ranks):
     assert (np.diff(height, 2) > 0).all()
 
 
-def test_a_value_added_more_often_than_can_be_told_is_no_sum():
+def test_a_value_added_more_often_than_a_cell_can_count_is_no_sum():
     for ranks, base in SIZES.items():
         own = np.array(encode(ranks - 1, ranks, 9))
         base = min(base, ranks + 1)
@@ -118,7 +118,7 @@ def test_a_strange_value_is_traced_to_the_cell_that_it_comes_from():
     assert origins(alone, 4).tolist() == [9, 10, 11] + [-1] * 9
     assert origins(added, 4).tolist() == [-1] * 3 + [6, 7, 8] + [-1, 1] + [-1] * 4
     added[4] += own[0, 0]
-    assert origins(added, 4)[4] == -1  # two other cells: no one of them is told
+    assert origins(added, 4)[4] == -1  # two other cells: neither is reported
     assert Counter(origins(own.sum(axis=0) / 4, 4).tolist()) == {-1: 12}
     assert Counter(origins(np.array([0.5, np.nan, np.inf, -1, 1e300]), 4).tolist()) == {-1: 5}
     assert origins(own[0].astype(np.float32), 4).tolist() == [-1] * 12

@@ -28,8 +28,8 @@ def test_ranks_that_share_batches_are_compared_batch_by_batch_whoever_is_late():
 
 def test_ranks_with_batches_of_their_own_are_compared_whenever_one_begins_a_batch():
     steps = {0: [(0, 0.0, 1.0), (2, 1.0, 2.0)], 1: [(1, 0.5, 3.0)]}
-    kept = {0: [(0, 0.0, [1.0]), (2, 1.0, [3.0])], 1: [(1, 0.5, [1.0])]}
-    table = metrics.disagreement(worked(steps, kept))
+    recorded = {0: [(0, 0.0, [1.0]), (2, 1.0, [3.0])], 1: [(1, 0.5, [1.0])]}
+    table = metrics.disagreement(worked(steps, recorded))
     np.testing.assert_allclose(table.seconds, [0.0, 1.0, 2.0])
     np.testing.assert_allclose(table.disagreement, [0.0, 0.0, 1 / 2])  # 3 and 1: 1 from 2
 
@@ -43,8 +43,8 @@ def test_a_server_that_computes_nothing_has_no_replica():
     assert metrics.disagreement(with_server).disagreement.tolist() == [0.0, 0.0]
 
 
-def test_a_run_in_which_no_replica_was_kept_is_refused_with_what_to_do():
+def test_a_run_in_which_no_replica_was_recorded_is_refused_with_what_to_do():
     with pytest.raises(ValueError, match=r"have the worker call parallel.replicas.watch_replica"):
         metrics.disagreement(worked({0: [(0, 0.0, 1.0)]}))
-    with pytest.raises(ValueError, match="no rank of this Trace kept its replica"):
+    with pytest.raises(ValueError, match="no rank of this Trace recorded its replica"):
         metrics.disagreement(Trace([]))

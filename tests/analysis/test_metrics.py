@@ -63,13 +63,13 @@ def run(orders, seconds: dict[str, float], start: float = 0.0, step: int = -1) -
     return spans
 
 
-def on_wall(spans: list[dict], stretch: float) -> list[dict]:
+def on_wall(spans: list[dict], factor: float) -> list[dict]:
     """The spans on the wall clock: each starts when it did and lasts `stretch` times as long."""
     return [
         span
         | dict(
             wall_start=span["start"],
-            wall_end=span["start"] + (span["end"] - span["start"]) * stretch,
+            wall_end=span["start"] + (span["end"] - span["start"]) * factor,
         )
         for span in spans
     ]
@@ -101,7 +101,7 @@ def test_a_bubble_is_the_same_in_any_unit_and_wherever_it_starts():
 
 
 def test_the_wall_clock_measures_what_the_wall_columns_say():
-    spans = on_wall(run(gpipe(4, 8), {"forward": 1.0, "backward": 1.0}), stretch=0.5)
+    spans = on_wall(run(gpipe(4, 8), {"forward": 1.0, "backward": 1.0}), factor=0.5)
     trace = Trace(spans)
     assert metrics.bubble_ratio(trace) == pytest.approx(3 / 8)
     window = 2 * (8 + 3) - 0.5
@@ -197,7 +197,7 @@ def test_an_idle_rank_counts_and_a_rank_that_was_not_chosen_does_not():
 
 
 def test_in_a_stage_that_communicates_an_all_reduce_is_no_compute_and_is_exposed():
-    """Two visits of a forward (2 + 1 s of layers, 1 s of all-reduce) and a backward (3 + 2, 1)."""
+    """Two passes of a forward (2 + 1 s of layers, 1 s of all-reduce) and a backward (3 + 2, 1)."""
     trace = stages_that_communicate()
     trace.validate()
     assert metrics.busy(trace).tolist() == [2 * 3 + 2 * 5] * 8
@@ -212,7 +212,7 @@ def test_in_a_stage_that_communicates_an_all_reduce_is_no_compute_and_is_exposed
     assert shares["idle"].tolist() == [33 - 16 - 17] * 2 + [33 - 16 - 9.5] * 2 + [0, 0, 7.5, 7.5]
 
 
-def test_the_bubble_of_stages_that_communicate_is_told_with_and_without_their_all_reduces():
+def test_the_bubble_of_stages_that_communicate_is_given_with_and_without_their_all_reduces():
     """The first layer begins at 0 s, the last ends at 31 s. Actions take 4 and 6 s, two of each."""
     trace = stages_that_communicate()
     assert metrics.bubble_ratio(trace) == pytest.approx((31 - 16) / 16)
@@ -277,7 +277,7 @@ def test_the_closed_form_of_a_bubble_ratio_is_what_its_words_say_and_the_simulat
     assert ratio == pytest.approx(metrics.bubble_ratio(simulate(made, split)))
 
 
-def test_chunks_shorten_a_visit_and_the_closed_form_with_it():
+def test_chunks_shorten_a_pass_and_the_closed_form_with_it():
     for v in (1, 2, 4):
         idle = metrics.bubble_formula("interleaved", 4, 8, 1 / v, 1 / v, 1 / v)
         assert idle / (8 * 3) == pytest.approx(3 / (8 * v))  # (p-1)/(vm) of the work
@@ -374,11 +374,11 @@ def test_a_longer_action_of_the_path_makes_the_run_longer(name):
     schedule, costs = make(name, 4, 4), Costs()
     trace = simulate(schedule, costs)
     makespan, shorter = metrics.makespan(trace), 0
-    letters = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+    codes = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
     actions = {str(action): action for row in schedule.actions for action in row}
     path = trace.spans[metrics.critical_path(trace).span]
     for span in path.rows():
-        action = actions[f"{span.stage}{letters[span.kind]}{span.microbatch}"]
+        action = actions[f"{span.stage}{codes[span.kind]}{span.microbatch}"]
         assert longest_path(schedule, costs, {action: 0.1}) > makespan + 0.05
         shorter += longest_path(schedule, costs, {action: -0.1}) < makespan - 0.05
     if name == "gpipe":
@@ -535,7 +535,7 @@ def test_times_rounded_in_a_file_do_not_break_the_path(tmp_path):
 
 
 def assert_is_a_path(trace: Trace, clock: str = "device") -> Table:
-    """Its stretches follow each other in time, each in its span and in no span that this holds, and
+    """Its intervals follow each other in time, each in its span and in no span that this holds, and
     together they are no longer than the run."""
     spans = trace.spans
     start, end = (spans[name] for name in CLOCKS[clock])
@@ -578,9 +578,9 @@ def test_the_path_of_a_paced_pipeline_is_never_longer_than_it_and_nearly_as_long
     path = assert_is_a_path(trace, clock)
     if clock == "device":
         assert {*trace.spans.rank[path.span].tolist()} == {0, 1, 2, 3}
-        whole, stretches = path.end[-1] - path.start[0], (path.end - path.start).sum()
+        whole, path_seconds = path.end[-1] - path.start[0], (path.end - path.start).sum()
         sent = (trace.spans.rank[path.span[1:]] != trace.spans.rank[path.span[:-1]]).sum()
-        assert stretches + sent * 1e-3 == pytest.approx(whole, rel=0.02)  # a message takes 1 ms
+        assert path_seconds + sent * 1e-3 == pytest.approx(whole, rel=0.02)  # a message takes 1 ms
 
 
 def test_a_span_counts_until_the_message_left_that_it_sends():
@@ -698,7 +698,9 @@ def test_two_messages_cross_each_border_of_two_ranks_for_each_microbatch(name, p
 
 
 @pytest.mark.parametrize(("name", "stages"), [("1f1b", 4), ("zb_h1", 4), ("interleaved", 8)])
-def test_crossings_of_a_real_step_leave_out_the_messages_that_tell_the_loss(real_run, name, stages):
+def test_crossings_of_a_real_step_leave_out_the_messages_that_carry_the_loss(
+    real_run, name, stages
+):
     trace = real_run(name)
     assert metrics.crossings(trace) == metrics.crossings(trace.only(step=1)) == 2 * (stages - 1) * 8
     assert len(trace.only(step=1).messages) == metrics.crossings(trace) + 3
@@ -755,7 +757,7 @@ def test_a_split_backward_releases_its_microbatch_with_the_weights():
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
-def test_inference_keeps_nothing_so_each_rank_has_one_microbatch_in_flight(ranks):
+def test_inference_saves_nothing_so_each_rank_has_one_microbatch_in_flight(ranks):
     trace = simulate(make("inference", ranks, 8))
     assert metrics.peak_in_flight(trace).tolist() == [1] * ranks
     assert metrics.peak_memory(trace).tolist() == [1] * ranks
@@ -780,7 +782,7 @@ def test_in_flight_is_the_same_at_any_scale_of_times(forward, other):
         assert metrics.peak_in_flight(moved).tolist() == [4, 3, 2, 1]
 
 
-def test_chunks_of_a_rank_and_layers_of_a_forward_are_told_apart():
+def test_chunks_of_a_rank_and_layers_of_a_forward_are_distinguished():
     chunks = [span(0, "forward", i, i + 1, stage=i % 2, microbatch=i // 2) for i in range(4)]
     chunks.append(span(0, "backward", 4, 5, stage=1, microbatch=1))
     assert metrics.peak_in_flight(Trace(chunks)).tolist() == [4]
@@ -860,13 +862,13 @@ def test_one_span_has_no_bubble():
 
 
 @pytest.mark.parametrize("metric", OF_SPANS)
-def test_a_clock_that_the_trace_does_not_bear_is_refused(metric):
+def test_a_clock_that_the_trace_does_not_have_is_refused(metric):
     simulated = Trace([span(0, kind, 0.0, 1.0) for kind in ("forward", "send")])
     with pytest.raises(
         ValueError, match="clock='wall': the trace has spans without wall_start and"
     ):
         metric(simulated, clock="wall")
-    with pytest.raises(ValueError, match="clock='sundial' is none: use 'device' or 'wall'"):
+    with pytest.raises(ValueError, match="clock='sundial' is not known: use 'device' or 'wall'"):
         metric(simulated, clock="sundial")
 
 
@@ -906,7 +908,7 @@ def test_the_staleness_of_a_server_counts_the_updates_since_it_sent_the_weights(
     updates = [(1, 1.0), (2, 2.0), (2, 4.0), (1, 5.0), (3, 6.0)]  # whose, when it is over
     spans = [span(0, "update", end - 0.5, end, peer=peer) for peer, end in updates]
     spans.insert(2, span(0, "update", 2.5, 3.0))  # nobody's gradient alone
-    sent = [(1, 1.0), (2, 2.0), (2, 4.0), (1, 5.0), (3, 6.0)]  # each answered at once
+    sent = [(1, 1.0), (2, 2.0), (2, 4.0), (1, 5.0), (3, 6.0)]  # each answered immediately
     messages = [
         {"src": 0, "dst": dst, "sent": when, "arrived": when, "received": when, "nbytes": 8}
         for dst, when in sent

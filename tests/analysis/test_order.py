@@ -28,5 +28,5 @@ def test_units_do_not_matter_and_equal_orders_have_no_swap():
 
 
 def test_names_that_are_on_one_side_alone_are_refused():
-    with pytest.raises(ValueError, match="'e' is predicted or measured alone"):
+    with pytest.raises(ValueError, match="'e' is only predicted or only measured"):
         order(PREDICTED, {**PREDICTED, "e": 1})

@@ -8,7 +8,7 @@ import pytest
 from dlviz.analysis.plane import projected
 
 
-def test_a_plane_keeps_lengths_and_angles_of_what_lies_in_it():
+def test_a_plane_preserves_lengths_and_angles_of_what_lies_in_it():
     rng = np.random.default_rng(0)
     basis = np.linalg.qr(rng.normal(size=(50, 2)))[0]  # (50, 2)
     flat = rng.normal(size=(7, 2))

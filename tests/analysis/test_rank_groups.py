@@ -37,7 +37,7 @@ def test_hosts_are_groups_in_the_order_of_their_lowest_ranks(order):
     assert group_numbers(found) == {0: 0, 3: 0, 1: 1, 4: 1, 5: 1, 2: 2}
 
 
-def test_a_part_of_a_trace_keeps_the_hosts_of_its_ranks():
+def test_a_part_of_a_trace_has_the_hosts_of_its_ranks():
     part = trace_of(hosts=HOSTS).only(rank=[1, 3, 5])
     assert [(own.name, own.ranks) for own in rank_groups(part)] == [("b", [1, 5]), ("a", [3])]
     assert [own.ranks for own in rank_groups(part, [2])] == [[2]]
@@ -93,7 +93,7 @@ def test_a_message_cannot_come_early_by_more_than_the_bound():
 
 
 def test_frames_are_those_of_the_program_though_a_clock_is_ahead():
-    """A clock that is wrong by more than a message and what follows it take, either way."""
+    """A clock that is wrong by more than a message and its sequel take, in either direction."""
     hosts = {"host-a": [0, 3], "host-b": [1, 2]}
     plain = message_frames(ring(4, 16, steps=False))
     for ahead in (-1.05e-3, 1.05e-3):

@@ -22,7 +22,7 @@ def steps_of(rank, *ends, waits=()):
         rows += [(rank, "phase", begun, end, number), (rank, "forward", begun, begun + 0.1, number)]
         rows.append((rank, "update", end - 0.1, end, number))
         begun = end
-    return rows + [(rank, "wait", *stretch, -1) for stretch in waits]
+    return rows + [(rank, "wait", *interval, -1) for interval in waits]
 
 
 UNEVEN = trace_of(

@@ -40,11 +40,11 @@ def put(drawing, *cells):
 
 
 def times(trace):
-    """{(stage, kind letter, microbatch, "start" or "end"): seconds} of a simulated schedule."""
-    letters = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+    """{(stage, kind code, microbatch, "start" or "end"): seconds} of a simulated schedule."""
+    codes = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
     spans = trace.spans
     return {
-        (int(stage), letters[kind], int(microbatch), which): at
+        (int(stage), codes[kind], int(microbatch), which): at
         for which, column in (("start", spans.start), ("end", spans.end))
         for stage, kind, microbatch, at in zip(
             spans.stage, spans.kind, spans.microbatch, column, strict=True
@@ -178,7 +178,7 @@ def test_what_the_page_drew_is_taken_with_its_history_and_only_on_the_present_dr
 @pytest.mark.parametrize(
     "cells, more, words",
     [
-        ([("frog", 0, 0)], {}, "'frog' is no action"),
+        ([("frog", 0, 0)], {}, "'frog' is not an action"),
         ([("7F0", 0, 0)], {}, "the stages are 0 to 1"),
         ([("0F0", 0, 0.5)], {}, "slot 0.5 is off the grid"),
         ([("0F0", "0", 0)], {}, "rank 0 does not exist"),
@@ -205,11 +205,11 @@ def test_on_the_board_of_a_level_the_pipeline_is_fixed():
     assert board.take(sent(board, ("0F0", 0, 0))) and not board.solved
 
 
-def test_a_history_keeps_drawings_and_not_what_was_worked_out_of_them():
+def test_a_history_holds_drawings_without_their_cached_properties():
     drawing = drawn(make("1f1b", 2, 3), Costs())
     assert drawing.legal and "legal" in vars(drawing)
-    (kept,) = History(drawing).did(Drawing(drawing.pipeline)).past
-    assert kept == drawing and {*vars(kept)} == {"pipeline", "placed", "fault"}
+    (previous,) = History(drawing).did(Drawing(drawing.pipeline)).past
+    assert previous == drawing and {*vars(previous)} == {"pipeline", "placed", "fault"}
 
 
 def test_what_changes_nothing_is_no_step_and_a_new_step_ends_what_was_undone():
@@ -250,13 +250,13 @@ def test_csv_of_a_part_comes_back_with_its_empty_rows():
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("0F0,frog\n1F0", "'frog' is no action"),
+        ("0F0,frog\n1F0", "'frog' is not an action"),
         ("0F0,0F0\n1F0", "twice"),
         ("1F0\n0F0,0B0", "rank 1 stops before its 2nd action|never ran|rank"),
         ("0B0,0F0\n1F0,1B0", "it needs 0F0"),
-        ("0F0\n0F1", "a stage lives on one rank"),
+        ("0F0\n0F1", "a stage is on one rank"),
         ("0F0,0F999999999\n1F0", "too many to draw"),
-        ("0F0 / 0F1", "a stage lives on one rank"),
+        ("0F0 / 0F1", "a stage is on one rank"),
     ],
 )
 def test_csv_that_is_no_schedule_is_refused_in_one_sentence(text, words):

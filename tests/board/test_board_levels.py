@@ -71,8 +71,8 @@ def test_chunks_take_less_than_1f1b_on_the_same_ranks_and_a_v_less_memory_than_z
     assert max(held) * chunks_of(seven) > seven.limit
 
 
-def test_a_cap_of_one_less_could_not_be_kept():
-    """1F1B: a microbatch is held for the 9 slots of its way there and back, and one comes every 3.
+def test_a_cap_of_one_less_is_impossible():
+    """1F1B: a microbatch is held for the 9 slots of its round trip, and one comes every 3.
     ZB-H2 and ZB-V: until the first gradient is back on rank 0, that rank can only run forwards."""
     assert level_of(3).limit == (3 * 3) // 3 == level_of(5).limit
     for number, until in ((6, 2 * 3 - 1), (7, 4)):
@@ -101,6 +101,6 @@ def test_a_level_says_what_it_asks_in_a_question_and_names_no_schedule_before_it
     assert "level" not in asked, "a lab may offer this one alone"
     assert level.answer in NAMES and TITLES[level.answer] not in asked
     ratio = metrics.bubble_ratio(simulate(schedule_of(level), Costs()))
-    told = [word.rstrip(",.;") for word in level.lesson.split() if word.startswith("0.")]
-    if told:
-        assert float(told[0]) == pytest.approx(ratio, abs=5e-4)
+    numbers = [word.rstrip(",.;") for word in level.lesson.split() if word.startswith("0.")]
+    if numbers:
+        assert float(numbers[0]) == pytest.approx(ratio, abs=5e-4)

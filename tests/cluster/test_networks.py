@@ -189,7 +189,7 @@ def up_and_down(comm, nbytes):
     return None
 
 
-def test_a_server_with_a_fast_link_takes_in_slow_uploads_at_once_and_is_done_before_they_are():
+def test_a_server_with_a_fast_link_takes_in_slow_uploads_together_and_is_done_before_they_are():
     nbytes, fast = 10_000, Link(1e-3, 1e8)
     up, down = (link.seconds(nbytes) for link in (SLOW, fast))
     topology = Topology.switch(5, [fast, *[SLOW] * 4])

@@ -77,7 +77,7 @@ def test_a_late_update_is_taken_in_the_round_in_which_it_comes_where_it_has_a_we
     assert gap(one.results[0]["state"], net.state_dict()) < 1e-12
 
 
-def test_a_deadline_that_nobody_meets_leaves_the_weights_and_says_so():
+def test_a_deadline_that_is_too_short_leaves_the_weights_and_says_so():
     run = rounds(1, rounds=3, deadline=0.004)
     records = run.results[0]["rounds"]
     assert [record.late for record in records] == [[0, 1, 2, 3]] * 3

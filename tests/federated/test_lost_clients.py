@@ -16,7 +16,7 @@ from dlviz.federated.messages import ANSWER, PHASES, SIZES, UPDATE, Answer
 from dlviz.machine import classroom
 
 OPTIONS = {"rounds": 3, "batch": 16}
-LONG = 0.5  # s, a deadline that a client meets
+LONG = 0.5  # s, a deadline that a client keeps to
 
 
 def kill():
@@ -180,7 +180,7 @@ def test_a_client_that_announces_an_update_and_stops_holds_up_no_round(tmp_path,
     assert all(1 in record.late for record in records)
 
 
-UNTOLD = "has not told how many examples it has"
+UNREPORTED = "has not reported how many examples it has"
 
 
 @pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")
@@ -202,7 +202,7 @@ def test_a_client_that_hangs_before_it_begins_holds_up_no_round_and_is_named_in_
     assert {*run.lost} == {2}
     result, seconds = run.results[0]
     assert [each.selected for each in result["rounds"]] == [[0, 1, 2]] * 2
-    assert [each.rejected for each in result["rounds"]] == [{1: UNTOLD}] * 2
+    assert [each.rejected for each in result["rounds"]] == [{1: UNREPORTED}] * 2
     assert not any(1 in (*each.late, *each.lost) for each in result["rounds"])
     assert seconds >= server.PATIENCE * 0.05
 
@@ -220,7 +220,7 @@ def test_a_client_that_begins_late_takes_part_from_then_on(tmp_path, asleep):
             over.append(0)
             if len(over) == asleep:
                 (tmp_path / "awake").touch()
-                comm.probe(2, SIZES)  # it tells
+                comm.probe(2, SIZES)  # it reports
             return 0.0
 
         while comm.rank == 2 and not (tmp_path / "awake").exists():
@@ -230,9 +230,11 @@ def test_a_client_that_begins_late_takes_part_from_then_on(tmp_path, asleep):
 
     run = dlviz.launch(worker, 4, timeout=60)
     assert run.trace.meta["outcome"] == "completed"
-    told = [False] * asleep + [True] * (3 - asleep)
-    assert [each.rejected for each in run.results[0]] == [{} if ok else {1: UNTOLD} for ok in told]
-    assert [1 in each.answered for each in run.results[0]] == told
+    reported = [False] * asleep + [True] * (3 - asleep)
+    assert [each.rejected for each in run.results[0]] == [
+        {} if ok else {1: UNREPORTED} for ok in reported
+    ]
+    assert [1 in each.answered for each in run.results[0]] == reported
 
 
 def test_without_a_deadline_a_client_that_hangs_before_it_begins_is_named_when_time_is_up(

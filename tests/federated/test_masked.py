@@ -192,7 +192,7 @@ def test_a_round_to_which_one_client_comes_is_not_summed():
     ]
 
 
-LONG = 1.5  # s, of a deadline that a client meets
+LONG = 1.5  # s, a deadline that a client keeps to
 
 
 @pytest.mark.filterwarnings(

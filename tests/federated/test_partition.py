@@ -95,9 +95,9 @@ def test_copies_are_shifted_by_a_pixel_and_it_says_how_many_there_are():
     [
         (lambda: partition.identical(LABELS, 0), "clients=0 has to be a whole number, 1 or more"),
         (lambda: partition.identical(LABELS[:3], 4), "3 examples are too few for clients=4"),
-        (lambda: partition.by_label(LABELS, 4, 11), "per_client=11 labels .* of 10 labels"),
+        (lambda: partition.by_label(LABELS, 4, 11), "per_client=11 labels .* with 10 labels"),
         (lambda: partition.by_label(LABELS, 4, 0), "per_client=0 labels"),
-        (lambda: partition.dirichlet(LABELS, 4, 0), "alpha=0 is no concentration"),
+        (lambda: partition.dirichlet(LABELS, 4, 0), "alpha=0 is not a Dirichlet concentration"),
         (lambda: partition.dirichlet(LABELS, 4, -1.0), "alpha=-1.0"),
         (lambda: partition.dirichlet(LABELS, 4, float("nan")), "alpha=nan"),
     ],

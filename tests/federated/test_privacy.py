@@ -143,12 +143,12 @@ def test_epsilon_takes_less_than_a_fifth_of_a_second():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((-1.0, 0.1, 10, 1e-5), r"noise_multiplier=-1\.0 is no noise"),
-        ((math.nan, 0.1, 10, 1e-5), "noise_multiplier=nan is no noise"),
-        ((1.0, 1.5, 10, 1e-5), r"sample_rate=1\.5 is no probability"),
+        ((-1.0, 0.1, 10, 1e-5), r"noise_multiplier=-1\.0 is not a noise level"),
+        ((math.nan, 0.1, 10, 1e-5), "noise_multiplier=nan is not a noise level"),
+        ((1.0, 1.5, 10, 1e-5), r"sample_rate=1\.5 is not a probability"),
         ((1.0, 0.1, -1, 1e-5), "steps=-1 has to be a whole number, 0 or more"),
         ((1.0, 0.1, 1.5, 1e-5), r"steps=1\.5 has to be a whole number, 0 or more"),
-        ((1.0, 0.1, 10, 0.0), r"delta=0\.0 is no probability between 0 and 1"),
+        ((1.0, 0.1, 10, 0.0), r"delta=0\.0 is not a probability between 0 and 1"),
         ((1.0, 0.1, 10, 1e-5, "best"), "conversion='best' is not known: use 'improved' or"),
     ],
 )
@@ -186,7 +186,7 @@ def test_a_norm_beyond_the_range_of_float32_is_clipped_as_well():
 
 @pytest.mark.parametrize("bound", [0, -1.0, math.nan])
 def test_a_bound_that_is_no_norm_is_refused(bound):
-    with pytest.raises(ValueError, match=f"bound={bound} is no norm"):
+    with pytest.raises(ValueError, match=f"bound={bound} is not a norm"):
         clip(torch.ones(3), bound)
 
 

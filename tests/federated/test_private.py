@@ -20,8 +20,8 @@ def both(comm):
     """The same rounds, once by `private` and once by a `combine` of one's own."""
     fields = {"bound": 0.5, "noise_multiplier": 1.5, "sample_rate": 0.3, "clients": 6}
     own = partial(privacy.central, generator=generator(7, "noise"), **fields)
-    ways = {"private": NOISE}, {"combine": own}
-    return [train(comm, model(), dealt(6), **DRAWN, **way) for way in ways]
+    variants = {"private": NOISE}, {"combine": own}
+    return [train(comm, model(), dealt(6), **DRAWN, **variant) for variant in variants]
 
 
 def test_a_private_run_is_one_of_the_noised_sum_and_each_round_says_what_is_spent():
@@ -43,7 +43,7 @@ def test_a_round_to_which_nobody_came_is_noised_and_counted():
 
 REFUSED = [
     ({"selection": "uniform"}, "selection='uniform' with private=: .* selection='poisson'"),
-    ({"late_weight": 0.5}, "late_weight= with private=: a round then is not the sum"),
+    ({"late_weight": 0.5}, "late_weight= with private=: a round is then not the sum"),
     ({"combine": median}, "combine= with private="),
     ({"secure": Secure(threshold=2, clip=64)}, "secure= with private="),
     ({"spare": 1}, "spare= with private="),
@@ -53,25 +53,25 @@ REFUSED = [
 
 def test_rounds_of_which_epsilon_would_not_be_true_are_refused():
     def worker(comm):
-        told = []
+        messages = []
         for options, _ in REFUSED:
             with pytest.raises(ValueError) as error:
                 train(comm, model(), dealt(2), **{**DRAWN, "private": NOISE, **options})
-            told.append(str(error.value))
-        return told
+            messages.append(str(error.value))
+        return messages
 
-    for told in dlviz.launch(worker, 2).results:
-        for words, (_, message) in zip(told, REFUSED, strict=True):
+    for messages in dlviz.launch(worker, 2).results:
+        for words, (_, message) in zip(messages, REFUSED, strict=True):
             assert re.match(message, words), words
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ((0.0, 1.0, 1e-5), r"bound=0\.0 is no norm"),
-        ((math.inf, 1.0, 1e-5), "bound=inf is no norm"),
-        ((1.0, -1.0, 1e-5), r"noise_multiplier=-1\.0 is no noise"),
-        ((1.0, 1.0, 0.0), r"delta=0\.0 is no probability"),
+        ((0.0, 1.0, 1e-5), r"bound=0\.0 is not a norm"),
+        ((math.inf, 1.0, 1e-5), "bound=inf is not a norm"),
+        ((1.0, -1.0, 1e-5), r"noise_multiplier=-1\.0 is not a noise level"),
+        ((1.0, 1.0, 0.0), r"delta=0\.0 is not a probability"),
     ],
 )
 def test_numbers_that_are_no_bound_noise_or_delta_are_refused(fields, message):

@@ -102,19 +102,21 @@ ATTACKS = {
     "scale by -10": partial(attacks.scale, factor=-10),
     "scale by 1e6": partial(attacks.scale, factor=1e6),
 }
-BEARS = {"median": (median, 4), "trimmed_mean": (trimmed_mean, 4)}
-BEARS |= {"krum": (krum, 3), "multi_krum": (multi_krum, 3)}
+TOLERATES = {"median": (median, 4), "trimmed_mean": (trimmed_mean, 4)}
+TOLERATES |= {"krum": (krum, 3), "multi_krum": (multi_krum, 3)}
 
 
 @pytest.mark.parametrize("attackers", range(5))
 @pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("name", BEARS)
-def test_of_ten_clients_as_many_as_are_borne_do_no_harm(name, attack, attackers):
-    combine, most = BEARS[name]
+@pytest.mark.parametrize("name", TOLERATES)
+def test_of_ten_clients_as_many_as_are_tolerated_do_no_harm(name, attack, attackers):
+    combine, most = TOLERATES[name]
     options = {} if combine is median else {"attackers": attackers}
     updates, honest = round_of_ten(attackers, ATTACKS[attack])
     if attackers > most:
-        message = rf"{name} with attackers=4 needs 2f \+ 3 clients, and 10 came, who bear 3 at most"
+        message = (
+            rf"{name} with attackers=4 needs 2f \+ 3 clients; 10 came, which tolerate 3 at most"
+        )
         with pytest.raises(ValueError, match=message):
             combine(updates, equal(updates), **options)
         return
@@ -146,8 +148,8 @@ def test_krum_throws_out_an_honest_client_whose_data_are_its_own():
     updates = torch.zeros(9, 2).double()
     updates += 0.01 * torch.arange(18).view(9, 2)
     updates[8] = torch.tensor([5.0, 0.0])  # alone with its labels
-    kept = multi_krum(updates, equal(updates), attackers=1)
-    assert kept[0].item() < 0.2 < updates.mean(0)[0].item()
+    averaged = multi_krum(updates, equal(updates), attackers=1)
+    assert averaged[0].item() < 0.2 < updates.mean(0)[0].item()
 
 
 # --- attacks
@@ -229,15 +231,20 @@ def test_without_attackers_the_trimmed_mean_is_the_mean():
             "krum",
             6,
             2,
-            r"krum with attackers=2 needs 2f \+ 3 clients, and 6 came, who bear 1 at most",
+            r"krum with attackers=2 needs 2f \+ 3 clients; 6 came, which tolerate 1 at most",
         ),
-        ("krum", 2, 0, "2 came, who bear none, and are too few without any"),
-        ("multi_krum", 4, 1, r"multi_krum with attackers=1 .* 4 came, who bear 0 at most"),
-        ("trimmed_mean", 4, 2, r"trimmed_mean with attackers=2 needs 2f \+ 1 .* bear 1 at most"),
+        ("krum", 2, 0, "2 came, which are too few even without any"),
+        ("multi_krum", 4, 1, r"multi_krum with attackers=1 .* 4 came, which tolerate 0 at most"),
+        (
+            "trimmed_mean",
+            4,
+            2,
+            r"trimmed_mean with attackers=2 needs 2f \+ 1 .* tolerate 1 at most",
+        ),
         ("trimmed_mean", 4, -1, "attackers=-1 has to be a whole number, 0 or more"),
     ],
 )
-def test_more_attackers_than_are_borne_are_refused_with_their_number(
+def test_more_attackers_than_are_tolerated_are_refused_with_their_number(
     name, clients, attackers, message
 ):
     combine = {"krum": krum, "multi_krum": multi_krum, "trimmed_mean": trimmed_mean}[name]
@@ -252,7 +259,7 @@ def test_updates_that_cannot_be_combined_are_refused(name):
         combine(updates, torch.ones(5))
     with pytest.raises(ValueError, match=r"updates of shape \(0, 3\) .* one client at least"):
         combine(updates[:0], torch.ones(0))
-    with pytest.raises(ValueError, match=r"weights=\[.*\] are no numbers of examples"):
+    with pytest.raises(ValueError, match=r"weights=\[.*\] are not numbers of examples"):
         combine(updates, torch.tensor([1.0, 1, 1, 1, 1, -1]))
     updates[2, 1], updates[4, 0] = torch.nan, torch.inf
     with pytest.raises(ValueError, match=r"the updates in rows \[2, 4\] hold NaN or Inf"):

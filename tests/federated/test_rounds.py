@@ -440,7 +440,7 @@ def test_a_round_in_which_nobody_answers_or_nothing_can_be_combined_says_so():
     clients, options = dealt(2), {"rounds": 2, "batch": 16}
 
     def refuse(updates, weights):
-        raise ValueError(f"{len(updates)} updates bear no attacker")
+        raise ValueError(f"{len(updates)} updates tolerate no attacker")
 
     def combined(updates, weights):
         return torch.full_like(updates[0], 1e308) * 10
@@ -457,7 +457,7 @@ def test_a_round_in_which_nobody_answers_or_nothing_can_be_combined_says_so():
     found = trained(cases, 3)
     said = [[record.unchanged for record in result["rounds"]] for result in found]
     assert said[0] == ["no client was there to be selected"] * 2
-    assert said[1] == ["2 updates bear no attacker"] * 2
+    assert said[1] == ["2 updates tolerate no attacker"] * 2
     assert (
         said[2]
         == [
@@ -488,7 +488,7 @@ CROSS, MEAN = torch.nn.functional.cross_entropy, weighted_mean
             lambda: ServerUpdate(weighted_mean, 1.0, 1.0, None, 1),
             "server_momentum=1.0 grows for ever",
         ),
-        (lambda: ServerUpdate(weighted_mean, 0.0, -1.0, None, 1), "server_lr=-1.0 is no rate"),
+        (lambda: ServerUpdate(weighted_mean, 0.0, -1.0, None, 1), "server_lr=-1.0 is not a rate"),
         (
             lambda: ServerUpdate(weighted_mean, 0.9, 1.0, update_rules.make("adam", 1), 1),
             "with a server_rule",

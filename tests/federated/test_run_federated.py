@@ -1,4 +1,4 @@
-"""`dlviz run federated`: what it prints and keeps."""
+"""`dlviz run federated`: what it prints and stores."""
 
 import re
 
@@ -41,7 +41,7 @@ def test_its_options_are_those_of_train_and_who_has_which_digits(capsys):
     assert not re.search(r"^unused work +0 of", said, re.M)
 
 
-def test_secure_rounds_say_what_they_cost_and_tell_the_server_of_no_client(capsys):
+def test_secure_rounds_say_what_they_cost_and_show_the_server_no_client(capsys):
     line = "run federated --ranks 5 --rounds 2 --epochs 1"
     accuracies = []
     for hidden in ([], ["--secure", "3"]):
@@ -77,13 +77,13 @@ def test_private_rounds_say_their_epsilon(capsys):
     [
         ("--partition by_size", "--partition by_size is not known: use identical, by_label"),
         ("--alpha 1", "--alpha belongs to --partition dirichlet, not to identical"),
-        ("--partition dirichlet --alpha 0", "--alpha 0.0 is no concentration"),
+        ("--partition dirichlet --alpha 0", "--alpha 0.0 is not a Dirichlet concentration"),
         ("--clients 2000", "1437 examples are too few for --clients 2000"),
         ("--model lstm", "federated trains an mlp on digits"),
         ("--fraction 0", "--fraction 0.0 of the clients cannot take part"),
         ("--clip 1", "--clip belongs to --private or --secure"),
         ("--secure 1 --delta 0.1", "--delta belongs to --private"),
-        ("--private -1", "--private -1.0 is no noise"),
+        ("--private -1", "--private -1.0 is not a noise level"),
         ("--private 1 --clip 0", "bound=0.0"),
         ("--private 1 --delta 0.6 --clients 2", "delta=0.6"),
         ("--private 1 --selection size", "--selection size with private="),

@@ -234,7 +234,7 @@ def test_two_rounds_of_the_same_vectors_have_nothing_in_common():
 
 # -- a server that lies --------------------------------------------------------------------------
 def lied_to(terms, victim, told_dropped):
-    """What a server gets in the last exchange that tells some that the victim has dropped out, and
+    """What a server gets in the last exchange if it says to some that the victim dropped out, to
     the rest that it has stayed: shares of its mask key, shares of its self-mask."""
     vectors = data(terms)
     played = Round(terms, vectors)
@@ -297,8 +297,8 @@ def test_with_more_than_half_the_server_gets_one_secret_whomever_it_lies_to(n):
 def down(exchange, number, change):
     """A server that changes its answer to a client in an exchange."""
 
-    def tamper(way, now, messages):
-        if (way, now) == ("down", exchange):
+    def tamper(direction, now, messages):
+        if (direction, now) == ("down", exchange):
             message = messages[number]
             messages[number] = message[: HEAD.size] + change(message[HEAD.size :])
 
@@ -329,11 +329,11 @@ def other_keys(body):
         (down(KEYS, 1, lambda body: body[1:]), "the public keys are 263 bytes: 66 for each"),
         (down(SHARES, 1, lambda body: body * 2), "shares of client 1 twice, or unasked"),
         (down(SHARES, 1, lambda body: b"\7" + body[1:]), "shares of client 7 twice, or unasked"),
-        (down(SHARES, 1, lambda body: body[2 + DEALT.size :]), "kept back the shares of client 1"),
+        (down(SHARES, 1, lambda body: body[2 + DEALT.size :]), "withheld the shares of client 1"),
         (down(SHARES, 1, lambda body: body[: 2 * (2 + DEALT.size)]), "2 of 4 clients are left"),
     ],
 )  # fmt: skip
-def test_a_client_ends_the_round_where_the_servers_answer_would_make_it_tell_too_much(
+def test_a_client_ends_the_round_where_the_servers_answer_would_make_it_reveal_too_much(
     tamper, message
 ):
     terms = agreed(4)
@@ -345,8 +345,8 @@ def test_a_client_ends_the_round_where_the_servers_answer_would_make_it_tell_too
 def up(exchange, change, number=2):
     """A client whose message of an exchange is another; `change` sees all of the exchange."""
 
-    def tamper(way, now, messages):
-        if (way, now) == ("up", exchange):
+    def tamper(direction, now, messages):
+        if (direction, now) == ("up", exchange):
             messages[number] = change(messages)
 
     return tamper
@@ -356,10 +356,10 @@ def doubled(exchange):
     """Client 2 sends its message once more in the place of the next."""
     found = {}
 
-    def tamper(way, now, messages):
-        if way == "up" and now == exchange:
+    def tamper(direction, now, messages):
+        if direction == "up" and now == exchange:
             found.update(messages)
-        if way == "up" and now == exchange + 1:
+        if direction == "up" and now == exchange + 1:
             messages[2] = found[2]
 
     return tamper
@@ -409,8 +409,8 @@ LIES = [
       for e in range(4)),
     *((up(e, addressed), "client 2 sent a message from client 2 to client 3, where")
       for e in range(4)),
-    (up(MASKED, lambda ms: b"x"), "client 2 sent 1 bytes, which are no message"),
-    (own(KEYS, lambda body: bytes(KEY) + body[KEY:]), "client 2's 0000.* is no key of X25519"),
+    (up(MASKED, lambda ms: b"x"), "client 2 sent 1 bytes, too few for a message"),
+    (own(KEYS, lambda body: bytes(KEY) + body[KEY:]), "client 2's 0000.* is not an X25519 key"),
     (own(SHARES, lambda body: body[1:]), "client 2's shares are 583 bytes: 146 for each of 4"),
     (up(SHARES, flipped(DEALT.size - 1)), "client 2's shares for client 1 do not verify"),
     (up(SHARES, flipped(2 * DEALT.size)), "client 2's share of its mask key for client 3 does not"),
@@ -475,7 +475,7 @@ def test_a_vector_that_has_no_sum_is_its_clients(vector, message):
         (agreed(4, 2), "threshold=2 of 4 clients: .*; use 3 to 4"),
         (agreed(5, 2), "threshold=2 of 5 clients: .*; use 3 to 5"),
         (agreed(4, 9), "threshold=9 is more than the 4 clients that take part: use 3 to 4"),
-        (agreed(4, 3.5), "threshold=3.5 is no number of clients: use 3 to 4"),
+        (agreed(4, 3.5), "threshold=3.5 is not a number of clients: use 3 to 4"),
         (agreed(4, bits=63), "bits=63: .* use up to 62"),
         (agreed(4, bits=32.0), "bits=32.0"),
         (agreed(4, clip=0.0), "clip=0.0 bounds no value"),

@@ -161,7 +161,9 @@ def test_bytes_and_exchanges_are_as_claimed(run):
             up, down = of_step & (messages.src == rank), of_step & (messages.dst == rank)
             assert (messages.nbytes[up].sum(), up.sum()) == (sent, len(EXCHANGES))
             assert (messages.nbytes[down].sum(), down.sum()) == (got, len(EXCHANGES))
-        assert of_step.sum() == 2 * CLIENTS * len(EXCHANGES), "clients meet the server alone"
+        assert of_step.sum() == 2 * CLIENTS * len(EXCHANGES), (
+            "clients exchange only with the server"
+        )
 
 
 def test_every_rank_records_the_four_exchanges_of_a_round(run):
@@ -254,7 +256,7 @@ def test_a_client_may_hang_in_any_exchange_until_its_deadline(tmp_path, monkeypa
 
 
 @pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")  # it comes too late
-def test_a_client_that_is_late_is_told_so_and_takes_part_in_the_next_round(tmp_path):
+def test_a_late_client_gets_a_refusal_and_takes_part_in_the_next_round(tmp_path):
     def worker(comm):
         span, found = comm.span, []
 

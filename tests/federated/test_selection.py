@@ -87,7 +87,7 @@ def test_a_draw_follows_from_seed_and_round_alone():
         ({"rule": "fastest"}, "selection='fastest' is not known: use uniform, size"),
         ({"spare": -1}, "spare=-1"),
         ({"rule": "availability"}, "needs available="),
-        ({"available": [0.5, 2.0]}, r"available\[1\]=2.0 is no probability"),
+        ({"available": [0.5, 2.0]}, r"available\[1\]=2.0 is not a probability"),
     ],
 )
 def test_numbers_that_choose_nobody_are_refused(options, message):

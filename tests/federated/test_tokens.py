@@ -85,7 +85,7 @@ def test_fedsgd_on_unequal_numbers_of_target_tokens_is_one_process_on_all_of_the
         assert gap(each[name]["state"], net) < (1e-9 if name == "sum" else 1e-12)
         for record, expected in zip(each[name]["rounds"], losses, strict=True):
             assert record.rejected == {3: "has no data"} and record.unchanged == ""
-            if name != "sum":  # whose server is told no losses
+            if name != "sum":  # whose server receives no losses
                 assert record.loss == pytest.approx(expected, abs=1e-12)
     if name == "modelled":  # a step each, 1, 2 and 3 s: by examples, not by targets
         assert [record.seconds for record in found[0][name]["rounds"]] == pytest.approx([3.0, 3.0])

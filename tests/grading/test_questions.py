@@ -28,7 +28,7 @@ from dlviz.parallel.averaging.gossip import contraction
 from dlviz.parallel.data.buckets import fill_buckets
 from dlviz.parallel.update_rules import make as make_rule
 from dlviz.schedules import make
-from dlviz.sim import kept_activations, layer_bytes, matmul_words, transformer_parameters
+from dlviz.sim import layer_bytes, matmul_words, saved_activations, transformer_parameters
 
 LABS = Path(__file__).parents[2] / "labs"
 NOTEBOOKS = sorted([*LABS.glob("*.ipynb"), *LABS.parent.glob("assignments/source/*/*.ipynb")])
@@ -182,7 +182,7 @@ def formulas() -> dict[str, float]:
             <= layer_bytes("partition_output", rows, 512, 2048, 4)
         ),
         "naive-mlp-collectives": 2 * 2,
-        "tensor-parallel-storage": sum(kept_activations(64, 8, 64, 4, 4).values()) / (64 * 8 * 64),
+        "tensor-parallel-storage": sum(saved_activations(64, 8, 64, 4, 4).values()) / (64 * 8 * 64),
         "slow-link-speed-up": 0.4
         / (0.05 + 2 * dlviz.sim.collective_seconds("ring", 8, 32_768, 4e-3, 1.6e-7)),
         "grid-words": matmul_words(512, 512, 512, (2, 2, 2)),

@@ -13,12 +13,12 @@ import torch
 from dlviz.sim import (
     best_grid,
     collective_seconds,
-    kept_activations,
     layer_bytes,
     layer_elements,
     matmul_lower_bound,
     matmul_table,
     matmul_words,
+    saved_activations,
 )
 from dlviz.sim.layers import FORMS
 
@@ -64,7 +64,7 @@ def test_the_questions_at_the_end_of_the_lab():
 
 def test_a_layer_of_part_5_saves_54_21_and_13_5():
     found = [
-        sum(kept_activations(64, 8, 64, 4, *way).values()) / (64 * 8 * 64)
+        sum(saved_activations(64, 8, 64, 4, *way).values()) / (64 * 8 * 64)
         for way in ((1,), (4,), (4, True))
     ]
     assert found == [54, 21, 13.5] and "this is 54 · s·b·h" in TEXT

@@ -417,7 +417,7 @@ def test_one_attacker_undoes_the_mean_two_rules_withstand_four_and_krum_reads_tw
 def test_krum_withstands_three_of_ten_and_its_two_clients_share_their_labels():
     updates = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
     robust.krum(updates, torch.ones(10), attackers=3)
-    with pytest.raises(ValueError, match=r"needs 2f \+ 3 clients, and 10 came, who bear 3"):
+    with pytest.raises(ValueError, match=r"needs 2f \+ 3 clients; 10 came, which tolerate 3"):
         robust.krum(updates, torch.ones(10), attackers=4)
     assert "With **n ≥ 2f + 3**, the condition" in TEXT and "Ten clients withstand three" in TEXT
     has = [set(LABELS[part].tolist()) for part in TWO]

@@ -26,10 +26,10 @@ from dlviz.sim import (
     best_grid,
     collective,
     collective_seconds,
-    kept_activations,
     layer_bytes,
     matmul_lower_bound,
     matmul_words,
+    saved_activations,
 )
 from dlviz.sim.layers import FORMS
 
@@ -379,13 +379,13 @@ def test_the_bytes_of_the_two_mlps_of_lab_06():
 
 def test_what_is_kept_in_lab_06():
     unit = 64 * 8 * 64
-    kept = [sum(kept_activations(64, 8, 64, 4, *way).values()) / unit for way in ((1,), (4,))]
-    cut = sum(kept_activations(64, 8, 64, 4, 4, True).values()) / unit
+    kept = [sum(saved_activations(64, 8, 64, 4, *way).values()) / unit for way in ((1,), (4,))]
+    cut = sum(saved_activations(64, 8, 64, 4, 4, True).values()) / unit
     told = answer(PAGE_06, "How many s·b·h does a rank keep")
     assert kept == [54, 21] and told.startswith("\n**21** = 10 + 24/4 + 20/4") and f"{cut}" in told
-    wide = sum(kept_activations(64, 8, 64, 4, 4, itemsize=4).values()) / unit
+    wide = sum(saved_activations(64, 8, 64, 4, 4, itemsize=4).values()) / unit
     assert f"{wide:g} by the formula" in told
-    long = sum(kept_activations(2048, 8, 64, 4).values()) / (2048 * 8 * 64)
+    long = sum(saved_activations(2048, 8, 64, 4).values()) / (2048 * 8 * 64)
     assert f"{long - 34:g} of **{long:g}**" in answer(PAGE_06, "grows with the length of the texts")
 
 

@@ -18,7 +18,7 @@ from dlviz.schedules import (
     overlap,
     parse,
 )
-from dlviz.schedules.action import LETTERS
+from dlviz.schedules.action import CODES
 from dlviz.schedules.rules import check_progress
 from dlviz.trace import chrome
 
@@ -53,19 +53,19 @@ def test_an_overlap_has_two_parts():
     "text", ["", "F0", "2X0", "2F", "-1F0", "0SEND_F1", "2F0 2F1", "(0F1)OVERLAP_F_B", "٣F0"]
 )
 def test_what_is_no_action_is_refused(text):
-    with pytest.raises(ValueError, match=r"is no action: write stage, F, B, I or W, and micro"):
+    with pytest.raises(ValueError, match=r"is not an action: write stage, F, B, I or W, and micro"):
         parse(text)
 
 
 def test_what_an_action_needs():
-    def told(text, stages=4):
+    def needed(text, stages=4):
         return [[str(one) for one in choice] for choice in needs(parse(text), stages)]
 
-    assert told("0F5") == []
-    assert told("2F5") == [["1F5"]]
-    assert told("2B5") == told("2I5") == [["2F5"], ["3B5", "3I5"]]
-    assert told("3B5") == [["3F5"]]
-    assert told("2W5") == [["2I5"]]
+    assert needed("0F5") == []
+    assert needed("2F5") == [["1F5"]]
+    assert needed("2B5") == needed("2I5") == [["2F5"], ["3B5", "3I5"]]
+    assert needed("3B5") == [["3F5"]]
+    assert needed("2W5") == [["2I5"]]
 
 
 def test_the_first_stop_is_explained_with_what_it_needs_and_the_row_up_to_there():
@@ -123,7 +123,7 @@ def test_each_rule_that_is_broken_is_explained(rows, says):
 @pytest.mark.parametrize(
     ("action", "says"),
     [
-        (Action(0, "X", 0), "rank 0 cannot run 0X0: 'X' is none of the kinds F, B, I and W"),
+        (Action(0, "X", 0), "rank 0 cannot run 0X0: 'X' is not one of the kinds F, B, I and W"),
         (Action(0, "F", -1), "rank 0 cannot run 0F-1: microbatches are counted from 0"),
         (Action(-1, "F", 0), "rank 0 cannot run -1F0: the stages are 0 to 0"),
     ],
@@ -181,15 +181,21 @@ def test_csv_is_a_line_a_rank_and_a_cell_an_action():
         ("1F0,1B0\n2F0,2B0\n", "no row runs stage 0: a rank's row is missing."),
         ("0F0,0B0\n,,\n1F0,1B0\n", "row 2 (rank 1) has no actions."),
         ("", "no row runs stage 0: a rank's row is missing."),
-        ("0F0,0Q0\n", "row 1 (rank 0): '0Q0' is no action: write stage, F, B, I or W, and micro"),
-        ("0F0,0B0\n1F0,1SEND_B0\n", "row 2 (rank 1): '1SEND_B0' is no action: write stage, F, "),
+        (
+            "0F0,0Q0\n",
+            "row 1 (rank 0): '0Q0' is not an action: write stage, F, B, I or W, and micro",
+        ),
+        (
+            "0F0,0B0\n1F0,1SEND_B0\n",
+            "row 2 (rank 1): '1SEND_B0' is not an action: write stage, F, ",
+        ),
         (
             "0F0,0F0,0B0\n",
             "rank 0 runs 0F0 twice, as its 1st and 2nd action; its row up to there: ",
         ),
         (
             "0F0,0B0\n1F0,1B0,0F1\n",
-            "row 2 (rank 1) runs 0F1, yet row 1 (rank 0) runs stage 0 as well: a stage lives",
+            "row 2 (rank 1) runs 0F1, yet row 1 (rank 0) runs stage 0 as well: a stage is on",
         ),
         ("0F0,0F999999999\n999999999F0\n", "no row runs stage 1: a rank's row is missing."),
     ],
@@ -214,8 +220,8 @@ def test_a_csv_of_an_illegal_order_is_read_and_check_explains_it():
 
 def test_a_trace_the_costs_and_a_machine_call_the_kinds_alike():
     """The Trace's files spell them themselves: the layer imports nothing."""
-    assert chrome.LETTERS == LETTERS and COMPUTE == (*LETTERS,)
-    assert {*LETTERS} <= {*vars(Costs())} and {*LETTERS} <= {*FORWARDS}
+    assert chrome.CODES == CODES and COMPUTE == (*CODES,)
+    assert {*CODES} <= {*vars(Costs())} and {*CODES} <= {*FORWARDS}
 
 
 def test_a_rank_that_waits_goes_on_once_one_of_two_that_run_the_same_has():

@@ -220,7 +220,7 @@ def test_chunks_in_flight_of_interleaved(ranks, microbatches, chunks):
 
 
 @pytest.mark.parametrize(("ranks", "microbatches"), SIZES)
-def test_pipedream_keeps_at_most_p_minus_r_versions_of_the_weights(ranks, microbatches):
+def test_pipedream_stashes_at_most_p_minus_r_versions_of_the_weights(ranks, microbatches):
     for rank, row in enumerate(make("pipedream", ranks, microbatches).actions):
         version, stashed, most = 0, {}, 0
         for action in row:
@@ -258,7 +258,7 @@ def test_microbatches_that_make_no_groups_are_refused_with_the_nearest_that_do()
     with pytest.raises(ValueError) as raised:
         make("interleaved", 4, 11, 2)
     assert str(raised.value) == (
-        "microbatches=11 do not go into groups of 5, in which interleaved takes them through "
+        "microbatches=11 do not divide into groups of 5, in which interleaved takes them through "
         "ranks=4: use 10 or 12 microbatches."
     )
     for microbatches in (10, 12):
@@ -273,7 +273,7 @@ def test_chunks_are_refused_where_the_schedule_fixes_them(name, chunks):
 
 def test_an_unknown_name_is_answered_with_the_names():
     names = ", ".join(NAMES)
-    with pytest.raises(ValueError, match=f"^'2f2b' is no schedule: use one of {names}.$"):
+    with pytest.raises(ValueError, match=f"^'2f2b' is not a schedule: use one of {names}.$"):
         make("2f2b", 2, 4)
 
 

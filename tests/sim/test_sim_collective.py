@@ -101,7 +101,7 @@ def test_the_hierarchys_closed_form_is_exact_where_nothing_is_shared(topology):
     assert makespan(trace) == pytest.approx(priced, abs=1e-9)
 
 
-def test_a_hierarchy_is_played_near_its_closed_form_where_nodes_share_their_way_out():
+def test_a_hierarchy_is_played_near_its_closed_form_where_nodes_share_their_uplink():
     for nodes, size in ((2, 2), (2, 4), (4, 2), (3, 3)):
         topology = Topology.racks(nodes, size, LINK, Link(1e-4, 1e8))
         nbytes = nodes * size * 1000
@@ -296,7 +296,7 @@ def test_the_ring_on_any_topology_and_a_short_tensor_are_played_in_whole_steps(m
         sim.collective(name, 16, 1600, switch(16))
 
 
-def test_messages_that_meet_at_a_port_queue_there():
+def test_simultaneous_messages_at_a_port_queue_there():
     trace = sim.collective("parameter_server", 3, 1000, classroom(3))
     first, second = (m for m in trace.messages.rows() if m.dst == 0)
     one = 0.5e-3 + 1000e-9
@@ -305,7 +305,7 @@ def test_messages_that_meet_at_a_port_queue_there():
 
 
 @pytest.mark.parametrize("whole_steps", [True, False])
-def test_a_server_with_a_fast_link_takes_in_slow_uploads_at_once(whole_steps, monkeypatch):
+def test_a_server_with_a_fast_link_takes_in_slow_uploads_together(whole_steps, monkeypatch):
     if not whole_steps:
         monkeypatch.setattr(Messages, "play_steps", lambda self: False)
     slow, fast = Link(1e-2, 1e6), Link(1e-4, 1e8)
@@ -333,7 +333,7 @@ def test_among_ranks_with_equal_links_a_slow_one_elsewhere_changes_no_digit(name
     assert [*sim.collective(name, 6, 6006, own).messages.rows()] == [*plain]
 
 
-def test_a_message_does_not_overtake_one_that_went_the_same_way_before():
+def test_a_message_does_not_overtake_one_sent_earlier_between_the_same_ranks():
     """Rank 0 has sent the second, a short one, long before rank 1 has taken in the first."""
     own = machine(Topology.switch(2, [Link(0.0, 1e9), Link(0.0, 1e6)]))
     table = np.zeros(2, transfers("ring", 2, 2, own).dtype)
@@ -345,8 +345,8 @@ def test_a_message_does_not_overtake_one_that_went_the_same_way_before():
     assert messages.arrived == pytest.approx([1e-2, 1e-2 + 1e-4])
 
 
-def test_messages_that_meet_at_a_shared_link_take_turns_for_their_bytes():
-    """In a ring of two racks one message crosses at a time; direct sends two at once."""
+def test_simultaneous_messages_at_a_shared_link_take_turns_for_their_bytes():
+    """In a ring of two racks one message crosses at a time; direct sends two together."""
     topology = Topology.racks(2, 2, Link(0.0, 1e9), Link(1e-3, 1e6))
     rows = [*sim.collective("direct", 4, 1000, machine(topology)).messages.rows()]
     leaving = sorted(m.sent for m in rows if m.src < 2 <= m.dst)

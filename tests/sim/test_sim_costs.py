@@ -138,17 +138,20 @@ def test_one_rank_pays_nothing_and_an_empty_tensor_pays_latency_alone():
     [
         (("star", 4, MIB, ALPHA, BETA), "algorithm='star' has no cost formula: use one of ring"),
         (("ring", 0, MIB, ALPHA, BETA), "ranks=0 cannot hold a collective: use 1 or more"),
-        (("ring", 4, -1, ALPHA, BETA), "nbytes=-1 is no cost: it must be finite and not negative"),
-        (("ring", 4, MIB, math.nan, BETA), "alpha=nan is no cost"),
-        (("ring", 4, MIB, ALPHA, math.inf), "beta=inf is no cost"),
-        (("ring", 4, MIB, ALPHA, BETA, -0.1), "gamma=-0.1 is no cost"),
+        (
+            ("ring", 4, -1, ALPHA, BETA),
+            "nbytes=-1 is not a cost: it must be finite and not negative",
+        ),
+        (("ring", 4, MIB, math.nan, BETA), "alpha=nan is not a cost"),
+        (("ring", 4, MIB, ALPHA, math.inf), "beta=inf is not a cost"),
+        (("ring", 4, MIB, ALPHA, BETA, -0.1), "gamma=-0.1 is not a cost"),
         (
             ("hierarchical", 4, MIB, ALPHA, BETA),
             "alpha=1e-05 does not price 'hierarchical' on 4 ranks: give a Topology of 4 ranks in",
         ),
         (("hierarchical", 5, MIB, FOUR), "does not price 'hierarchical' on 5 ranks"),
-        (("hierarchical", 4, -1, FOUR), "nbytes=-1 is no cost"),
-        (("ring", 4, MIB, FOUR), "prices 'hierarchical' alone: give 'ring' the alpha and beta of"),
+        (("hierarchical", 4, -1, FOUR), "nbytes=-1 is not a cost"),
+        (("ring", 4, MIB, FOUR), "prices only 'hierarchical': give 'ring' the alpha and beta of"),
     ],
 )
 def test_what_has_no_price_is_refused_by_name(arguments, message):

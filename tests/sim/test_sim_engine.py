@@ -17,7 +17,7 @@ from dlviz.schedules import NAMES, Action, Schedule, ScheduleError, make, needs,
 from dlviz.schedules.rules import check_progress
 from dlviz.sim.engine import start_times
 
-LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+CODES = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 
 
 def by_the_rules(schedule, costs):
@@ -48,10 +48,10 @@ def by_the_rules(schedule, costs):
     return times
 
 
-def told(trace):
+def times_in(trace):
     """The same of a Trace."""
     spans = trace.spans
-    kinds = [LETTERS[kind] for kind in spans.kind]
+    kinds = [CODES[kind] for kind in spans.kind]
     keys = zip(spans.stage.tolist(), kinds, spans.microbatch.tolist(), strict=True)
     times = zip(spans.start.tolist(), spans.end.tolist(), strict=True)
     return dict(zip((Action(*key) for key in keys), times, strict=True))
@@ -108,7 +108,7 @@ def test_any_legal_schedule_has_the_times_that_the_rules_give(seed):
     schedule.check()
     trace = simulate(schedule, costs)
     trace.validate()
-    assert told(trace) == by_the_rules(schedule, costs)
+    assert times_in(trace) == by_the_rules(schedule, costs)
 
 
 @settings(max_examples=150, deadline=None)
@@ -132,7 +132,7 @@ def test_a_schedule_is_simulated_or_explained_as_the_rules_say(seed):
             simulate(schedule)
         assert str(raised.value) == str(error)
     else:
-        assert told(simulate(schedule)) == by_the_rules(schedule, Costs())
+        assert times_in(simulate(schedule)) == by_the_rules(schedule, Costs())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -141,7 +141,7 @@ def test_the_zoo_has_the_times_that_the_rules_give(name):
     stages = len(schedule.stage_rank)
     slow = Costs([2 + (stage == 1) for stage in range(stages)], None, 3, 5, latency=4, overlapped=9)
     for costs in (Costs(), slow):
-        assert told(simulate(schedule, costs)) == by_the_rules(schedule, costs)
+        assert times_in(simulate(schedule, costs)) == by_the_rules(schedule, costs)
 
 
 def test_a_trace_of_columns_is_left():
@@ -297,14 +297,14 @@ def test_an_overlap_that_needs_its_own_half_is_explained():
 @pytest.mark.parametrize("value", [-1, -0.5, math.nan, math.inf, "1", True, [1, -1], [1, math.nan]])
 @pytest.mark.parametrize("name", ["forward", "backward", "backward_weight", "overlapped"])
 def test_a_cost_that_is_no_time_is_refused_in_one_sentence(name, value):
-    law = r"is no cost: it has to be a number of seconds, 0 or more\.$"
+    law = r"is not a cost: it must be a number of seconds, 0 or more\.$"
     with pytest.raises(ValueError, match=rf"^{name}(\[1\])?=.* {law}"):
         Costs(**{name: value})
 
 
 @pytest.mark.parametrize("value", [-1, math.nan, None, [1, 2]])
 def test_a_latency_is_one_number(value):
-    with pytest.raises(ValueError, match="^latency=.* is no cost"):
+    with pytest.raises(ValueError, match="^latency=.* is not a cost"):
         Costs(latency=value)
 
 
@@ -320,7 +320,7 @@ def test_costs_of_another_length_are_refused():
 def test_the_trace_is_saved_and_loaded(tmp_path):
     trace = simulate(make("dualpipev", 2, 4), Costs(latency=0.25))
     back = dlviz.Trace.load(trace.save(tmp_path / "it.json"))
-    assert told(back) == told(trace)
+    assert times_in(back) == times_in(trace)
     assert back.messages.received.tolist() == trace.messages.received.tolist()
     assert back.meta == trace.meta
 

@@ -98,7 +98,7 @@ def test_a_grid_whose_parts_are_cubes_reaches_the_bound_exactly(grid, side):
 
 
 @given(SIZES, RANKS)
-def test_the_bound_is_the_least_of_what_a_rank_can_meet(sizes, ranks):
+def test_the_bound_is_the_least_of_what_a_rank_can_use(sizes, ranks):
     """x, y and z words of the matrices with xyz >= (mnk/P)^2, each at least its P-th part: found
     by trying which of them are no more than that part."""
     m, k, n = sizes

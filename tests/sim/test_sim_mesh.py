@@ -58,10 +58,10 @@ def test_groups_and_bytes_are_those_of_a_run():
     parts = np.flatnonzero(np.char.startswith(spans.name.astype(str), "mesh "))
     sends = np.flatnonzero((spans.kind == "send") & (spans.flow >= 0))
     for number, lengths in enumerate(MESHES):
-        told = step(lengths, machine(2))
+        predicted = step(lengths, machine(2))
         for rank, members in enumerate(run.results):
             for name, own in members[number].items():
-                assert next(g for g in told.groups[name] if rank in g) == tuple(own)
+                assert next(g for g in predicted.groups[name] if rank in g) == tuple(own)
         within = [row for row in parts if spans.name[row] == f"mesh {number}"]
         begin = {spans.rank[row]: (spans.start[row], spans.end[row]) for row in within}
         sent = {name: np.zeros((2, 8), np.int64) for name in lengths}
@@ -73,8 +73,8 @@ def test_groups_and_bytes_are_those_of_a_run():
                 out = rank // 4 != trace.messages.dst[message] // 4
                 sent[name][:, rank] += trace.messages.nbytes[message] * np.array([1, out])
         for name in lengths:
-            assert sent[name][0].tolist() == told.sent[name].tolist(), (lengths, name)
-            assert sent[name][1].tolist() == told.between[name].tolist(), (lengths, name)
+            assert sent[name][0].tolist() == predicted.sent[name].tolist(), (lengths, name)
+            assert sent[name][1].tolist() == predicted.between[name].tolist(), (lengths, name)
     assert axes(trace)["tp"].sent.sum() == sum(
         step(lengths, machine(2)).sent["tp"].sum() for lengths in MESHES
     )
@@ -83,11 +83,11 @@ def test_groups_and_bytes_are_those_of_a_run():
 def test_the_lab_transformer_sends_what_a_reader_counts():
     """2 layers x 4 all-reduces x 4 microbatches of 2 x 64 x 64 numbers, and two of them beside."""
     sizes = {"hidden": 64, "vocabulary": 128, "sequence": 64, "microbatches": 4}
-    told = step({"dp": 2, "pp": 2, "tp": 2}, machine(2), **sizes)
+    predicted = step({"dp": 2, "pp": 2, "tp": 2}, machine(2), **sizes)
     one = 2 * 64 * 64 * 4
-    assert told.sent["tp"][0] == 2 * 4 * 4 * one + 4 * one
-    assert told.sent["pp"][0] == 4 * one + 64 * 64 * 4
-    assert 2e5 < told.sent["dp"][0] < 2.5e5
+    assert predicted.sent["tp"][0] == 2 * 4 * 4 * one + 4 * one
+    assert predicted.sent["pp"][0] == 4 * one + 64 * 64 * 4
+    assert 2e5 < predicted.sent["dp"][0] < 2.5e5
 
 
 def test_an_axis_takes_its_calls_by_the_links_that_it_crosses():
@@ -99,17 +99,17 @@ def test_an_axis_takes_its_calls_by_the_links_that_it_crosses():
         2 * (FAST.latency + numbers * 4 / 2 / FAST.bandwidth) for numbers in (tokens * 16, tokens)
     )
     assert inside.seconds["tp"] == pytest.approx(MICROBATCHES * (9 * layer + 3 * loss))
-    # four pairs share the way out of a node: the last message waits for three others' bytes
+    # four pairs share a node's uplink: the last message waits for three others' bytes
     assert between.seconds["tp"] > 9.9 * inside.seconds["tp"]
     assert between.total > inside.total
 
 
 def test_a_step_of_one_rank_is_its_products_and_the_update():
-    told = step({"dp": 1, "pp": 1, "tp": 1}, machine(1, 1))
+    predicted = step({"dp": 1, "pp": 1, "tp": 1}, machine(1, 1))
     flops = transformer_flops(4, 16, 32, 8, BATCH)
     weights = 4 * (transformer_parameters(4, 16, 32, 8) + 2 * 16)
-    assert told.total == pytest.approx(flops / 1e9 + 3 * weights / 1e9)
-    assert not any(sent.any() for sent in told.sent.values())
+    assert predicted.total == pytest.approx(flops / 1e9 + 3 * weights / 1e9)
+    assert not any(sent.any() for sent in predicted.sent.values())
 
 
 def test_groups_of_axes_of_different_lengths():
@@ -124,10 +124,14 @@ def test_groups_of_axes_of_different_lengths():
     [
         ({"dp": 2, "pp": 2, "tp": 1}, {}, "dp=2 x pp=2 x tp=1 is not 8 ranks"),
         ({"dp": 1, "pp": 8, "tp": 1}, {}, "layers=4 are fewer than pp=8 stages"),
-        ({"dp": 2, "pp": 2, "tp": 2}, {"vocabulary": 33}, "vocabulary=33 is no multiple of tp=2"),
-        ({"dp": 2, "pp": 2, "tp": 2}, {"batch": 6}, r"batch=6 is no multiple of dp \* micro"),
+        (
+            {"dp": 2, "pp": 2, "tp": 2},
+            {"vocabulary": 33},
+            "vocabulary=33 is not a multiple of tp=2",
+        ),
+        ({"dp": 2, "pp": 2, "tp": 2}, {"batch": 6}, r"batch=6 is not a multiple of dp \* micro"),
     ],
 )
-def test_what_does_not_go_together_is_told(lengths, sizes, says):
+def test_what_does_not_go_together_is_refused(lengths, sizes, says):
     with pytest.raises(ValueError, match=says):
         step(lengths, machine(2), **sizes)

@@ -17,9 +17,9 @@ from dlviz.sim import (
     Costs,
     TransformerShape,
     activation_bytes,
-    kept_activations,
     mesh_step,
     plans,
+    saved_activations,
     simulate,
     transformer_flops,
     transformer_parameters,
@@ -77,7 +77,7 @@ def test_recomputation_leaves_of_the_activations_what_the_paper_says():
     s, b, h, a, layers = 64, 2, 96, 6, 3
     size = (layers, h, a, s, b)
     for t in (1, 2):
-        assert activation_bytes(*size, t) == layers * sum(kept_activations(s, b, h, a, t).values())
+        assert activation_bytes(*size, t) == layers * sum(saved_activations(s, b, h, a, t).values())
         selective = activation_bytes(*size, t, recompute="selective")
         assert selective == pytest.approx(layers * s * b * h * (10 + 24 / t))
         assert activation_bytes(*size, t, recompute="full") == layers * 2 * s * b * h
@@ -92,9 +92,9 @@ def test_a_plan_holds_the_parameters_of_its_fullest_rank():
         for each in plans(LAB, classroom(8, step=None), 1, 1, itemsize=4, parameter_bytes=8)
         if each["recompute"] == "none"
     )
-    kept = activation_bytes(4, 64, 4, 64, 1, itemsize=4)
+    saved = activation_bytes(4, 64, 4, 64, 1, itemsize=4)
     logits = 64 * 128 * 4 + 2 * 64 * 64 * 4
-    assert row["memory"] == 8 * 212_352 + kept + logits
+    assert row["memory"] == 8 * 212_352 + saved + logits
     two = load(LAB, classroom(8, step=None), {**row, "dp": 1, "pp": 2, "tp": 2})
     held = [two.parameters(runs) for runs in two.runs(2, 1)]
     # Two tp ranks hold the norms and two biases of a layer (6h) and the positions; the embedding is
@@ -192,7 +192,7 @@ def test_no_more_bytes_are_exposed_along_pp_than_are_sent(latency):
         assert 0 <= row["pp_bytes"] <= most * (1 + 1e-9), row
 
 
-def test_an_axis_that_leaves_the_node_shares_its_way_out():
+def test_an_axis_that_leaves_the_node_shares_its_uplink():
     racks = Topology.racks(2, 4, Link(1e-6, 100.0), Link(1e-5, 10.0))
     inside, out = (1e-6, 1 / 100), (1e-5, 4 / 10)  # four groups at a time
     axes = axes_of(racks, {"dp": 2, "pp": 2, "tp": 2}, AXES)
@@ -233,11 +233,11 @@ def test_the_best_comes_first_and_what_does_not_fit_says_so():
     assert {row["limited_by"] for row in rows if not row["fits"]} == {"memory"}
     assert "memory" not in {row["limited_by"] for row in rows if row["fits"]}
     few = plans(MEGATRON, v100s(16), 4, 16)
-    told = why_none_fits(few)
+    words = why_none_fits(few)
     smallest = min(few, key=lambda row: row["memory"])
     assert not any(row["fits"] for row in few)
-    assert f"{smallest['memory'] - 32e9:,.0f} bytes too many" in told
-    assert f"on each rank of stage {smallest['stage']}" in told
+    assert f"{smallest['memory'] - 32e9:,.0f} bytes too many" in words
+    assert f"on each rank of stage {smallest['stage']}" in words
     assert why_none_fits(rows) == ""
     assert "no plan" in why_none_fits(plans(LAB, classroom(7, step=None), 7, 16))
 
@@ -253,9 +253,9 @@ def test_sequence_parallelism_trades_memory_for_time():
     one = plans(LAB, classroom(2, step=None), 2, 4)
     other = plans(LAB, classroom(2, step=None), 2, 4, sequence_parallel=True)
     key = ("dp", "tp", "pp", "microbatch", "schedule", "recompute")
-    kept = {tuple(row[k] for k in key): row for row in other}
+    saved = {tuple(row[k] for k in key): row for row in other}
     for row in one:
-        same = kept[tuple(row[k] for k in key)]
+        same = saved[tuple(row[k] for k in key)]
         if row["tp"] == 1:
             assert same == row
         else:

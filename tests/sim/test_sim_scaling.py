@@ -67,11 +67,11 @@ def test_the_overlap_of_the_explorer_is_a_part_of_a_ranks_compute(ranks, part):
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"scaling": "sideways"}, "scaling='sideways' is none: use 'strong', 'weak' or"),
+        ({"scaling": "sideways"}, "scaling='sideways' is not known: use 'strong', 'weak' or"),
         ({"overlap": -1.5}, "overlap=-1.5 has to be a number, 0 or more"),
         ({"buckets": 0}, "buckets=0 has to be a whole number, 1 or more"),
         ({"buckets": 2.5}, "buckets=2.5 has to be a whole number"),
-        ({"compute": 0.0}, "compute=0.0 s is no time of a step"),
+        ({"compute": 0.0}, "compute=0.0 s is not a step's time"),
         ({"ranks": 0}, "ranks=0 cannot hold a collective"),
     ],
 )
@@ -82,7 +82,7 @@ def test_values_that_cannot_be_are_refused_by_name(values, says):
 
 
 def test_an_overlap_of_more_than_the_compute_is_refused():
-    with pytest.raises(ValueError, match=r"overlap=1.5 is no part of the compute: use 0 to 1"):
+    with pytest.raises(ValueError, match=r"overlap=1.5 is not a part of the compute: use 0 to 1"):
         scaled(4, NBYTES, 0.1, ALPHA, BETA, overlap=1.5)
 
 
@@ -173,7 +173,7 @@ def test_a_slow_rank_holds_up_the_others_and_the_path_leads_through_it():
         ({"layers": [Layer("a", -1, 1, 1)]}, "Layer 'a': forward=-1 has to be a number, 0"),
         ({"bucket_bytes": 0}, "data_parallel: bucket_bytes=0 has to be"),
         ({"update": -1}, "data_parallel: update=-1 has to be"),
-        ({"scaling": "up"}, "scaling='up' is none"),
+        ({"scaling": "up"}, "scaling='up' is not known"),
         ({"algorithm": "magic"}, "algorithm='magic' has no pattern"),
     ],
 )

@@ -121,7 +121,7 @@ def test_steps_that_are_slow_by_chance_cost_less_the_looser_the_bound():
         ("gossip", {"topology": "ring"}, False),
     ],
 )
-def test_a_step_of_what_has_to_meet_is_as_long_as_the_slowest(name, options, served):
+def test_a_step_with_a_rendezvous_is_as_long_as_the_slowest(name, options, served):
     on = machine(4, [1, 1, 1, 3], served=served)
     trace = strategy(name, LAYERS, 8, on, **options)
     trace.validate()
@@ -140,8 +140,8 @@ def test_gossip_waits_for_neighbours_alone():
     assert ends == pytest.approx([0.06, 0.18, 0.18, 0.18, 0.06])
 
 
-def test_a_server_takes_one_message_at_a_time_each_way():
-    """Four pushes at once: the k-th is there after k messages; then the pulls leave in turn."""
+def test_a_server_takes_one_message_at_a_time_in_each_direction():
+    """Four pushes together: the k-th is there after k messages; then the pulls leave in turn."""
     trace = strategy("sync_server", LAYERS, 1, machine(4, [1] * 4, Link(0.001, math.inf)))
     table = trace.messages
     assert table.received[table.dst == 0] == pytest.approx([0.061, 0.062, 0.063, 0.064])
@@ -245,7 +245,7 @@ def paced(values, expected):
         trace = launch(methods.train, on.ranks, machine=on, args=(values,)).trace
         if alike(trace, expected) or trace.meta["lateness"]["worst"] < 5e-4:
             return trace
-    pytest.skip("the machine is too busy: no order of pushes can be told from these runs")
+    pytest.skip("the machine is too busy: these runs show no order of pushes")
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from dlviz.sim import (
     activation_bytes,
-    kept_activations,
+    saved_activations,
     transformer_flops,
     transformer_parameters,
 )
@@ -61,7 +61,7 @@ def test_recomputation_explains_the_published_34_days_of_gpt_3():
 
 @pytest.mark.parametrize("t", [1, 2, 4])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
-def test_recomputation_keeps_the_published_formulas(t, sequence_parallel):
+def test_recomputation_saves_the_published_formulas(t, sequence_parallel):
     """Korthikanti et al., equations 2, 4 and 6 and table 2."""
     layers, h, a, s, b = 3, 64, 4, 32, 2
     sbh = s * b * h
@@ -85,7 +85,7 @@ def test_selective_recomputation_saves_the_published_share():
 
 def test_wider_values_keep_twice_as_much_but_for_masks():
     sizes = (2, 64, 4, 32, 2)
-    of_block = sum(kept_activations(32, 2, 64, 4, itemsize=4).values())
+    of_block = sum(saved_activations(32, 2, 64, 4, itemsize=4).values())
     assert activation_bytes(*sizes, itemsize=4) == 2 * of_block
     full = activation_bytes(*sizes, recompute="full", itemsize=4)
     assert full == 2 * activation_bytes(*sizes, recompute="full")

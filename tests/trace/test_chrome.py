@@ -1,4 +1,4 @@
-"""A Trace as a file: what Perfetto needs of it, the way back, and files that are not one."""
+"""A Trace as a file: what Perfetto needs of it, reading it back, and files that are not one."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_spans_are_complete_events_in_microseconds(tmp_path):
 
 def test_the_letters_of_actions_are_the_schedules():
     """The trace imports no other layer, so it has them once more."""
-    assert chrome.LETTERS == action.LETTERS
+    assert chrome.CODES == action.CODES
 
 
 def test_processes_and_threads_have_names_and_an_order(tmp_path):
@@ -120,7 +120,7 @@ def test_processes_and_threads_have_names_and_an_order(tmp_path):
     used = {(e["pid"], e["tid"]) for e in found if e["ph"] == "X"}
     assert len(used) == 3
     for pid, tid in used:
-        assert tid > 0  # Perfetto keeps thread 0 for the idle task
+        assert tid > 0  # Perfetto reserves thread 0 for the idle task
         assert labels["thread_name", pid, tid]["name"] in ("compute", "comm")
         assert labels["thread_sort_index", pid, tid] == {"sort_index": tid}
 
@@ -200,14 +200,14 @@ def test_an_arrow_ends_at_the_last_span_that_waited_for_its_message(tmp_path):
     assert end["ts"] > 900_000
 
 
-def test_a_message_without_spans_has_no_arrow_and_is_kept(tmp_path):
+def test_a_message_without_spans_has_no_arrow_and_stays(tmp_path):
     trace = Trace(messages=[dict(src=0, dst=1, sent=0.0, received=1.0)])
     path = trace.save(tmp_path / "t.json")
     assert not [e for e in events(path) if e["ph"] in "sf"]
     assert_same(trace, Trace.load(path))
 
 
-def test_a_message_never_received_is_kept(tmp_path):
+def test_a_message_never_received_stays(tmp_path):
     trace = Trace(
         [dict(rank=0, lane="a", kind="send", start=0, end=1, flow=0)],
         [dict(src=0, dst=1, sent=0.0, received=None)],
@@ -237,7 +237,7 @@ def test_wall_times_are_not_written_twice(tmp_path):
     assert_same(Trace(spans), Trace.load(path))
 
 
-def test_times_are_kept_to_the_picosecond_and_saving_again_changes_nothing(tmp_path):
+def test_times_are_stored_to_the_picosecond_and_saving_again_changes_nothing(tmp_path):
     times = np.cumsum(np.random.default_rng(2).exponential(1e-3, 1000))
     spans = {
         "rank": [0] * 999,
@@ -420,7 +420,7 @@ def test_a_truncated_file_is_refused(tmp_path, share):
     assert "cut short" in refusal(tmp_path / "short.json.gz") or share < 0.02
 
 
-def test_every_way_to_cut_a_file_short_is_refused(tmp_path):
+def test_every_file_that_is_cut_short_is_refused(tmp_path):
     trace = Trace([dict(rank=0, lane="a", kind="forward", start=0, end=1e-3)])
     plain = trace.save(tmp_path / "t.json").read_bytes()
     packed = trace.save(tmp_path / "t.json.gz").read_bytes()

@@ -3,7 +3,7 @@
 The model follows google/perfetto (August 2026): json_trace_tokenizer.cc (how a time is read),
 trace_sorter.h (in which order events come), slice_tracker.cc (what is on a thread's stack) and
 flow_tracker.cc (which slice an arrow binds to); and, for times, the importers before 2025, which
-cut off what is below a nanosecond and had a way of their own to read a number.
+cut off what is below a nanosecond and had their own method of reading a number.
 """
 
 from __future__ import annotations
@@ -243,8 +243,8 @@ def test_a_span_as_long_as_the_one_that_holds_it_lies_in_it():
     assert_whole(Trace(spans), 0, furthest=2)
 
 
-def test_an_action_is_called_by_its_letter_and_microbatch_a_bucket_by_its_number(tmp_path):
-    told = [
+def test_an_action_is_called_by_its_code_and_microbatch_a_bucket_by_its_number(tmp_path):
+    expected = [
         ("forward", {"microbatch": 7}, "F7"),
         ("backward", {"microbatch": 0}, "B0"),
         ("backward_input", {"microbatch": 1}, "I1"),
@@ -258,16 +258,16 @@ def test_an_action_is_called_by_its_letter_and_microbatch_a_bucket_by_its_number
     ]
     spans = [
         dict(rank=0, lane="compute", kind=kind, start=float(at), end=at + 1.0, **more)
-        for at, (kind, more, _) in enumerate(told)
+        for at, (kind, more, _) in enumerate(expected)
     ]
     path = Trace(spans).save(tmp_path / "t.json")
     slices = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
-    assert [one["name"] for one in slices] == [label for *_, label in told]
-    assert [one["cat"] for one in slices] == [kind for kind, *_ in told]
-    assert Trace.load(path).spans.name.tolist() == [more.get("name", "") for _, more, _ in told]
+    assert [one["name"] for one in slices] == [label for *_, label in expected]
+    assert [one["cat"] for one in slices] == [kind for kind, *_ in expected]
+    assert Trace.load(path).spans.name.tolist() == [more.get("name", "") for _, more, _ in expected]
 
 
-def test_a_run_that_failed_bears_its_sentence_across_the_picture_where_it_ended(tmp_path):
+def test_a_run_that_failed_has_its_sentence_across_the_picture_where_it_ended(tmp_path):
     sentence = "Deadlock: rank 0 waits for rank 1, which waits for rank 0."
     failure = {"message": sentence, "cycle": [0, 1], "waits": []}
     trace = Trace(
@@ -280,7 +280,7 @@ def test_a_run_that_failed_bears_its_sentence_across_the_picture_where_it_ended(
     assert Imported(chrome.encode(Trace()), *IMPORTERS[0]).marks == []
 
 
-def test_a_rank_that_the_run_lost_bears_a_mark_at_that_moment(tmp_path):
+def test_a_rank_that_the_run_lost_has_a_mark_at_that_moment(tmp_path):
     lost = {"1": {"when": 0.125, "how": "was killed by signal 9"}}
     trace = Trace(
         [dict(rank=0, lane="a", kind="recv", start=0.0, end=0.25)], meta={"ranks": 2, "lost": lost}

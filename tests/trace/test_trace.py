@@ -119,7 +119,7 @@ def test_a_trace_takes_columns_rows_or_tables_alike():
     assert Trace().memory.names == tuple(MEMORY)
 
 
-def test_a_trace_keeps_its_own_columns():
+def test_a_trace_copies_its_columns():
     start = np.array([0.0])
     trace = Trace({"rank": [0], "start": start, "end": [1.0]})
     start[0] = 9.0
@@ -194,7 +194,7 @@ def test_only_chooses_by_value_or_collection():
     assert len(trace.only(kind="nothing").spans) == 0
 
 
-def test_only_keeps_the_messages_memory_and_buffers_of_its_ranks():
+def test_only_retains_the_messages_memory_and_buffers_of_its_ranks():
     trace = three_ranks().only(rank=2)
     assert list(zip(trace.messages.src, trace.messages.dst, strict=True)) == [(2, 1)]
     assert trace.memory.rank.tolist() == [2]
@@ -259,7 +259,7 @@ def stuck() -> Trace:
         ({"kind": "forward"}, [], []),
     ],
 )
-def test_only_keeps_of_a_failure_what_its_spans_still_show(chosen, waits, cycle):
+def test_only_retains_of_a_failure_what_its_spans_still_show(chosen, waits, cycle):
     trace = stuck()
     part = trace.only(**chosen)
     part.validate()

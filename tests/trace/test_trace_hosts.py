@@ -20,8 +20,8 @@ def early(error):
 def test_a_message_of_another_host_may_come_early_by_the_bound_and_no_more(tmp_path):
     trace = early(5.1e-5)
     assert trace.messages.received[1] < trace.messages.sent[1]
-    kept = Trace.load(trace.save(tmp_path / "t.json.gz"))
-    assert kept.meta["hosts"] == HOSTS and kept.meta["clock_error"]["host-b"] == 5.1e-5
+    loaded = Trace.load(trace.save(tmp_path / "t.json.gz"))
+    assert loaded.meta["hosts"] == HOSTS and loaded.meta["clock_error"]["host-b"] == 5.1e-5
     with pytest.raises(TraceError, match=r"rank 0 to rank 1\) has arrived .* s before sent"):
         early(4.9e-5).validate()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dlviz import viz
-from dlviz.analysis.gap import Gap, gap, matched
+from dlviz.analysis.prediction_error import PredictionError, matched, prediction_error
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
@@ -80,13 +80,13 @@ def test_the_error_is_what_actions_of_the_critical_path_lasted_longer_and_the_re
     predicted = simulate(schedule, COSTS)
     slow_forward = ran(schedule, Costs(0.007, None, 0.005, 0.005))
     sides = matched(predicted, slow_forward, None, None)
-    found = gap(sides)
+    found = prediction_error(sides)
     assert found.seconds == pytest.approx(11 * 0.002)  # m+p-1 forwards in a row
     assert found.lasted == pytest.approx(found.seconds) and found.waited == pytest.approx(0)
     assert found.most == pytest.approx(0.002) and sides[1].spans.kind[found.worst] == "forward"
 
     slow_links = ran(schedule, Costs(0.005, None, 0.005, 0.005, latency=0.001))
-    found = gap(matched(predicted, slow_links, None, None))
+    found = prediction_error(matched(predicted, slow_links, None, None))
     assert found.lasted == pytest.approx(0) and found.waited == pytest.approx(found.seconds)
     assert found.seconds > 0.005
     subtitle = said(predicted, slow_links)
@@ -210,8 +210,8 @@ def test_what_has_no_actions_is_refused():
         viz.compare(nothing, simulate(schedule))
 
 
-def test_a_path_of_which_nothing_was_predicted_leaves_a_gap_of_waiting_alone():
+def test_a_path_of_which_nothing_was_predicted_leaves_a_prediction_error_of_waiting_alone():
     schedule = make("gpipe", 1, 1)
     one, other = matched(simulate(schedule, COSTS), ran(schedule, COSTS), None, None)
-    found = gap((one, replace(other, other=np.full(2, -1))))
-    assert found == Gap(found.seconds, 0.0, found.seconds, -1, 0.0)
+    found = prediction_error((one, replace(other, other=np.full(2, -1))))
+    assert found == PredictionError(found.seconds, 0.0, found.seconds, -1, 0.0)

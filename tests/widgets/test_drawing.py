@@ -50,7 +50,7 @@ def test_each_gesture_has_its_effect_and_undo_takes_each_back():
 @pytest.mark.parametrize(
     "gesture, words",
     [
-        ({"do": "place", **at("frog", 0, 0)}, "'frog' is no action"),
+        ({"do": "place", **at("frog", 0, 0)}, "'frog' is not an action"),
         ({"do": "place", **at("7F0", 0, 0)}, "the stages are 0 to 1"),
         ({"do": "place", **at("0F0", 0, -3)}, "off the grid"),
         ({"do": "remove", "from": at("0F1", 0, 9)}, "cannot be removed"),

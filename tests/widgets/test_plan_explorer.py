@@ -146,7 +146,7 @@ def test_a_plan_that_fails_names_its_bytes_and_its_fullest_stage():
 def test_where_there_is_no_plan_a_run_says_why():
     explorer = PlanExplorer(devices=7, batch=5, node=7)
     explorer.run()
-    assert "no dp, tp and pp that multiply" in state(explorer)["run"]["error"]
+    assert "no dp, tp and pp whose product" in state(explorer)["run"]["error"]
 
 
 def test_the_former_plans_are_shown_until_a_large_table_is_there():

@@ -18,7 +18,7 @@ from dlviz.widgets import ScheduleExplorer
 from dlviz.widgets.schedules.pipelines import FORMULAS, SIZES
 from dlviz.widgets.view import styled
 
-LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+CODES = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 HALF = Costs(0.5, None, 0.5, 0.5)
 
 
@@ -235,7 +235,10 @@ WRONG = [
     ({"schedule": "interleaved", "chunks": 2, "ranks": 1}, "chunks=2"),
     ({"schedule": "looped_bfs", "chunks": 2, "ranks": 1}, "chunks=2"),
     *[
-        ({name: value}, f"{name}={value!r} is no cost: it has to be a number of seconds, 0 or more")
+        (
+            {name: value},
+            f"{name}={value!r} is not a cost: it must be a number of seconds, 0 or more",
+        )
         for name in ("forward", "backward", "backward_input", "backward_weight", "latency")
         for value in (-1.0, float("nan"), "a lot")
     ],
@@ -285,9 +288,9 @@ def test_a_csv_is_shown_and_goes_out_as_it_came_in():
     ("text", "law"),
     [
         ("0F0,0B0\n\n2F0,2B0\n", "row 2 .rank 1. has no actions"),
-        ("0F0,0X0\n", "'0X0' is no action"),
+        ("0F0,0X0\n", "'0X0' is not an action"),
         ("0F0,0F0,0B0\n", "0F0 twice"),
-        ("0F0,0B0\n0F1,0B1\n", "a stage lives on one rank"),
+        ("0F0,0B0\n0F1,0B1\n", "a stage is on one rank"),
         ("0F0,0B0\n1B0,1F0\n", "rank 0 stops before its 2nd action"),
         (",".join(f"0F{m},0B{m}" for m in range(200)), "takes 128 at most"),
     ],

@@ -16,7 +16,7 @@ from torch import nn
 
 import dlviz
 from dlviz.metrics import step_seconds
-from dlviz.sim.layer_cuts import FORMS, NAMES, SIZES, WAYS, elements, sent
+from dlviz.sim.layer_cuts import FORMS, NAMES, PHASES, SIZES, elements, sent
 from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.widgets import TensorExplorer
 from dlviz.widgets.tensor.explorer import check

@@ -3,11 +3,11 @@
     server      |keys      |shares      |masked vectors |unmasking   |
     client 1    | > keys < | > shares < | > vector <    | > shares < |
     client 2    | > keys < | > shares < | > vector ✕  is lost: the others reveal its mask key
-    client 3    | > keys < | ...................... late: the same, and it is told
+    client 3    | > keys < | ...................... late: the same, and it gets a refusal
 
 In each exchange the server first takes every client's message, then reads them, then answers all,
-so that everybody is in the same place when the round has to end. Each round has a tag of its own:
-what a client sends too late is taken for nothing in the next.
+so that everybody is at the same place if the round has to end. Each round has its own tag: a
+message that comes too late does not disturb the next round.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from dlviz.federated.secure.messages import EXCHANGES, MASKED, SERVER, reason, r
 from dlviz.federated.secure.server import Messages, server
 from dlviz.federated.secure.terms import Terms
 
-_rounds: WeakKeyDictionary[Comm, count[int]] = WeakKeyDictionary()  # numbers of the next ones
+_rounds: WeakKeyDictionary[Comm, count[int]] = WeakKeyDictionary()  # number of the next round
 
 
 class RoundAborted(RunError):
-    """Raised on every rank that is left where a round of `secure_sum` ends without a sum: no vector
-    is known to anybody, and the ranks can go on, with another round say. And on a client that the
-    round went on without, since it was late."""
+    """Raised on every remaining rank where a round of `secure_sum` ends without a sum: nobody knows
+    any vector, and the ranks can go on, with another round for example. Also raised on a late
+    client that the round went on without."""
 
 
 def secure_sum(
@@ -45,28 +45,28 @@ def secure_sum(
     bits: int = 32,
     deadline: float | None = None,
 ) -> torch.Tensor | None:
-    """On rank 0, the server, the sum of the other ranks' vectors, of which it learns nothing else;
-    None on the others, the clients. Of rank 0's own `vector` shape and dtype alone count.
+    """On rank 0, the server, the sum of the other ranks' vectors, and nothing else about them;
+    None on the others, the clients. Of rank 0's own `vector` only shape and dtype matter.
 
     Each value is clipped to ±`clip` and rounded to a step of 2^-16 or finer: as fine as n · clip
-    allows modulo 2^`bits` (62 at most; above 32 a value takes 8 bytes). What is weighted with n_k
-    examples is sent with its weight, torch.cat([n_k * update, n_k]), and clip bounds both.
+    allows modulo 2^`bits` (62 at most; above 32 a value takes 8 bytes). For a mean weighted by n_k
+    examples send torch.cat([n_k * update, n_k]); clip bounds both.
 
     Clients may drop out in any exchange: one that the run may lose (`launch`, `may_lose`), and one
-    whose message has not come `deadline` seconds of the run's clock after the exchange began. The
-    sum is of those whose masked vector has come, as long as `threshold` of the n clients are left,
-    more than half. All must call it with the same arguments.
+    whose message has not arrived `deadline` seconds of the run's clock after the exchange began.
+    The sum is of those whose masked vector has arrived, as long as `threshold` of the n clients,
+    more than half, are left. All must call it with the same arguments.
 
     Raises ValueError for fewer than 2 clients, a threshold that is not above n/2, a deadline that
     lets nobody answer, and values whose sum the modulus cannot hold. Raises RoundAborted, which
     names the client, where too few are left, a vector is not finite or has another shape, a share
     does not verify, or a message comes twice, out of turn, for somebody else or of another round;
-    and, on a client that was late, which exchange it has missed.
+    on a late client it names the exchange that it missed.
 
     Cost: 4 exchanges. Of L values in words of w bytes a client sends w L + 179 n + 148 + t bytes
     and gets 216 n + 84, where t is the length of the terms' text, about 55. Without masks it would
-    be w L. A client makes n masks of L words; so does the server, and as many again for each client
-    that was lost after its shares. On a paced run the arithmetic takes no device time.
+    send w L. A client makes n masks of L words; so does the server, and as many again for each
+    client lost after its shares. On a paced run the arithmetic takes no device time.
     """
     shape = tuple(vector.shape)
     dtype = str(vector.dtype).removeprefix("torch.")
@@ -74,18 +74,18 @@ def secure_sum(
     terms.check()
     if deadline is not None and not 0 < deadline < float("inf"):
         raise ValueError(f"deadline={deadline!r} lets nobody answer: use seconds above 0, or None.")
-    number = next(_rounds.setdefault(comm, count()))  # the tag: every rank counts alike
-    meeting = Meeting(comm, number, range(1, comm.size), deadline)
+    number = next(_rounds.setdefault(comm, count()))  # the tag: every rank counts the same
+    channel = RoundChannel(comm, number, range(1, comm.size), deadline)
     if comm.rank == SERVER:
-        return serve(meeting, terms)[0].to(vector).view(shape)
-    take_part(meeting, terms, {comm.rank: vector})
+        return serve(channel, terms)[0].to(vector).view(shape)
+    take_part(channel, terms, {comm.rank: vector})
     return None
 
 
 @dataclass
-class Meeting:
-    """Where a round takes place, and the `tag` of its messages. For the server alone: the `ranks`
-    of the clients 1, 2, ..., how many seconds it waits in each exchange, and the bytes so far."""
+class RoundChannel:
+    """The `tag` of a round's messages on a Comm. On the server also the `ranks` of the clients 1,
+    2, ..., how many seconds it waits in each exchange, and the bytes so far."""
 
     comm: Comm
     tag: int
@@ -93,15 +93,15 @@ class Meeting:
     deadline: float | None = None
     nbytes: int = 0
 
-    def tell(self, answers: Mapping[int, bytes]) -> None:
-        """Send each client its answer, if it is not lost; who has stopped is not waited for."""
+    def send(self, answers: Mapping[int, bytes]) -> None:
+        """Send each client its answer, if it is not lost; do not wait for a stopped one."""
         for each, answer in answers.items():
             with suppress(RankLost):  # the next exchange goes on without it
                 self.comm.isend(as_tensor(answer), self.ranks[each - 1], self.tag)
                 self.nbytes += len(answer)
 
     def gather(self, present: Collection[int], closes: float | None) -> Messages:
-        """The messages of those of `present` that are neither lost nor late."""
+        """The messages of the clients in `present` that are neither lost nor late."""
         messages = {}
         for each in present:
             with suppress(RankLost):
@@ -112,7 +112,7 @@ class Meeting:
         return messages
 
     def take(self, src: int, closes: float | None) -> bytes | None:
-        """The next message from a rank, as long as it is; None where it is late."""
+        """The next message from a rank, of any length; None where it is late."""
         message = self.comm.probe(src, self.tag, deadline=closes)  # the header says how long it is
         if message is None:
             return None
@@ -120,17 +120,17 @@ class Meeting:
         return message.cpu().numpy().tobytes()
 
 
-def serve(meeting: Meeting, terms: Terms) -> tuple[torch.Tensor, list[int]]:
+def serve(channel: RoundChannel, terms: Terms) -> tuple[torch.Tensor, list[int]]:
     """The server's part: the sum, flat, and the clients whose vectors are in it."""
     machine, present = server(terms), [*range(1, terms.clients + 1)]
-    comm, stayed, total = meeting.comm, present, None
+    comm, stayed, total = channel.comm, present, None
     next(machine)  # to its first yield
     for exchange in EXCHANGES:
         with comm.span("phase", exchange):
-            closes = None if meeting.deadline is None else comm.now() + meeting.deadline
-            messages = meeting.gather(present, closes)
-            # Who is late learns it where it waits for the answer.
-            meeting.tell({each: missed(each, exchange) for each in present if each not in messages})
+            closes = None if channel.deadline is None else comm.now() + channel.deadline
+            messages = channel.gather(present, closes)
+            # A late client finds this where it waits for the answer.
+            channel.send({each: missed(each, exchange) for each in present if each not in messages})
             try:
                 for each, message in messages.items():
                     if why := reason(message):
@@ -138,10 +138,10 @@ def serve(meeting: Meeting, terms: Terms) -> tuple[torch.Tensor, list[int]]:
                 answers, total = machine.send(messages)
             except ValueError as error:
                 why = str(error)
-                meeting.tell({each: refusal(SERVER, each, why) for each in messages})
+                channel.send({each: refusal(SERVER, each, why) for each in messages})
                 raise RoundAborted(why) from None
-            meeting.tell(answers)
-            present = [*answers]  # who has dropped out is not waited for again
+            channel.send(answers)
+            present = [*answers]  # no more waiting for who has dropped out
             if exchange == EXCHANGES[MASKED]:
                 stayed = present
     assert total is not None
@@ -149,14 +149,14 @@ def serve(meeting: Meeting, terms: Terms) -> tuple[torch.Tensor, list[int]]:
 
 
 def missed(number: int, exchange: str) -> bytes:
-    """What a client finds that comes back late."""
+    """The answer that a late client finds."""
     why = f"client {number} was late in the exchange of {exchange}: the round went on without it."
     return refusal(SERVER, number, why)
 
 
-def take_part(meeting: Meeting, terms: Terms, vectors: Mapping[int, torch.Tensor]) -> None:
-    """The part of the clients of this rank, by their numbers. Each has secrets of its own."""
-    comm = meeting.comm
+def take_part(channel: RoundChannel, terms: Terms, vectors: Mapping[int, torch.Tensor]) -> None:
+    """The part of this rank's clients, by their numbers. Each has its own secrets."""
+    comm = channel.comm
     machines = {number: client(number, terms, vector) for number, vector in vectors.items()}
     answers: dict[int, Any] = dict.fromkeys(machines)  # None starts them
     for exchange in EXCHANGES:
@@ -165,14 +165,14 @@ def take_part(meeting: Meeting, terms: Terms, vectors: Mapping[int, torch.Tensor
             for number, machine in machines.items():
                 try:
                     message = machine.send(answers[number])
-                except ValueError as error:  # the server tells all
+                except ValueError as error:  # the server forwards it to all
                     message = refusal(number, SERVER, str(error))
-                # Perhaps too late.
-                sending.append(comm.isend(as_tensor(message), SERVER, meeting.tag))
-            answers = {number: meeting.take(SERVER, closes=None) for number in machines}
+                # It may be too late.
+                sending.append(comm.isend(as_tensor(message), SERVER, channel.tag))
+            answers = {number: channel.take(SERVER, closes=None) for number in machines}
             for why in filter(None, map(reason, answers.values())):
                 raise RoundAborted(why)
-            for each in sending:  # not sooner: the server never takes what is late
+            for each in sending:  # not sooner: the server never takes a late one
                 each.wait()
 
 

@@ -1,7 +1,7 @@
 """A client of a round: a coroutine that yields its message of an exchange, and gets the answer.
 
-It knows no ranks. It believes the server whose keys and whose shares have come; what it is then
-asked to reveal it checks, and ends the round with a ValueError where it would tell too much.
+It knows no ranks. It trusts the server about whose keys and shares have arrived; it checks what it
+is then asked to reveal, and ends the round with a ValueError where that would be too much.
 
 Source: Bonawitz et al., CCS 2017, Figure 4, "User u".
 """
@@ -50,18 +50,18 @@ from dlviz.federated.secure.messages import (
 from dlviz.federated.secure.shares import share
 from dlviz.federated.secure.terms import Terms
 
-Held = dict[int, tuple[bytes, bytes]]  # shares of both secrets, by who has dealt them
+Held = dict[int, tuple[bytes, bytes]]  # shares of both secrets, by dealer
 
 
 def client(
     number: int, terms: Terms, vector: torch.Tensor, draw: Callable[[int], bytes] = os.urandom
 ) -> Generator[bytes, bytes, None]:
     """Client `number`, 1 or more, and its vector. `draw(n)` gives n random bytes: the system's,
-    since a seed that came with the program the server would have too."""
+    since the server would also have a seed that came with the program."""
     residues = encode(number, terms, vector)  # before any message: a bad vector ends the round
     count, word = len(residues), terms.code.word
 
-    # 1. Keys. Masks have a pair of their own: the server gets its private half of who drops out.
+    # 1. Keys. Masks have their own pair: the server gets its private half if a client drops out.
     mask_key, self_mask = draw(KEY), draw(KEY)
     sealing, masking = private_key(draw(KEY)), private_key(mask_key)
     public = Public(public_of(sealing), public_of(masking))
@@ -69,28 +69,28 @@ def client(
     listed = unpack(answer, KEYS, SERVER, number, NO_ROUND)
     roster, round_id = read_roster(listed, terms.clients), round_of(listed)
     terms.enough(roster, EXCHANGES[KEYS])
-    if roster.get(number) != public:  # else others seal its shares for the server
+    if roster.get(number) != public:  # others would seal its shares for the server
         raise ValueError(f"the server names keys of client {number} that are not its own.")
 
-    # 2. Shares of both secrets, sealed for everybody whose keys have come.
+    # 2. Shares of both secrets, sealed for everybody whose keys have arrived.
     dealt = deal((mask_key, self_mask), number, sealing, roster, round_id, terms)
     answer = yield pack(SHARES, number, SERVER, round_id, dealt)
     relayed = unpack(answer, SHARES, SERVER, number, round_id)
     held = open_dealt(relayed, number, sealing, roster, round_id)
     terms.enough(held, EXCHANGES[SHARES])
 
-    # 3. The vector under its masks: one with each client whose shares have come, and its own.
-    masked = residues + stream(self_mask, count, word)  # b_u: hides a vector that comes too late
+    # 3. The vector under its masks: one with each client whose shares have arrived, and its own.
+    masked = residues + stream(self_mask, count, word)  # b_u: hides a vector that arrives too late
     for peer in held.keys() - {number}:
         keys = masking, roster[peer].masking
-        # The peer adds the negative: in the sum of both there is nothing of it.
+        # The peer adds the negative: the two cancel in the sum.
         masked += pair_mask(*keys, number, peer, round_id, count, word)
     answer = yield pack(MASKED, number, SERVER, round_id, terms.code.reduce(masked).tobytes())
     listed = unpack(answer, MASKED, SERVER, number, round_id)
     stayed = read_stayed(listed, number, held)
     terms.enough(stayed, EXCHANGES[MASKED])
 
-    # 4. Of each client one secret: the self-mask of who has stayed, the mask key of who has not.
+    # 4. One secret of each client: the self-mask if it has stayed, the mask key if not.
     # Never both: whoever has both masks of a client has its vector.
     which = {dealer: SELF_MASK if dealer in stayed else MASK_KEY for dealer in held}
     revealed = b"".join(held[dealer][which[dealer]] for dealer in sorted(held))
@@ -98,7 +98,7 @@ def client(
 
 
 def encode(number: int, terms: Terms, vector: torch.Tensor) -> np.ndarray:
-    """The residues of a client's vector. Raises ValueError where it has none."""
+    """The residues of a client's vector. Raises ValueError where it is not finite floats."""
     if not vector.is_floating_point():
         raise ValueError(f"client {number}'s vector is of {vector.dtype}: use a float dtype.")
     values = vector.detach().flatten()
@@ -119,8 +119,8 @@ def deal(
     round_id: bytes,
     terms: Terms,
 ) -> bytes:
-    """A client's shares for each client of the roster, itself among them: digests for the server,
-    the shares themselves for the holder alone."""
+    """A client's shares for each client of the roster, itself included: digests for the server, the
+    shares themselves readable only by the holder."""
     shares = [share(secret, terms.clients, terms.threshold) for secret in secrets]  # Shamir's
     dealt = []
     for holder, public in roster.items():
@@ -147,23 +147,23 @@ def open_dealt(
         if dealer in held or dealer not in roster:
             raise ValueError(f"the server hands on shares of client {dealer} twice, or unasked.")
         *digests, sealed = DEALT.unpack(dealt)
-        # The server carried it: it could neither read it nor change it.
+        # The server relayed it, and could neither read nor change it.
         plain = unseal(sealing, roster[dealer].sealing, dealer, number, round_id, sealed)
         values = plain[:WIDTH], plain[WIDTH:]
         for i, value in enumerate(values):
             if digest(i, dealer, number, round_id, value) != digests[i]:
                 raise ValueError(
                     f"client {dealer}'s share of its {SECRETS[i]} for client {number} does not "
-                    "verify: the server was told the digest of another."
+                    "verify: the server has the digest of another."
                 )
         held[dealer] = values
     if number not in held:
-        raise ValueError(f"the server has kept back the shares of client {number} itself.")
+        raise ValueError(f"the server has withheld the shares of client {number} itself.")
     return held
 
 
 def read_stayed(body: bytes, number: int, held: Held) -> set[int]:
-    """Whose vectors have come. Raises ValueError where that cannot be."""
+    """Whose vectors have arrived. Raises ValueError for an impossible list."""
     named = [each for (each,) in records(body, CLIENT, "the clients that have stayed")]
     if len({*named}) < len(named) or not held.keys() >= {*named}:
         raise ValueError(f"the server says that of clients {sorted(held)} {named} have stayed.")

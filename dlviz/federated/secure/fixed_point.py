@@ -1,4 +1,4 @@
-"""Values as whole numbers modulo 2^bits: a mask hides a number only where numbers wrap around.
+"""Values as whole numbers modulo 2^bits: a mask hides a number only if numbers wrap around.
 
     value      clipped to ±clip, in steps of 2^-fraction, rounded to the nearest
     residue    steps modulo 2^bits, from 0 to 2^bits - 1; of the sum, the upper half is negative
@@ -38,17 +38,17 @@ class FixedPoint:
         if self.fraction < COARSEST:
             steps = self.clients * math.ceil(Fraction(self.clip) * 2**COARSEST)
             wanted, most = steps.bit_length() + 1, self.largest >> COARSEST
-            ways = [f"bits={wanted} or more"] * (wanted <= MOST_BITS)
-            ways += [f"clip={most} or less"] * (most > 0)
+            remedies = [f"bits={wanted} or more"] * (wanted <= MOST_BITS)
+            remedies += [f"clip={most} or less"] * (most > 0)
             raise ValueError(
                 f"{self.clients} clients with values up to clip={self.clip:g} add up to "
                 f"{self.clients * self.clip:g}, either sign: in steps of 2^-{COARSEST} that takes "
-                f"{wanted} bits, and bits={self.bits}. Use {' or '.join(ways)}."
+                f"{wanted} bits, and bits={self.bits}. Use {' or '.join(remedies)}."
             )
 
     @property
     def largest(self) -> int:
-        """Steps that one client may add."""
+        """The largest number of steps of one client."""
         return (2 ** (self.bits - 1) - 1) // self.clients
 
     @property
@@ -62,7 +62,7 @@ class FixedPoint:
 
     @property
     def word(self) -> np.dtype:
-        """What a residue is sent as: 4 bytes up to 32 bits, else 8."""
+        """The dtype of a sent residue: 4 bytes up to 32 bits, else 8."""
         return np.dtype("<u4" if self.bits <= 32 else "<u8")
 
     def reduce(self, words: np.ndarray) -> np.ndarray:

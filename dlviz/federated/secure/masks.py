@@ -1,9 +1,9 @@
-"""Keys that two clients agree on in front of the server, and what they make of them.
+"""Keys that two clients agree on through the server, and what they derive from them.
 
     agree     X25519: each has its own private key and the other's public one, and both get the
-              same secret; HKDF makes of it a key for one purpose of one round
+              same secret; HKDF derives from it a key for one purpose in one round
     stream    ChaCha20's key stream: a mask as long as the vector, from a key of 32 bytes
-    seal      ChaCha20-Poly1305: nobody between the two reads it or changes it unseen
+    seal      ChaCha20-Poly1305: nobody between the two can read it, or change it undetected
 
 A key is used once, so nonces are 0.
 
@@ -29,18 +29,18 @@ PAIR = Struct("<HH")
 
 
 def private_key(secret: bytes) -> X25519PrivateKey:
-    """The private key that these 32 random bytes are."""
+    """The private key made of 32 random bytes."""
     return X25519PrivateKey.from_private_bytes(secret)
 
 
 def public_of(private: X25519PrivateKey) -> bytes:
-    """The public key that others may have."""
+    """The public key that belongs to a private one."""
     return private.public_key().public_bytes_raw()
 
 
 def agree(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
-    """The key that the owners of two key pairs have for a purpose, and nobody else. Raises
-    ValueError for a public key that is none."""
+    """The key that only the owners of two key pairs have, for one purpose. Raises ValueError for an
+    invalid public key."""
     secret = private.exchange(X25519PublicKey.from_public_bytes(public))
     return HKDF(SHA256(), KEY, salt=None, info=purpose).derive(secret)
 
@@ -60,8 +60,8 @@ def pair_mask(
     count: int,
     word: np.dtype,
 ) -> np.ndarray:
-    """What client `one` adds; `other` adds its negative. `private` is one's key, `public` other's,
-    or the other way round."""
+    """What client `one` adds; `other` adds its negative. `private` is the key of one of the
+    two, `public` that of the other."""
     pair = PAIR.pack(min(one, other), max(one, other))  # one order: both derive one key
     mask = stream(agree(private, public, b"mask" + pair + round_id), count, word)
     return mask if one < other else -mask  # modulo the word: the two add up to 0
@@ -70,7 +70,7 @@ def pair_mask(
 def seal(
     private: X25519PrivateKey, public: bytes, src: int, dst: int, round_id: bytes, plain: bytes
 ) -> bytes:
-    """`plain` so that client `dst` alone can read it."""
+    """Encrypt `plain` so that only client `dst` can read it."""
     key = agree(private, public, b"seal" + PAIR.pack(src, dst) + round_id)
     return ChaCha20Poly1305(key).encrypt(bytes(12), plain, None)
 
@@ -78,7 +78,7 @@ def seal(
 def unseal(
     private: X25519PrivateKey, public: bytes, src: int, dst: int, round_id: bytes, sealed: bytes
 ) -> bytes:
-    """What client `src` has sealed. Raises ValueError where it has not."""
+    """Decrypt what client `src` has sealed. Raises ValueError where it does not verify."""
     key = agree(private, public, b"seal" + PAIR.pack(src, dst) + round_id)
     try:
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, None)

@@ -1,9 +1,9 @@
-"""What the messages of a round look like, and what makes one that nobody expected.
+"""The messages of a round: their format, and how an unexpected one is recognised.
 
     exchange | from | to | round | body       the server is 0; clients are 1, 2, ...
 
 The round is a digest of all clients' public keys, which are new each time, so that a message of an
-earlier round is seen. Before the keys are known it is 0.
+earlier round is noticed. Before the keys are known it is 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REVEALED = Struct(f"<{WIDTH}s")
 
 
 class Public(NamedTuple):
-    """A client's public keys: of the pair it seals with, and of the one it makes masks with."""
+    """A client's public keys: one for sealing, one for masks."""
 
     sealing: bytes
     masking: bytes
@@ -51,7 +51,7 @@ def unpack(message: bytes, exchange: int, src: int, dst: int, round_id: bytes) -
     """The body of a message that `dst` got from `src` in an exchange of a round. Raises ValueError
     where it is from or for somebody else, of another round, or came twice."""
     if len(message) < HEAD.size:
-        raise ValueError(f"{name(src)} sent {len(message)} bytes, which are no message.")
+        raise ValueError(f"{name(src)} sent {len(message)} bytes, too few for a message.")
     kind, says_src, says_dst, says_round = HEAD.unpack_from(message)
     due = EXCHANGES[exchange]
     if (says_src, says_dst) != (src, dst):
@@ -71,7 +71,7 @@ def unpack(message: bytes, exchange: int, src: int, dst: int, round_id: bytes) -
 
 
 def records(body: bytes, record: Struct, what: str) -> list[tuple[Any, ...]]:
-    """The records that a body is made of. Raises ValueError where it is not."""
+    """The records in a body. Raises ValueError where its length does not fit."""
     try:
         return [*record.iter_unpack(body)]
     except struct.error:
@@ -95,10 +95,10 @@ def reason(message: bytes) -> str | None:
     return message[HEAD.size :].decode() if message[:1] == bytes([REFUSAL]) else None
 
 
-# -- what both ends read ---------------------------------------------------------------------------
+# -- what both sides read --------------------------------------------------------------------------
 def read_roster(body: bytes, clients: int) -> dict[int, Public]:
-    """The public keys of who is in the round. Raises ValueError where one comes twice: two clients
-    with one key would have masks that a third can make."""
+    """The public keys of the round's clients. Raises ValueError for a duplicate: a third client
+    could make the masks of two that share a key."""
     found = records(body, LISTED, "the public keys")
     roster = {number: Public(*keys) for number, *keys in found}
     if len(roster) < len(found) or len({*sum(roster.values(), ())}) < 2 * len(found):
@@ -110,12 +110,12 @@ def read_roster(body: bytes, clients: int) -> dict[int, Public]:
 
 
 def round_of(roster: bytes) -> bytes:
-    """What names the round of these public keys."""
+    """The identifier of the round with these public keys."""
     return hashlib.sha256(roster).digest()[: len(NO_ROUND)]
 
 
 def digest(which: int, dealer: int, holder: int, round_id: bytes, value: bytes) -> bytes:
-    """By what the server knows again a share that it has not seen: nobody can give it another in
-    its place. Of a number drawn from 2^256 it gives nothing away."""
+    """The digest by which the server recognises a share that it has not seen: nobody can substitute
+    another. It reveals nothing about a number drawn from 2^256."""
     about = bytes([which]) + CLIENT.pack(dealer) + CLIENT.pack(holder) + round_id
     return hashlib.sha256(about + value).digest()

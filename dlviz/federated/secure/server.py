@@ -1,7 +1,7 @@
-"""The server of a round: a coroutine that yields its answers, and gets the messages that came.
+"""The server of a round: a coroutine that yields its answers, and gets the messages that arrived.
 
-It knows no ranks: a client that is missing from an exchange has dropped out. A message that is not
-as it should be ends the round with a ValueError that names its client.
+It knows no ranks: a client that is missing from an exchange has dropped out. An invalid message
+ends the round with a ValueError that names its client.
 
 Source: Bonawitz et al., CCS 2017, Figure 4, "Server".
 """
@@ -44,7 +44,7 @@ Dealt = dict[int, dict[int, bytes]]  # by dealer and holder
 
 
 def server(terms: Terms) -> Generator[tuple[Messages, np.ndarray | None], Messages, None]:
-    """Yields what each client is to get and, when it has that, the sum of the residues."""
+    """Yields the answer to each client and, in the end, the sum of the residues."""
     came = yield {}, None
 
     # 1. Everybody's keys, for everybody.
@@ -54,7 +54,7 @@ def server(terms: Terms) -> Generator[tuple[Messages, np.ndarray | None], Messag
     roster, round_id = read_roster(listed, terms.clients), round_of(listed)
     came = yield {each: pack(KEYS, SERVER, each, NO_ROUND, listed) for each in keys}, None
 
-    # 2. For each client what all have dealt it, sealed.
+    # 2. For each client the sealed shares that all have dealt it.
     dealt = {each: read_dealt(message, each, roster, round_id) for each, message in came.items()}
     terms.enough(dealt, EXCHANGES[SHARES])
     answers = {}
@@ -63,7 +63,7 @@ def server(terms: Terms) -> Generator[tuple[Messages, np.ndarray | None], Messag
         answers[holder] = pack(SHARES, SERVER, holder, round_id, relayed)
     came = yield answers, None
 
-    # 3. The masked vectors, and word of whose they are.
+    # 3. The masked vectors, and the list of whose have arrived.
     total, word = np.zeros(terms.count, terms.code.word), terms.code.word
     for each, message in came.items():
         total += read_masked(message, each, round_id, terms)
@@ -72,7 +72,7 @@ def server(terms: Terms) -> Generator[tuple[Messages, np.ndarray | None], Messag
     named = b"".join(CLIENT.pack(each) for each in stayed)
     came = yield {each: pack(MASKED, SERVER, each, round_id, named) for each in stayed}, None
 
-    # 4. Off with the masks: the self-mask of who is in the sum, those shared with who is not.
+    # 4. Remove the masks: self-masks of clients in the sum, pairwise masks of those that are not.
     revealed = {
         each: read_revealed(message, each, round_id, dealt, stayed)
         for each, message in came.items()
@@ -93,7 +93,7 @@ def server(terms: Terms) -> Generator[tuple[Messages, np.ndarray | None], Messag
 
 
 def read_keys(message: bytes, number: int, terms: Terms) -> bytes:
-    """A client's public keys. Raises ValueError where it has none, or comes on other terms."""
+    """A client's public keys. Raises ValueError for invalid keys, or other terms."""
     body = unpack(message, KEYS, number, SERVER, NO_ROUND)
     both, theirs = body[: 2 * KEY], body[2 * KEY :].decode(errors="replace")
     if theirs != str(terms):
@@ -104,14 +104,14 @@ def read_keys(message: bytes, number: int, terms: Terms) -> bytes:
         try:
             agree(private_key(bytes(KEY)), public, b"a trial")
         except ValueError:
-            raise ValueError(f"client {number}'s {public.hex()} is no key of X25519.") from None
+            raise ValueError(f"client {number}'s {public.hex()} is not an X25519 key.") from None
     return both
 
 
 def read_dealt(
     message: bytes, number: int, roster: dict[int, Public], round_id: bytes
 ) -> dict[int, bytes]:
-    """What a client has dealt, by who is to hold it."""
+    """What a client has dealt, by holder."""
     body = unpack(message, SHARES, number, SERVER, round_id)
     if len(body) != DEALT.size * len(roster):
         raise ValueError(
@@ -136,8 +136,8 @@ def read_masked(message: bytes, number: int, round_id: bytes, terms: Terms) -> n
 def read_revealed(
     message: bytes, holder: int, round_id: bytes, dealt: Dealt, stayed: Collection[int]
 ) -> dict[int, int]:
-    """The shares that a client has revealed, by who dealt them. Raises ValueError for one that is
-    not what was dealt."""
+    """The shares that a client has revealed, by dealer. Raises ValueError for one that differs from
+    what was dealt."""
     body = unpack(message, UNMASKING, holder, SERVER, round_id)
     values = [value for (value,) in records(body, REVEALED, f"client {holder}'s shares")]
     if len(values) != len(dealt):
@@ -157,8 +157,8 @@ def read_revealed(
 def recover_secret(
     dealer: int, which: int, values: dict[int, int], terms: Terms, public: Public
 ) -> bytes:
-    """A client's secret, from the shares of it by holder. Raises ValueError, which names the
-    client, where what it has dealt gives none."""
+    """A client's secret, from its shares by holder. Raises ValueError, which names the client,
+    where they do not recover it."""
     shares = [Share(holder, value, terms.threshold, KEY) for holder, value in values.items()]
     try:
         secret = recover(shares)

@@ -1,8 +1,8 @@
-"""A secret as n shares: any k of them recover it, k-1 say nothing about it.
+"""A secret as n shares: any k of them recover it, k-1 reveal nothing about it.
 
-The secret is where a polynomial of degree k-1 meets the y-axis, its other coefficients are drawn
-at random; a share is a point of it. k points determine the polynomial. Through k-1 points and any
-secret at all goes exactly one, so each secret is as likely as the other.
+The secret is where a polynomial of degree k-1 crosses the y-axis; its other coefficients are
+random. A share is a point of it, and k points determine it. Through k-1 points and any secret there
+is exactly one such polynomial, so all secrets are equally likely.
 
     y |      *  share 2
       |   *     share 1       q(x) = secret + c1 x + ... + c(k-1) x^(k-1)     modulo a prime
@@ -37,9 +37,9 @@ class Share(NamedTuple):
 
 def share(secret: int | bytes, n: int, k: int, seed: int | None = None) -> list[Share]:
     """The n shares of a secret: a number from 0 to PRIME-1, or up to 32 bytes. They are drawn from
-    the system's randomness; with a `seed`, which whoever knows it can repeat, from that.
+    the system's randomness, or from a `seed`: whoever knows it can repeat them.
 
-    Raises ValueError for a secret that is none of these, and unless 1 <= k <= n.
+    Raises ValueError for any other secret, and unless 1 <= k <= n.
     Cost: n(k-1) multiplications modulo PRIME.
     """
     if not (isinstance(n, int) and isinstance(k, int) and 1 <= k <= n):
@@ -52,10 +52,10 @@ def share(secret: int | bytes, n: int, k: int, seed: int | None = None) -> list[
 
 
 def recover(shares: Sequence[Share]) -> int | bytes:
-    """The secret that these shares are of: what `share` was given.
+    """The secret that `share` was called with.
 
-    Raises ValueError where there are fewer than it needs, one came twice, they are of different
-    secrets, or one of them is not as it was dealt (seen where there are more than are needed).
+    Raises ValueError for too few shares, a duplicate, shares of different secrets, or one that was
+    altered (noticed if there are more than needed).
     """
     if len({(each.needed, each.nbytes) for each in shares}) != 1:
         raise ValueError(f"{len(shares)} shares of one secret are wanted, not of none or several.")
@@ -109,7 +109,7 @@ def value_at(points: dict[int, int], x: int, prime: int) -> int:
 
 @lru_cache(maxsize=256)  # the secrets of a round have their shares in the same places
 def lagrange(places: tuple[int, ...], x: int, prime: int) -> tuple[int, ...]:
-    """By what the value at each of `places` counts in the value at `x`: the product of
+    """The weight of the value at each of `places` in the value at `x`: the product of
     (x - j) / (i - j) over the other places j."""
     weights = []
     for i in places:

@@ -34,7 +34,7 @@ class Terms:
 
     @property
     def count(self) -> int:
-        """Values of a vector."""
+        """The number of values in a vector."""
         return math.prod(self.shape)
 
     def check(self) -> None:
@@ -47,7 +47,7 @@ class Terms:
             )
         use = f"use {n // 2 + 1} to {n}"
         if not isinstance(k, int) or isinstance(k, bool):
-            raise ValueError(f"threshold={k!r} is no number of clients: {use}.")
+            raise ValueError(f"threshold={k!r} is not a number of clients: {use}.")
         if k > n:
             raise ValueError(f"threshold={k} is more than the {n} clients that take part: {use}.")
         if k <= n / 2:
@@ -59,8 +59,8 @@ class Terms:
         self.code.check()
 
     def enough(self, left: Collection[int], exchange: str) -> None:
-        """Raise ValueError, which names who has dropped out, where too few clients are left after
-        an exchange."""
+        """Raise ValueError, naming who has dropped out, where too few clients are left after an
+        exchange."""
         if len(left) < self.threshold:
             gone = [each for each in range(1, self.clients + 1) if each not in left]
             raise ValueError(

@@ -15,7 +15,7 @@ import torch
 from dlviz.cluster import Comm
 from dlviz.models import saved_tensors
 from dlviz.parallel.tensor.transformer import ParallelBlock, own_tokens
-from dlviz.sim import kept_activations
+from dlviz.sim import saved_activations
 
 if TYPE_CHECKING:
     import pandas
@@ -49,7 +49,7 @@ def saved_by_layer(
     layer = tensors.layer.str.removesuffix(".product")  # it belongs to its layer
     published, same = (
         pandas.Series(
-            kept_activations(
+            saved_activations(
                 sequence, batch, hidden, heads, comm.size, sequence_parallel, itemsize=size
             )
         )

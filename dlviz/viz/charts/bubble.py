@@ -20,7 +20,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz import metrics
-from dlviz.analysis.bubble import bubble_ratio_formula, fraction_of, visit_seconds
+from dlviz.analysis.bubble import bubble_ratio_formula, fraction_of, pass_seconds
 from dlviz.analysis.clocks import clock_of
 from dlviz.analysis.stages import pipeline_size
 from dlviz.viz import palette
@@ -183,7 +183,7 @@ def points(traces: Any, clock: str | None = None) -> Iterator[tuple[BubblePoint,
             *pipeline_size(trace),
             ratio,
             metrics.bubble_fraction(trace, read),
-            visit_seconds(trace),
+            pass_seconds(trace),
         )
         yield found, trace, read
 

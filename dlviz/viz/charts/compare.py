@@ -19,7 +19,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.analysis.columns import lanes as in_order
-from dlviz.analysis.gap import Side, Sides, gap, matched
+from dlviz.analysis.prediction_error import Side, Sides, matched, prediction_error
 from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, bar_series, lay_out, microbatch_labels, named_rows
 from dlviz.viz.words import text
@@ -106,7 +106,7 @@ def lines_of(sides: Sides, traces: tuple[Trace, Trace], step: int | None) -> lis
         if alone:
             many = "1 action is" if alone == 1 else f"{alone} actions are"
             lines.append(f"{many} {name} and not {other}.")
-    return [*lines, *sentence(gap(sides), sides)]
+    return [*lines, *sentence(prediction_error(sides), sides)]
 
 
 def rows_of(sides: Sides) -> dict[int, float]:

@@ -20,7 +20,7 @@ import plotly.graph_objects as go
 
 from dlviz import metrics
 from dlviz.analysis.clocks import clock_of, shared, span_times
-from dlviz.analysis.gap import actions_of, step_of
+from dlviz.analysis.prediction_error import actions_of, step_of
 from dlviz.analysis.stages import chunks_of
 from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, bar_series, lay_out, microbatch_labels

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.patches import Patch
 
 from dlviz.analysis.clocks import clock_of
-from dlviz.analysis.gap import matched
+from dlviz.analysis.prediction_error import matched
 from dlviz.viz import palette, paper
 from dlviz.viz.charts.breakdown import longest, parts_of
 from dlviz.viz.charts.compare import BAR, PAIR, heights, lines_of, names_of, rows_of

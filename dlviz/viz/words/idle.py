@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlviz.analysis import idle as analysis
-from dlviz.schedules.action import LETTERS
+from dlviz.schedules.action import CODES
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz.words.hosts import unsure
 from dlviz.viz.words.waits import clause
@@ -65,6 +65,6 @@ def idle(
 def _who(spans: Table, row: int) -> str:
     """The action of a pipeline that had to wait, in words; "" for another span."""
     kind, stage, microbatch = spans.kind[row], spans.stage[row], spans.microbatch[row]
-    if kind not in LETTERS or stage < 0 or microbatch < 0:
+    if kind not in CODES or stage < 0 or microbatch < 0:
         return ""
-    return f"{stage}{LETTERS[kind]}{microbatch} waited "
+    return f"{stage}{CODES[kind]}{microbatch} waited "

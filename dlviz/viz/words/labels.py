@@ -12,7 +12,7 @@ import numpy as np
 from dlviz.analysis.clocks import span_times
 from dlviz.analysis.columns import UNFINISHED, never_ended
 from dlviz.analysis.waits import FOR_LANE
-from dlviz.schedules.action import LETTERS
+from dlviz.schedules.action import CODES
 from dlviz.viz.words import text
 from dlviz.viz.words.hosts import whereabouts
 from dlviz.viz.words.waits import waited_for
@@ -140,7 +140,7 @@ def _forms(
             yield f"b{bucket}"
         elif number := re.fullmatch(r"[\w-]+ (\d+)", name):  # layer 12
             yield number[1]
-    elif microbatch >= 0 and kind in LETTERS:
+    elif microbatch >= 0 and kind in CODES:
         yield str(microbatch)
     elif towards:
         yield f"{kind} {towards}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from dlviz.analysis.gap import Gap, Side
-from dlviz.schedules.action import LETTERS
+from dlviz.analysis.prediction_error import PredictionError, Side
+from dlviz.schedules.action import CODES
 from dlviz.trace import Table
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz.words import text
@@ -39,7 +39,7 @@ def action(spans: Table, row: int) -> str:
     """An action in words: 2B3 on rank 2."""
     kind = spans.kind[row]
     stage, microbatch = int(spans.stage[row]), int(spans.microbatch[row])
-    short = f"{stage if stage >= 0 else ''}{LETTERS[kind]}{microbatch if microbatch >= 0 else ''}"
+    short = f"{stage if stage >= 0 else ''}{CODES[kind]}{microbatch if microbatch >= 0 else ''}"
     return f"{short} on rank {spans.rank[row]}"
 
 

@@ -17,7 +17,7 @@ from dlviz.analysis.bubble import FORMULAS, fraction_of
 from dlviz.board.drawing import Drawing, drawn, laid_out
 from dlviz.board.pipeline import Pipeline
 from dlviz.schedules import NAMES, RECEIVES_FROM, TITLES, Schedule, from_csv, make
-from dlviz.schedules.action import LETTERS
+from dlviz.schedules.action import CODES
 from dlviz.schedules.orders import loop
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Table, Trace
@@ -27,7 +27,7 @@ from dlviz.widgets.view import column, styled
 DRAWN = "drawn"  # the name of the schedule on the board
 NAMED = {**TITLES, DRAWN: "your own drawing"}
 SIZES = {"ranks": 16, "microbatches": 128, "chunks": 8}  # from 1 to
-COSTS = tuple(LETTERS)
+COSTS = tuple(CODES)
 OVER = (1, 2, 4, 8, 16, 32, 64, 128)  # microbatches of the chart
 INSIDE = "Qi et al. count as bubble only idle time between a rank's first and last action."
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from dlviz import metrics
-from dlviz.analysis.gap import gap, matched
+from dlviz.analysis.prediction_error import matched, prediction_error
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.schedules import Schedule
 from dlviz.sim import Costs, simulate
@@ -56,7 +56,7 @@ def run(made: Schedule, trace: Trace, costs: Costs, progress: Progress) -> Found
         replace(side, start=side.start / factor, end=side.end / factor) for side in (before, after)
     )
     ran, took = before.other, after.end - after.start
-    found = gap((before, after))
+    found = prediction_error((before, after))
     ratio = metrics.bubble_ratio(step, "wall")
     late = float((step.spans.wall_end - step.spans.end).max())
     return {

@@ -13,7 +13,7 @@ import numpy as np
 
 from dlviz.analysis.products import Cells, products
 from dlviz.analysis.steps import step_seconds
-from dlviz.sim.layer_cuts import FORMS, WAYS, machine_of, seconds
+from dlviz.sim.layer_cuts import FORMS, PHASES, machine_of, seconds
 from dlviz.trace import Trace
 from dlviz.widgets.running import Found, Progress, late_words
 from dlviz.widgets.tensor.picture import Block

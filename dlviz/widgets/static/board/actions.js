@@ -39,7 +39,8 @@ export function parse(text) {
   if (two) return overlap(parse(two[1]), parse(two[2]));
   const one = ONE.exec(own);
   if (one) return action(Number(one[1]), one[2], Number(one[3]));
-  throw new Refused(`${quoted(own.slice(0, 40))} is no action: write stage, F, B, I or W, and microbatch, as in 2F0.`);
+  const what = quoted(own.slice(0, 40));
+  throw new Refused(`${what} is not an action: write stage, F, B, I or W, and microbatch, as in 2F0.`);
 }
 
 /** Whether an action is one forward and one backward at the same time. @type {(one: Action) => boolean} */

@@ -81,7 +81,7 @@ function rowsAlone(cells) {
       const first = stages[stage] ??= rank;
       if (first === rank) continue;
       const other = `row ${first + 1} (rank ${first}) runs stage ${stage} as well`;
-      throw new Refused(`${where} runs ${text}, yet ${other}: a stage lives on one rank.`);
+      throw new Refused(`${where} runs ${text}, yet ${other}: a stage is on one rank.`);
     }
   });
   const missing = stages.findIndex((rank) => rank === undefined);

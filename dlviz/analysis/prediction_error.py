@@ -1,8 +1,8 @@
-"""What a run did against what was predicted: the same actions of two Traces, and how far apart.
+"""A run against its prediction: the same actions of two Traces, and how much longer they took.
 
 Actions are matched by rank, kind, stage, microbatch and step. Both sides begin with their first
-action. The gap between the makespans is split along the measured critical path: what its actions
-took longer than predicted, and what is left, which is waiting.
+action. The prediction error, measured minus predicted makespan, is split along the measured
+critical path: how much longer its actions took than predicted, and the rest, which is waiting.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dlviz.trace import Table, Trace
 
 @dataclass(frozen=True)
 class Side:
-    """The actions of one Trace, when they began and ended since the first one did (s) by `clock`,
-    and which row of the other side is the same action (-1: none). `step` is the one that was chosen
-    of several, else None."""
+    """The actions of one Trace, when they began and ended since the first began (s) by `clock`, and
+    which row of the other side is the same action (-1: none). `step`: the one chosen of several,
+    else None."""
 
     trace: Trace
     start: np.ndarray
@@ -44,10 +44,10 @@ Sides = tuple[Side, Side]  # predicted, measured
 
 
 @dataclass(frozen=True)
-class Gap:
-    """By how many seconds measured took longer than predicted (less: negative), what of it because
-    the actions on its critical path lasted longer, what because they waited longer, and the one
-    that lasted longest beyond its prediction (its row; -1: none was predicted)."""
+class PredictionError:
+    """Measured minus predicted makespan (s): `lasted`, the part because the actions on the critical
+    path lasted longer, `waited`, the part because they waited longer; `worst`, the action (its row;
+    -1: none was predicted) furthest from its prediction, and by how much (`most`)."""
 
     seconds: float
     lasted: float
@@ -57,8 +57,8 @@ class Gap:
 
 
 def matched(predicted: Trace, measured: Trace, step: int | None, clock: str | None) -> Sides:
-    """Both sides, matched. `step` is a measured one, by default that of median length; `clock` are
-    the measured columns, by default the wall's. Raises ValueError."""
+    """Both sides, matched. `step`: a measured one, by default that of median length; `clock`: of
+    the measured side, by default the wall. Raises ValueError."""
     if clock is None:
         clock = "device" if measured.meta["clock"] == "simulated" else "wall"
     clocks = clock_of(predicted, None), clock_of(measured, clock)
@@ -79,8 +79,8 @@ def matched(predicted: Trace, measured: Trace, step: int | None, clock: str | No
     return sides[0], sides[1]
 
 
-def gap(sides: Sides) -> Gap:
-    """The Gap between the sides, along the critical path of what was measured."""
+def prediction_error(sides: Sides) -> PredictionError:
+    """The prediction error between the sides, along the measured critical path."""
     one, other = sides
     path = np.unique(critical_path(other.trace, other.clock).span)
     rows = path[other.other[path] >= 0]
@@ -90,12 +90,12 @@ def gap(sides: Sides) -> Gap:
     lasted = float(more.sum())
     order = np.argsort(more * np.sign(lasted or 1.0))
     worst = int(rows[order[-1]]) if len(rows) else -1
-    return Gap(total, lasted, total - lasted, worst, float(more[order[-1]]) if len(rows) else 0.0)
+    most = float(more[order[-1]]) if len(rows) else 0.0
+    return PredictionError(total, lasted, total - lasted, worst, most)
 
 
 def step_of(trace: Trace, step: int | None, clock: str, name: str) -> int | None:
-    """The step to draw: the one asked for, of several that of median length, else None. Raises
-    ValueError."""
+    """The step to draw: `step`, of several that of median length, else None. Raises ValueError."""
     known = np.unique(trace.only(kind=COMPUTE).spans.step)
     if step is not None:
         check_counts(0, step=step)
@@ -121,7 +121,7 @@ def actions_of(trace: Trace, step: int | None, name: str) -> Trace:
 
 
 def _keys(predicted: Trace, measured: Trace) -> tuple[list[tuple], list[tuple]]:
-    """What names each action on either side. A step counts where both sides tell it."""
+    """The key of each action on either side. It has the step where both sides record steps."""
     names = ["rank", "kind", "stage", "microbatch"]
     if (predicted.spans.step >= 0).any() and (measured.spans.step >= 0).any():
         names.append("step")
