@@ -55,7 +55,7 @@ def test_the_picture_is_the_simulated_schedule(name):
     shown = spans_of(side)
     spans = trace.spans
     assert [span[0] for span in shown] == spans.rank.tolist()
-    assert [span[1] for span in shown] == [LETTERS[kind] for kind in spans.kind]
+    assert [span[1] for span in shown] == [CODES[kind] for kind in spans.kind]
     assert [span[2] for span in shown] == spans.stage.tolist()
     assert [span[3] for span in shown] == spans.microbatch.tolist()
     np.testing.assert_allclose([span[4] for span in shown], spans.start, atol=1e-6)
@@ -102,7 +102,7 @@ def test_chunks_share_the_costs_of_a_rank_so_that_schedules_compare():
 def test_chunks_have_the_shades_of_the_timeline_and_the_first_the_kinds_own():
     (side,) = state(ScheduleExplorer("interleaved_zb", 2, 4, chunks=3))["sides"]
     assert side["chunk"] == [0, 0, 1, 1, 2, 2] and [*side["shades"]] == ["F", "I", "W"]
-    for kind, code in LETTERS.items():
+    for kind, code in CODES.items():
         for chunk, style in enumerate(side["shades"].get(code, [])):
             assert style == styled(palette.shade(palette.style(kind), chunk, 3))
     assert len({style["color"] for style in side["shades"]["F"]}) == 3

@@ -343,7 +343,7 @@ def test_every_form_trains_the_same_layer_and_sends_what_is_predicted():
     spans, nbytes = run.trace.spans, run.trace.messages.nbytes
     sends = np.flatnonzero((spans.kind == "send") & (spans.step >= 0))
     assert len(sends) == len(nbytes)
-    for place, direction in enumerate(WAYS):
+    for place, direction in enumerate(PHASES):
         own = [spans.flow[row] for row in sends if spans.fields[row]["direction"] == direction]
         predicted = sum(sent(form, **SMALL)[place] for form in FORMS)
         assert nbytes[own].sum() / 3 / STEPS == pytest.approx(predicted)
@@ -365,7 +365,7 @@ def test_a_run_is_measured_below_predicted_and_shown_again_where_its_controls_ar
     assert "not of one size" in " ".join(run["summary"])
     messages, spans = explorer.measured.messages, explorer.measured.spans
     assert run["first"][2] == -1
-    for first, direction in zip(run["first"][:2], WAYS, strict=False):
+    for first, direction in zip(run["first"][:2], PHASES, strict=False):
         sends = np.flatnonzero((spans.flow == first) & (spans.kind == "send"))
         assert [spans.fields[row]["direction"] for row in sends] == [direction]
     player = json.loads(explorer.player)

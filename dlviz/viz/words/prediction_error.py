@@ -1,4 +1,4 @@
-"""The prediction error of a run in words: `analysis.gap` has the numbers."""
+"""The prediction error of a run in words: `analysis.prediction_error` has the numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlviz.viz.words import text
 BESIDE = 106  # characters of a subtitle's line, which begins right of the rows' names
 
 
-def sentence(found: Gap, sides: tuple[Side, Side]) -> list[str]:
+def sentence(found: PredictionError, sides: tuple[Side, Side]) -> list[str]:
     """The prediction error in a sentence, in lines."""
 
     def longer(seconds: float) -> str:

@@ -150,7 +150,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
     digits = 8 - math.floor(math.log10(total))
     stages = np.arange(len(schedule.stage_rank))
     homes = np.array(schedule.stage_rank)
-    kinds = "".join(map(LETTERS.__getitem__, spans.kind.tolist()))
+    kinds = "".join(map(CODES.__getitem__, spans.kind.tolist()))
     return {
         "name": schedule.name,
         "title": NAMED[schedule.name],
@@ -188,7 +188,7 @@ def shades(kinds: str, chunks: int) -> dict[str, list[dict[str, str]]]:
     """The style of each kind of action in `kinds`, for each of a rank's chunks."""
     return {
         kind: [styled(palette.shade(palette.style(name), chunk, chunks)) for chunk in range(chunks)]
-        for name, kind in LETTERS.items()
+        for name, kind in CODES.items()
         if kind in kinds
     }
 

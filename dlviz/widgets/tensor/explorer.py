@@ -152,7 +152,7 @@ class TensorExplorer(Recording):
             "details": DETAILS,
             "forms": [[name, form.title, [*form.cuts]] for name, form in FORMS.items()],
             "names": NAMES,
-            "directions": WAYS,
+            "directions": PHASES,
             "sizes": SIZES,
             "hues": HUES,
             "owners": [styled(palette.rank_style(rank)) for rank in range(RANKS[1])],

@@ -49,7 +49,7 @@ def run(values: dict[str, Any], progress: Progress) -> Found:
 def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
     """What a run measured: bytes that a rank sent in a step, and seconds."""
     nbytes, first = _by_direction(trace)
-    sums = np.array([nbytes[direction] for direction in WAYS])  # (directions, ranks)
+    sums = np.array([nbytes[direction] for direction in PHASES])  # (directions, ranks)
     each = sums.sum(axis=0)
     took = float(np.median(step_seconds(trace, "wall")))
     summary = [f"The median of {STEPS} steps; last loss {loss:.6g}."]
@@ -62,7 +62,7 @@ def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
     return {
         "directions": sums.mean(axis=1).tolist(),
         "bytes": float(each.mean()),
-        "first": [first.get(direction, -1) for direction in WAYS],
+        "first": [first.get(direction, -1) for direction in PHASES],
         "seconds": took,
         "late": late_words(late, seconds(**values) / 10, values["ranks"]),
         "summary": summary,
@@ -73,7 +73,7 @@ def found(values: dict[str, Any], trace: Trace, loss: float) -> dict[str, Any]:
 def _by_direction(trace: Trace) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """The last step by direction: bytes that each rank sent, and the row of the first message."""
     spans, nbytes = trace.spans, trace.messages.nbytes
-    sent = {direction: np.zeros(trace.meta["ranks"]) for direction in WAYS}
+    sent = {direction: np.zeros(trace.meta["ranks"]) for direction in PHASES}
     first: dict[str, int] = {}
     sends = (spans.kind == "send") & (spans.flow >= 0) & (spans.step == STEPS - 1)
     for row in sorted(np.flatnonzero(sends).tolist(), key=lambda row: spans.start[row]):
