@@ -149,7 +149,7 @@ def test_refusals_are_quoted_as_they_are(monkeypatch):
     monkeypatch.setattr(rendezvous, "interfaces", lambda: {"lo": "127.0.0.1", "eth0": "10.77.0.2"})
     monkeypatch.setattr(rendezvous.socket, "gethostname", lambda: "host-b")
     with pytest.raises(ValueError) as refused:
-        rendezvous.way_to("10.77.0.1", 29500)
+        rendezvous.route_to("10.77.0.1", 29500)
     assert quoted(refused.value)
     monkeypatch.setenv("WORLD_SIZE", "4")
     for ranks, machine, may_lose in ((2, None, ()), (4, classroom(4), ()), (4, None, (2,))):

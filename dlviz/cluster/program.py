@@ -29,7 +29,7 @@ def dumps(value: Any) -> bytes:
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(value)
-    pickler.dump(pickler.met)  # with what is known by then: these are the same objects
+    pickler.dump(pickler.seen)  # with what is known by then: these are the same objects
     return file.getvalue()
 
 
@@ -47,12 +47,12 @@ class _Pickler(cloudpickle.Pickler):
 
     def __init__(self, file: io.BytesIO):
         super().__init__(file)
-        self.met: dict[str, Any] = {}
+        self.seen: dict[str, Any] = {}
         self._known = vars(program())
 
     def reducer_override(self, obj: Any) -> Any:
         if _is_of_main(obj) and self._known.get(obj.__name__) is obj:
-            self.met[obj.__name__] = obj
+            self.seen[obj.__name__] = obj
         return super().reducer_override(obj)
 
 

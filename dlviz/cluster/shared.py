@@ -63,10 +63,10 @@ def share(comm: Collectives, tensor: torch.Tensor) -> Shared:
             os.ftruncate(file, head_of(comm.size) + tensor.nbytes)
             made.append(Shared(comm, file, tensor))
             made[0].tensor.copy_(tensor.detach())
-        comm.group.meet(call)
+        comm.group.rendezvous(call)
         if comm.rank:
             made.append(Shared(comm, os.open(path, os.O_RDWR | os.O_CLOEXEC), tensor))
-        comm.group.meet(call)
+        comm.group.rendezvous(call)
         if comm.rank == 0:
             os.unlink(path)  # it goes with the last process that has it
 

@@ -22,8 +22,8 @@ from dlviz.cluster.pacing import horizon
 
 STATE = 16  # cells a rank
 ACTIVITY, WAITING, DONE, TOTAL, EPOCH, PID, WANTS, PROBE, UNREAD = range(9)  # cells of a state
-TICKS = 1 << 16  # messages of one rank under way, at most
-TICK = 3  # cells of a tick: whether it was taken, then
+SLOTS = 1 << 16  # messages of one rank under way, at most
+SLOT = 3  # cells of a tick: whether it was taken, then
 WHEN, ASLEEP = 1, 2  # (a double) the device time of that, and whether the sender sleeps on it
 
 
@@ -32,8 +32,8 @@ class Board:
 
     def __init__(self, path: str, ranks: int, ledger: int = 0, create: bool = False):
         self.ranks = ranks
-        self._ticks = ranks * STATE * 8
-        self.horizon = self._ticks + ranks * TICKS * TICK * 8  # where it begins
+        self._slots = ranks * STATE * 8
+        self.horizon = self._slots + ranks * SLOTS * SLOT * 8  # where it begins
         self.ledger = self.horizon + horizon.size(ranks)  # where it begins; `ledger` bytes
         size = self.ledger + ledger
         flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)
@@ -59,7 +59,7 @@ class Board:
     def put(self, rank: int, cell: int, value: int) -> None:
         self.cells[rank * STATE + cell] = value
 
-    def ticks(self, rank: int) -> range:
+    def completion_slots(self, rank: int) -> range:
         """The first cells of the ticks of `rank`'s messages."""
-        first = self._ticks // 8 + rank * TICKS * TICK
-        return range(first, first + TICKS * TICK, TICK)
+        first = self._slots // 8 + rank * SLOTS * SLOT
+        return range(first, first + SLOTS * SLOT, SLOT)

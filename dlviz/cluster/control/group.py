@@ -65,11 +65,11 @@ class Group:
         self._times = memoryview(self._memory).cast("d")
         self._places = range(0, len(members) * MEMBER // 8, MEMBER // 8)  # their first cells
         self._phase = self._turn = 0
-        self._kept: torch.Tensor | None = None
+        self._held: torch.Tensor | None = None
         self._views: dict[torch.dtype, torch.Tensor] = {}  # of the memory
 
     # -- calls ---------------------------------------------------------------------------------
-    def post_call(self, sequence: int, call: Call) -> None:
+    def register_call(self, sequence: int, call: Call) -> None:
         """Say which collective this member calls as its number `sequence`: operation, root, form
         of its tensor."""
         at = self._call(self.place, sequence)
@@ -101,19 +101,21 @@ class Group:
         return place * MEMBER + CELLS * 8 + sequence % CALLS * CALL.size
 
     # -- meeting -------------------------------------------------------------------------------
-    def meet(self, call: Any) -> None:
+    def rendezvous(self, call: Any) -> None:
         """Return when all members have come. `call` is what the parent reads of the wait; its
         `met` is called once they have."""
         time = call.lane.pace.time
-        self._come(time)
+        self._arrive(time)
         parity = TIME + self._phase % 2
-        if self.met:
+        if self.all_arrived:
             self._waiting.notify(*self.members)
         else:
             self._waiting.wait_for_others(call, call.op, call.lane)
-        call.met(None if time is None else max(self._times[at + parity] for at in self._places))
+        call.all_arrived(
+            None if time is None else max(self._times[at + parity] for at in self._places)
+        )
 
-    def _come(self, time: float | None) -> None:
+    def _arrive(self, time: float | None) -> None:
         """Say that this member has come, at that device time."""
         self._phase += 1
         mine = self._places[self.place]
@@ -122,7 +124,7 @@ class Group:
         self._cells[mine + PHASE] = self._phase
 
     @property
-    def met(self) -> bool:
+    def all_arrived(self) -> bool:
         cells, phase = self._cells, self._phase
         for at in self._places:
             if cells[at + PHASE] < phase:
@@ -141,13 +143,13 @@ class Group:
             )
         else:
             yield self.show(wire, call)
-            self.meet(call)  # it is the program's again
+            self.rendezvous(call)  # it is the program's again
 
     def show(self, wire: torch.Tensor, call: Any) -> Read:
         """`read` as in `shown`, until the members meet again."""
         cell = ADDRESS + (self._phase + 1) % 2
         self._cells[self.place * MEMBER // 8 + cell] = wire.data_ptr()
-        self.meet(call)
+        self.rendezvous(call)
         size = wire.element_size()
         addresses = [self._cells[at + cell] for at in self._places]
 
@@ -159,10 +161,10 @@ class Group:
 
     def keep(self, part: torch.Tensor) -> torch.Tensor:
         """A copy of `part` that lives until the members have met again and this is called again."""
-        if self._kept is None or self._kept.shape != part.shape or self._kept.dtype != part.dtype:
-            self._kept = torch.empty_like(part)
-            self._left.append(self._kept)
-        return self._kept.copy_(part)
+        if self._held is None or self._held.shape != part.shape or self._held.dtype != part.dtype:
+            self._held = torch.empty_like(part)
+            self._left.append(self._held)
+        return self._held.copy_(part)
 
     def copies(self, wire: torch.Tensor, call: Any) -> torch.Tensor:
         """A copy of every member's `wire`, `short` bytes at most, as the rows of one tensor:
@@ -170,7 +172,7 @@ class Group:
         self._turn += 1
         rows = self._rows(wire)
         rows[self.place].copy_(wire.view(-1))
-        self.meet(call)
+        self.rendezvous(call)
         return rows
 
     def _rows(self, wire: torch.Tensor) -> torch.Tensor:

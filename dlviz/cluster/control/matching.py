@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from dlviz.cluster.control.pipes import SOURCE, Header
 
 
-class Posted(Protocol):
+class PostedReceive(Protocol):
     """A receive that is posted."""
 
     awaited: bool  # its thread waits for it: the message may be put into its tensor
@@ -68,7 +68,7 @@ class Matching:
             found = self.incoming.setdefault((peer, key), Channel(peer, key, peer))
         return found
 
-    def post(self, channel: Channel, receive: Posted) -> None:
+    def post(self, channel: Channel, receive: PostedReceive) -> None:
         """Post a receive."""
         with self._lock:
             channel.count += 1
@@ -95,7 +95,7 @@ class Matching:
                     continue
             receive.take()
 
-    def take(self, receive: Posted) -> None:
+    def take(self, receive: PostedReceive) -> None:
         """Take the message of a receive, unless another thread does."""
         with self._lock:
             if receive not in self.late:

@@ -33,7 +33,9 @@ SYNC, INLINE, ON_DEVICE = 1, 2, 4
 LONGEST = select.PIPE_BUF - HEAD.size  # bytes of a message that can
 SOURCE = 1 << 48  # a channel's number is its source times this, plus its key
 TAKEN, REFUSED = 1, 2  # what a receiver puts into a tick
-GO = -4  # in place of a channel: the receiver takes the message with that tick next, so send it
+CLEAR_TO_SEND = (
+    -4
+)  # in place of a channel: the receiver takes the message with that tick next, so send it
 LOSS = -3  # in place of a channel: the run has lost the rank in place of a tick, how follows
 REFUSAL = -2  # in place of a channel: the message with that tick does not fit what was posted
 BELL = -1  # in place of a channel: look again, says the rank in place of a tick
@@ -46,14 +48,14 @@ class Header(Departure):
     Departure it says when the message arrives, on a paced run; `arrived` is when this rank's port
     had taken it."""
 
-    __slots__ = ("address", "arrived", "data", "flags", "form", "key", "tick", "wall")
+    __slots__ = ("address", "arrived", "data", "flags", "form", "key", "slot", "wall")
 
     def __init__(
         self,
         channel: int,
         flags: int,
         wall: int,
-        tick: int,
+        slot: int,
         address: int,
         entry: int,
         stamp: float,
@@ -62,7 +64,7 @@ class Header(Departure):
         self.src, self.key = divmod(channel, SOURCE)
         self.flags = flags
         self.wall = wall
-        self.tick = tick
+        self.slot = slot
         self.address = address
         self.entry = entry
         self.sent = NAN
@@ -77,15 +79,15 @@ def bell(rank: int) -> bytes:
     return HEAD.pack(BELL, 0, 0, rank, 0, 0, NAN, b"")
 
 
-def refusal(tick: int, posted: bytes) -> bytes:
+def refusal(slot: int, posted: bytes) -> bytes:
     """What tells a sender that its message does not fit a tensor of the form `posted`."""
-    return HEAD.pack(REFUSAL, 0, 0, tick, 0, 0, NAN, posted)
+    return HEAD.pack(REFUSAL, 0, 0, slot, 0, 0, NAN, posted)
 
 
-def go(tick: int) -> bytes:
+def clear_to_send(slot: int) -> bytes:
     """What tells a sender that its message with that tick is received next (see
     transport/devices.py)."""
-    return HEAD.pack(GO, 0, 0, tick, 0, 0, NAN, b"")
+    return HEAD.pack(CLEAR_TO_SEND, 0, 0, slot, 0, 0, NAN, b"")
 
 
 def loss(rank: int, how: str) -> bytes:
@@ -96,7 +98,7 @@ def loss(rank: int, how: str) -> bytes:
     return HEAD.pack(LOSS, 0, 0, rank, 0, 0, NAN, form) + text
 
 
-def tell(folder: str, rank: int, record: bytes) -> bool:
+def write_to(folder: str, rank: int, record: bytes) -> bool:
     """Write a record to `rank`, in the process that launched it; False where its pipe has no room
     now."""
     with suppress(OSError):  # it has gone itself
@@ -115,7 +117,7 @@ class Inbox:
     for, by tick; `lost` says of ranks that the run has lost how; `heard` counts the envelopes and
     bells of each rank; `obey` is called with the tick of each message that is to be sent now."""
 
-    obey: Callable[[int], None]
+    on_clear_to_send: Callable[[int], None]
 
     def __init__(self) -> None:
         self.lost: dict[int, str] = {}
@@ -148,8 +150,8 @@ class Inbox:
                 if after > end:
                     break
                 self.lost[fields[3]] = data[head:after].decode(errors="replace")
-            elif fields[0] == GO:
-                self.obey(fields[3])
+            elif fields[0] == CLEAR_TO_SEND:
+                self.on_clear_to_send(fields[3])
             at = after
         self._rest = data[at:]
 

@@ -59,7 +59,7 @@ class Time:
         """It comes by itself."""
 
 
-class News(Time):
+class LossReport(Time):
     """That one of `peers` is lost: the launching process says so soon, or never."""
 
     def __init__(self, peers: Iterable[int], details: Callable[[], dict[str, Any]]):
@@ -68,17 +68,17 @@ class News(Time):
         self._peers = peers
 
     def give_up(self, lost: dict[int, str]) -> None:
-        mourn(self._peers, lost)
+        raise_if_lost(self._peers, lost)
 
 
-def mourn(peers: Iterable[int], lost: dict[int, str]) -> None:
+def raise_if_lost(peers: Iterable[int], lost: dict[int, str]) -> None:
     """Raise RankLost if one of `peers` is lost."""
     for peer in peers:
         if peer in lost:
             raise RankLost(peer, lost[peer]) from None
 
 
-class PostedWait(NamedTuple):
+class RegisteredWait(NamedTuple):
     """One thread's wait as its rank knows it; `times` are those of the span it will be."""
 
     op: str
@@ -96,7 +96,7 @@ class Waiting:
     _horizon: Horizon | None = None
 
     def __init__(self, rank: int, board: Board, pipes: Pipes, matching: Matching):
-        self.posts: dict[int, PostedWait] = {}
+        self.registered: dict[int, RegisteredWait] = {}
         self._rank = rank
         self._cells = board.cells
         self._ranks = board.ranks
@@ -106,38 +106,38 @@ class Waiting:
         self.lost = self._inbox.lost
         self._matching = matching
         self._fence = threading.Lock()
-        self._stirring = threading.Lock()
+        self._activity_lock = threading.Lock()
         self._handling = threading.Lock()
         self._reading = threading.Lock()  # held by the thread that reads the pipe
         self._reader = 0  # its ident
         self._heard = 0  # records that have been read and delivered, on a paced run
-        self._seats: list[SimpleQueue] = []  # of those that sleep beside it
+        self._sleepers: list[SimpleQueue] = []  # of those that sleep beside it
 
     def publish(self, horizon: Horizon) -> None:
         """Let the other ranks of a paced run see what this one has read, and whether it sleeps."""
         self._horizon, self._pipes.written = horizon, horizon.sent
 
-    def obey(self, send: Callable[[int], None]) -> None:
+    def send_when_clear(self, send: Callable[[int], None]) -> None:
         """Call `send` with the tick of each message that a receiver says it takes next."""
-        self._inbox.obey = send
+        self._inbox.on_clear_to_send = send
 
     # -- posting -------------------------------------------------------------------------------
-    def post(self, op: str, lane: Any, what: Awaited | None, times: Any = None) -> None:
+    def register(self, op: str, lane: Any, what: Awaited | None, times: Any = None) -> None:
         """Say what the calling thread waits for from now on."""
-        post = PostedWait(op, lane, perf_counter_ns(), what, times)
-        self.posts[threading.get_ident()] = post
-        self._stir()
+        entry = RegisteredWait(op, lane, perf_counter_ns(), what, times)
+        self.registered[threading.get_ident()] = entry
+        self._count_activity()
 
-    def unpost(self) -> None:
-        del self.posts[threading.get_ident()]
+    def unregister(self) -> None:
+        del self.registered[threading.get_ident()]
         if self._horizon is not None:
             self._horizon.wake()
-        self._stir()
+        self._count_activity()
 
-    def _stir(self) -> None:
-        with self._stirring:  # two lanes' counts must not overwrite each other
+    def _count_activity(self) -> None:
+        with self._activity_lock:  # two lanes' counts must not overwrite each other
             self._cells[self._mine + ACTIVITY] += 1
-            self._cells[self._mine + WAITING] = len(self.posts)
+            self._cells[self._mine + WAITING] = len(self.registered)
 
     # -- waiting -------------------------------------------------------------------------------
     def wait(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:
@@ -147,18 +147,18 @@ class Waiting:
         self.collect()
         if what.done:
             return
-        self.post(op, lane, what, times)
+        self.register(op, lane, what, times)
         try:
             while not what.done:
                 self._sleep(what)
         except RankLost as error:
-            self._bereave(error, lane, times)
+            self._end_by_loss(error, lane, times)
             raise
-        self.unpost()
+        self.unregister()
 
-    def _bereave(self, error: RankLost, lane: Any, times: Any) -> None:
+    def _end_by_loss(self, error: RankLost, lane: Any, times: Any) -> None:
         """A wait has ended with this error: on a paced run now."""
-        self.unpost()
+        self.unregister()
         lane.pace.restart()
         if times is not None:  # else there is a span around
             lane.pace.end(times)
@@ -170,19 +170,19 @@ class Waiting:
         """What has failed with `peers` may be so since one of them is lost: raise RankLost then,
         and return if not."""
         if self.may_lose.intersection(peers):
-            self.wait(News(peers, details), op, lane)
+            self.wait(LossReport(peers, details), op, lane)
 
-    def wait_for_tick(self, what: Any, op: str, lane: Any, times: Any) -> None:
+    def wait_for_completion(self, what: Any, op: str, lane: Any, times: Any) -> None:
         """`wait_for_others` until they have ticked off the message `what`."""
-        self._cells[what.tick + ASLEEP] = 1
+        self._cells[what.slot + ASLEEP] = 1
         self.wait_for_others(what, op, lane, times)
 
-    def tick(self, peer: int, tick: int, state: int, soon: bool) -> None:
+    def complete(self, peer: int, slot: int, state: int, soon: bool) -> None:
         """Tick a message of `peer` off, and wake it where it sleeps on that; `soon` where that is
         sure."""
         with self._fence:  # first write, then look
-            self._cells[tick] = state
-        if self._cells[tick + ASLEEP]:
+            self._cells[slot] = state
+        if self._cells[slot + ASLEEP]:
             self._pipes.ring(peer)
 
     def wait_for_others(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:
@@ -244,12 +244,12 @@ class Waiting:
             finally:
                 self._leave()
             return
-        seat: SimpleQueue = SimpleQueue()
-        self._seats.append(seat)
+        wakeup: SimpleQueue = SimpleQueue()
+        self._sleepers.append(wakeup)
         if self._reading.locked() and not what.done:
             with suppress(Empty):
-                seat.get(timeout=what.left)
-        self._seats.remove(seat)
+                wakeup.get(timeout=what.left)
+        self._sleepers.remove(wakeup)
 
     def _leave(self) -> None:
         """The calling thread no longer reads the pipe: another one may."""
@@ -257,20 +257,20 @@ class Waiting:
         self._wake()
 
     def _wake(self) -> None:
-        for seat in list(self._seats):
-            seat.put(None)
+        for wakeup in list(self._sleepers):
+            wakeup.put(None)
 
-    def why(self, tick: int) -> bytes | None:
+    def why(self, slot: int) -> bytes | None:
         """The form that this rank's message with that tick was refused for; None where this rank's
         pipe was too full for that."""
         self.collect()
-        return self._inbox.refused.get(tick)
+        return self._inbox.refused.get(slot)
 
-    def ends_by_loss(self, post: PostedWait) -> bool:
+    def ends_by_loss(self, entry: RegisteredWait) -> bool:
         """Whether nobody but lost ranks could have brought what a thread waits for."""
         try:
-            if post.what is not None:
-                post.what.give_up(self.lost)
+            if entry.what is not None:
+                entry.what.give_up(self.lost)
         except RankLost:
             return True
         return False
@@ -285,7 +285,7 @@ class Waiting:
                 if self._horizon is not None:
                     self._horizon.hear(self._inbox.heard)
                     self._heard = self._inbox.heard.total()
-        if data and self._seats:
+        if data and self._sleepers:
             self._wake()
         if data and self._reading.locked() and self._reader != threading.get_ident():
             self._pipes.ring(self._rank)  # it sleeps on a pipe that is empty now

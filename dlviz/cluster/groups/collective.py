@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from dlviz.cluster.control.form import NO_TENSOR, describe, dtype_name, form_of
 from dlviz.cluster.control.group import Group
-from dlviz.cluster.control.waiting import mourn
+from dlviz.cluster.control.waiting import raise_if_lost
 from dlviz.cluster.groups.reduction import REDUCTIONS, reduce_all, reduce_slice
 from dlviz.cluster.messages.requests import PeerLost
 from dlviz.cluster.pacing.clock import START_LINE
@@ -227,7 +227,7 @@ class Collectives:
         with self.recorder.open("collective", op, fields):
             call = Call(self, op, lane, sequence, tensor)
             if tensor is None or self._by_backend(tensor):
-                self.group.meet(call)
+                self.group.rendezvous(call)
             try:
                 move(call)
             except OSError:  # a rank that has come has gone, and its memory with it
@@ -242,13 +242,13 @@ class Collectives:
         collective made of messages begins with it. RankLost where a member is known to be lost:
         what it wrote of a call that failed must not pass for this one."""
         if self.waiting.lost:
-            mourn(self.members, self.waiting.lost)
+            raise_if_lost(self.members, self.waiting.lost)
         calls = self.groups.calls
         sequence = calls.get(self.number, 0)
         calls[self.number] = sequence + 1
         form = NO_TENSOR if tensor is None else form_of(tensor.shape, tensor.dtype)
         where = 0 if tensor is None or not self._on_device(tensor) else ON_DEVICE
-        self.group.post_call(sequence, (CALLS.index(op) + where, root, form))
+        self.group.register_call(sequence, (CALLS.index(op) + where, root, form))
         self.compare_calls(sequence)
         return sequence
 
@@ -283,7 +283,7 @@ class Collectives:
     def group(self) -> Group:
         """These ranks in shared memory (made when first used)."""
         if self._group is None:
-            self._group = self.groups.meet(self.number, self.members, self._transport)
+            self._group = self.groups.memory_group(self.number, self.members, self._transport)
         return self._group
 
     @property
@@ -352,12 +352,12 @@ class Call:
 
     @property
     def done(self) -> bool:
-        return self._comm.group.met
+        return self._comm.group.all_arrived
 
     def give_up(self, lost: dict[int, str]) -> None:
-        mourn(self._comm.members, lost)
+        raise_if_lost(self._comm.members, lost)
 
-    def met(self, latest: float | None) -> None:
+    def all_arrived(self, latest: float | None) -> None:
         """All have come: the first time it is seen whether they make the same call."""
         if not self._compared:
             self.start, self._compared = latest, True
@@ -384,7 +384,7 @@ class GlooWork:
         return self._work.is_completed()
 
     def give_up(self, lost: dict[int, str]) -> None:
-        mourn(self._comm.members, lost)
+        raise_if_lost(self._comm.members, lost)
 
     def details(self) -> dict[str, Any]:
         return self._comm.place_of(self._comm.groups.calls[self._comm.number] - 1)

@@ -57,7 +57,7 @@ class Groups:
         """A file that the members of a group share."""
         return os.path.join(self.folder, f"{kind}-{number}-{members[0]}")
 
-    def meet(self, number: int, members: tuple[int, ...], transport: Transport) -> Group:
+    def memory_group(self, number: int, members: tuple[int, ...], transport: Transport) -> Group:
         """A group whose members meet in shared memory."""
         path = self.path("group", number, members)
         return self._control.group(path, members, self._waiting, transport, self._left)

@@ -50,7 +50,7 @@ def reduce_all(group: Group, wire: torch.Tensor, op: str, call: Any, root: int =
         for place in others:
             read(place, 0, slices[place])
     if total is slices[me]:
-        group.meet(call)  # the row is the program's again
+        group.rendezvous(call)  # the row is the program's again
     else:
         slices[me].copy_(total)
 

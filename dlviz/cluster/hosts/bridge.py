@@ -71,7 +71,7 @@ class Bridge:
         os.set_blocking(self._wake, False)
         for wire in wires.values():
             wire.stir = self.stir
-        self._fence, self._telling = threading.Lock(), threading.Lock()
+        self._fence, self._states_lock = threading.Lock(), threading.Lock()
         self._over = False
         self.pids: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name="dlviz bridge", daemon=True)
@@ -231,7 +231,7 @@ class Bridge:
         before an answer of a rank is sent, so that host 0 never knows less of it than it said."""
         if not self.network.own:
             return
-        with self._telling:
+        with self._states_lock:
             for rank, before in self._states.items():
                 start = rank * STATE * 8
                 state = bytes(self._board.memory[start : start + STATE * 8])

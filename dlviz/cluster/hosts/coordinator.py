@@ -40,7 +40,7 @@ ENDS = struct.Struct("=iB")  # exit code, is it known
 ToHere = Callable[[int], int]
 
 
-class Judge(HostSupervisor):
+class Coordinator(HostSupervisor):
     """Collects from all hosts and judges. `before` are the readings of their clocks."""
 
     def _prepare(self) -> None:
@@ -73,7 +73,7 @@ class Judge(HostSupervisor):
 
     def _take(self, host: int, kind: int, rank: int, data: bytes) -> None:
         if kind == INTERRUPT:
-            self._interrupts.note()
+            self._interrupts.record()
         elif kind == LOST:
             self.gone.setdefault(rank, data.decode())
         elif kind == STALLED:

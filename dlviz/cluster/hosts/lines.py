@@ -24,9 +24,9 @@ from typing import Any
 
 from dlviz.cluster.control.board import WHEN, Board
 from dlviz.cluster.control.pipes import CHUNK, HEAD, Pipes, bell
-from dlviz.cluster.hosts.handshake import Door, greet
+from dlviz.cluster.hosts.handshake import Listener, shake_hands
 from dlviz.cluster.hosts.network import Network
-from dlviz.cluster.hosts.records import TICK
+from dlviz.cluster.hosts.records import COMPLETION
 from dlviz.cluster.hosts.rendezvous import SECRET
 from dlviz.cluster.hosts.wire import Forged, Wire
 
@@ -40,17 +40,17 @@ def connect(network: Network, rank: int, store: Any) -> dict[int, Wire]:
     elsewhere = [each for each in network.host_of if each not in network.near]
     lines: dict[int, Wire] = {}
     address = network.here.address
-    with socket.create_server((address, 0), backlog=len(elsewhere)) as listener:
-        store.set(f"line {rank}", f"{address} {listener.getsockname()[1]}")
+    with socket.create_server((address, 0), backlog=len(elsewhere)) as server:
+        store.set(f"line {rank}", f"{address} {server.getsockname()[1]}")
         for peer in elsewhere:
             if peer < rank:
                 host, port = store.get(f"line {peer}").decode().split()
                 sock = socket.create_connection((host, int(port)), source_address=(address, 0))
-                _, lines[peer] = greet(sock, rank, secret, called=False)
+                _, lines[peer] = shake_hands(sock, rank, secret, called=False)
         after = [peer for peer in elsewhere if peer > rank]
-        with Door(listener, rank, secret, after, lines) as door:
+        with Listener(server, rank, secret, after, lines) as listener:
             while len(lines) < len(elsewhere):
-                door.look()
+                listener.look()
     return lines
 
 
@@ -67,8 +67,8 @@ class HostPipes(Pipes):
             self._come.register(line, select.POLLIN)
             self._poll.register(line, select.POLLIN)
         self._later: dict[int, bytes] = {}  # ticks, by rank
-        self._keeping = threading.Lock()
-        self._kept = threading.Event()
+        self._later_lock = threading.Lock()
+        self._pending = threading.Event()
         self.thread = threading.Thread(target=self._send_late, name="dlviz", daemon=True)
         self.thread.start()
 
@@ -93,28 +93,28 @@ class HostPipes(Pipes):
     def send(self, rank: int, record: bytes) -> bool:
         if rank not in self._lines:
             return super().send(rank, record)
-        with self._keeping:  # what was kept goes first
+        with self._later_lock:  # what was kept goes first
             data = self._later.pop(rank, b"") + record
             if data:
                 self._lines[rank].send(0, 0, data)
         return True
 
-    def keep(self, rank: int, record: bytes) -> None:
+    def send_later(self, rank: int, record: bytes) -> None:
         """Send it to a rank of another host, soon."""
-        with self._keeping:
+        with self._later_lock:
             self._later[rank] = self._later.get(rank, b"") + record
-        if not self._kept.is_set():
-            self._kept.set()
+        if not self._pending.is_set():
+            self._pending.set()
 
-    def _send_kept(self) -> None:
+    def _send_pending(self) -> None:
         for rank in list(self._later):
             self.send(rank, b"")
 
     def _send_late(self) -> None:
-        while self._kept.wait():
+        while self._pending.wait():
             time.sleep(LATER)
-            self._kept.clear()
-            self._send_kept()
+            self._pending.clear()
+            self._send_pending()
 
     # -- in ------------------------------------------------------------------------------------
     def read(self) -> bytes:
@@ -130,26 +130,26 @@ class HostPipes(Pipes):
         peer, found = self._peers[line], b""
         try:
             for _, _, data in self._lines[peer].receive():
-                found += self._after_ticks(data) or bell(peer)
+                found += self._after_completions(data) or bell(peer)
         except (EOFError, Forged):  # its host's parent sees to it
             self._come.unregister(line)
             self._poll.unregister(line)
             del self._peers[line]
         return found
 
-    def _after_ticks(self, data: bytes) -> bytes:
+    def _after_completions(self, data: bytes) -> bytes:
         """What follows the ticks with which a frame begins, each on the board now."""
         at = 0
-        while data.startswith(TICK, at):
-            _, state, _, tick, _, _, when, _ = HEAD.unpack_from(data, at)
-            self._board.times[tick + WHEN] = when
-            self._board.cells[tick] = state
+        while data.startswith(COMPLETION, at):
+            _, state, _, slot, _, _, when, _ = HEAD.unpack_from(data, at)
+            self._board.times[slot + WHEN] = when
+            self._board.cells[slot] = state
             at += HEAD.size
         return data[at:]
 
     def sleep(self, seconds: float | None) -> None:
         if self._later:
-            self._send_kept()
+            self._send_pending()
         full = [line for line in self._lines.values() if line.backlog]
         if not full and seconds is None:
             self._poll.poll()

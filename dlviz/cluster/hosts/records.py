@@ -14,13 +14,15 @@ from math import nan as NAN
 from dlviz.cluster.control.pipes import HEAD
 
 CELL = 8  # bytes
-TICKED, SHOWN = -5, -6  # in place of a channel, beside those of pipes.py
-TICK = TICKED.to_bytes(8, sys.byteorder, signed=True)  # what a record of a tick begins with
+COMPLETED, SHOWN = -5, -6  # in place of a channel, beside those of pipes.py
+COMPLETION = COMPLETED.to_bytes(
+    8, sys.byteorder, signed=True
+)  # what a record of a tick begins with
 
 
-def ticked(tick: int, state: int, when: float) -> bytes:
+def completed(slot: int, state: int, when: float) -> bytes:
     """`when` is the device time of that, on a paced run."""
-    return HEAD.pack(TICKED, state, 0, tick, 0, 0, when, b"")
+    return HEAD.pack(COMPLETED, state, 0, slot, 0, 0, when, b"")
 
 
 def shown(number: int, first: int, size: int, at: int, data: bytes) -> bytes:

@@ -25,7 +25,7 @@ HELD = 1 << 16  # bytes that the pipe of a rank's output holds
 AHEAD = 1 << 20  # bytes of a rank's output that host 0 may have got and not taken in
 
 
-class Outpost(HostSupervisor):
+class RemoteParent(HostSupervisor):
     """The ranks of one host; `results` are those of ranks that are done, pickled."""
 
     def _prepare(self) -> None:
@@ -37,7 +37,7 @@ class Outpost(HostSupervisor):
         self.network = replace(self.network, ahead=-self._read_clock(0).offset)
 
     def _start(self, place: Place, environ: dict[str, str]) -> None:
-        if place.rank in self.seats:
+        if place.rank in self.processes:
             super()._start(place, environ)
             self._own[place.rank] = self.ranks[-1]
 
@@ -51,13 +51,13 @@ class Outpost(HostSupervisor):
         is over. Raises what host 0 has found where it has failed."""
         try:
             for number, rank in self._own.items():
-                rank.send(self.seats[number].job)
+                rank.send(self.processes[number].job)
             while self._over is None:
                 self._turn(TICK)
                 self._interrupts.check()
                 self._check_torchrun()
-                if self.vacancy:
-                    raise RunError(self.vacancy)
+                if self.ended_process:
+                    raise RunError(self.ended_process)
                 if self.gone and self._over is None:  # who is through goes, too
                     self._report()
         except KeyboardInterrupt:
@@ -66,9 +66,9 @@ class Outpost(HostSupervisor):
         name, message, about = self._over
         if name:
             raise error_of(name, f"{message} ({self.network.hosts[0].name} tells all of it)", about)
-        for rank, seat in self.seats.items():
-            seat.answer("result", self.results[rank], {})
-        return [pickle.loads(self.results[min(self.seats)])], [""], None, {}
+        for rank, process in self.processes.items():
+            process.answer("result", self.results[rank], {})
+        return [pickle.loads(self.results[min(self.processes)])], [""], None, {}
 
     def _report(self) -> None:
         """Tell host 0 of another host that has gone; raise where it is host 0 itself."""

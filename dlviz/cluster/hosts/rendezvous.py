@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from dlviz.cluster.errors import RunError
-from dlviz.cluster.hosts.handshake import STRANGERS, Door, greet
+from dlviz.cluster.hosts.handshake import UNIDENTIFIED, Listener, shake_hands
 from dlviz.cluster.hosts.network import (
     PATIENCE,
     WAIT,
@@ -47,13 +47,13 @@ class Rendezvous(NamedTuple):
     wires: dict[int, Wire]
 
 
-def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...], device: str) -> Rendezvous:
+def join(store: Store, number: int, hosts: int, ranks: tuple[int, ...], device: str) -> Rendezvous:
     """Meet the other hosts; this one's `ranks` have their tensors on `device`. Raises, on all of
     them, ValueError where they do not fit together or do not reach each other, RunError where one
     does not come: each says what failed first."""
     keys = store.open()
     try:
-        return _meet(keys, store, number, hosts, ranks, device)
+        return _join(keys, store, number, hosts, ranks, device)
     except (ValueError, RunError) as error:
         first = said = str(error)
         with suppress(dist.DistError):  # the store may be what has failed
@@ -64,19 +64,19 @@ def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...], device: 
         raise type(error)(first) from None  # which may be why the others are out of reach
 
 
-def _meet(
+def _join(
     keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ...], device: str
 ) -> Rendezvous:
-    interface, address = way_to(store.address, store.port)
+    interface, address = route_to(store.address, store.port)
     if number == 0 and address.startswith("127."):  # its own name may lead there alone
-        interface, address = way_to(_read(keys, 1)["address"], store.port)
-    with socket.create_server((address, 0), backlog=2 * STRANGERS) as listener:
+        interface, address = route_to(_read(keys, 1)["address"], store.port)
+    with socket.create_server((address, 0), backlog=2 * UNIDENTIFIED) as server:
         about = {
             "name": socket.gethostname(),
             "address": address,
             "interface": interface,
             "ranks": ranks,
-            "port": listener.getsockname()[1],
+            "port": server.getsockname()[1],
             "versions": versions(),
             "device": device,
             "secret": SECRET in os.environ,
@@ -86,7 +86,7 @@ def _meet(
         check(all_of)
         secret = _secret(keys, number)
         found = tuple(_host(each, all_of) for each in range(hosts))
-        wires = _connect(listener, number, all_of, secret, keys)
+        wires = _connect(server, number, all_of, secret, keys)
     return Rendezvous(Network(found, number, store), wires)
 
 
@@ -155,7 +155,7 @@ def _secret(keys: Any, number: int) -> bytes:
 
 
 # -- interfaces ------------------------------------------------------------------------------------
-def way_to(address: str, port: int) -> tuple[str, str]:
+def route_to(address: str, port: int) -> tuple[str, str]:
     """The interface with the route to that address and its own address; or the one that
     GLOO_SOCKET_IFNAME names."""
     there = interfaces()
@@ -210,7 +210,7 @@ def interfaces() -> dict[str, str]:
 
 # -- wires -----------------------------------------------------------------------------------------
 def _connect(
-    listener: socket.socket, own: int, all_of: list[dict[str, Any]], secret: bytes, keys: Any
+    server: socket.socket, own: int, all_of: list[dict[str, Any]], secret: bytes, keys: Any
 ) -> dict[int, Wire]:
     """Connect to the hosts before this one, and have those after it connect."""
     wires: dict[int, Wire] = {}
@@ -218,13 +218,13 @@ def _connect(
         for number in range(own):
             sock = _reach(all_of[own], all_of[number])
             try:
-                _, wires[number] = greet(sock, own, secret, called=False)
+                _, wires[number] = shake_hands(sock, own, secret, called=False)
             except ConnectionError:
                 sock.close()
-                raise _stranger(all_of[own], all_of[number]) from None
-        with Door(listener, own, secret, range(own + 1, len(all_of)), wires) as door:
-            _let_in(door, all_of, keys)
-        for number in door.others:  # gloo's connections go this way, too
+                raise _unauthenticated(all_of[own], all_of[number]) from None
+        with Listener(server, own, secret, range(own + 1, len(all_of)), wires) as listener:
+            _accept_all(listener, all_of, keys)
+        for number in listener.others:  # gloo's connections go this way, too
             _reach(all_of[own], all_of[number]).close()
         _agree(keys, len(all_of))
     except BaseException:
@@ -256,18 +256,18 @@ def _reach(own: dict[str, Any], other: dict[str, Any]) -> socket.socket:
         ) from None
 
 
-def _let_in(door: Door, all_of: list[dict[str, Any]], keys: Any) -> None:
+def _accept_all(listener: Listener, all_of: list[dict[str, Any]], keys: Any) -> None:
     """Return when all hosts after this one are in."""
     until = monotonic() + PATIENCE + LONGER
-    while missing := [number for number in door.others if number not in door.wires]:
+    while missing := [number for number in listener.others if number not in listener.wires]:
         if keys.check(["met"]):
             raise ValueError(keys.get("met").decode())
         if monotonic() > until:
-            raise _stranger(all_of[door.own], all_of[missing[0]])
-        door.look()
+            raise _unauthenticated(all_of[listener.own], all_of[missing[0]])
+        listener.look()
 
 
-def _stranger(own: dict[str, Any], other: dict[str, Any]) -> ValueError:
+def _unauthenticated(own: dict[str, Any], other: dict[str, Any]) -> ValueError:
     return ValueError(
         f"{own['name']} and {other['name']} could not make sure of each other within "
         f"{PATIENCE:g} s: set {SECRET} to the same on both, and let their firewalls pass what they "

@@ -25,7 +25,7 @@ ERRORS = {each.__name__: each for each in (DeadlockError, RankError, RunTimeout)
 GLANCE = 0.2  # s between two looks at the time
 
 
-class Seat(NamedTuple):
+class WaitingProcess(NamedTuple):
     """One rank of this host, as the parent has it; `connection` leads to its process, None for the
     parent's own."""
 
@@ -41,31 +41,33 @@ class Seat(NamedTuple):
 
 
 @contextmanager
-def seats(folder: str, own: Seat, ranks: int, timeout: float) -> Iterator[list[Seat]]:
+def waiting_processes(
+    folder: str, own: WaitingProcess, ranks: int, timeout: float
+) -> Iterator[list[WaitingProcess]]:
     """All of the host's, in the order of their ranks, once all have come. Who has not had an answer
     by the end of the `with` is told of the failure."""
     found = [own]
     try:
-        _await_seats(folder, found, ranks, timeout)
+        _await_processes(folder, found, ranks, timeout)
         yield sorted(found)
     except BaseException as error:
-        for seat in found:
-            seat.answer("failed", *summary(error))
+        for process in found:
+            process.answer("failed", *summary(error))
         raise
     finally:
-        for seat in found:
-            if seat.connection is not None:
-                seat.connection.close()
+        for process in found:
+            if process.connection is not None:
+                process.connection.close()
 
 
-def _await_seats(folder: str, found: list[Seat], ranks: int, timeout: float) -> None:
+def _await_processes(folder: str, found: list[WaitingProcess], ranks: int, timeout: float) -> None:
     """Add to those that are `found` until all have come; in a folder that is there until then."""
     until = monotonic() + max(timeout, WAIT)
     shutil.rmtree(folder, ignore_errors=True)  # of a parent that was killed
     os.mkdir(folder, 0o700)
     try:
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(os.path.join(folder, "seats"))
+            listener.bind(os.path.join(folder, "ranks"))
             listener.listen(ranks)
             listener.settimeout(GLANCE)
             while len(found) < ranks:
@@ -74,23 +76,23 @@ def _await_seats(folder: str, found: list[Seat], ranks: int, timeout: float) -> 
                 with suppress(TimeoutError, EOFError, ConnectionError):
                     connection = Connection(listener.accept()[0].detach())
                     rank, environ, job = connection.recv()
-                    found.append(Seat(rank, environ, job, connection))
+                    found.append(WaitingProcess(rank, environ, job, connection))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _missing(found: list[Seat], ranks: int, timeout: float) -> RunError:
+def _missing(found: list[WaitingProcess], ranks: int, timeout: float) -> RunError:
     first = found[0].rank
-    missing = {*range(first, first + ranks)} - {seat.rank for seat in found}
+    missing = {*range(first, first + ranks)} - {process.rank for process in found}
     return RunError(
         f"{ranks_in_words(missing)} of this host did not call launch within "
         f"{max(timeout, WAIT):g} s: every process that torchrun starts has to call it."
     )
 
 
-def sit(folder: str, own: Seat, timeout: float) -> tuple[Any, dict[int, Any]]:
+def await_result(folder: str, own: WaitingProcess, timeout: float) -> tuple[Any, dict[int, Any]]:
     """Hand over what this rank is to do; its result, and the ranks that the run has lost."""
-    with Connection(_connect(os.path.join(folder, "seats"), timeout).detach()) as connection:
+    with Connection(_connect(os.path.join(folder, "ranks"), timeout).detach()) as connection:
         try:
             connection.send(own[:3])
             what, *rest = connection.recv()

@@ -10,7 +10,7 @@ import torch
 
 from dlviz.cluster.control.form import dtype_name
 from dlviz.cluster.control.matching import Channel
-from dlviz.cluster.control.waiting import mourn
+from dlviz.cluster.control.waiting import raise_if_lost
 from dlviz.cluster.messages.requests import SendRequest
 from dlviz.cluster.pacing.pace import Earliest
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
@@ -48,7 +48,7 @@ class Next:
         return bool(self._channel.headers)
 
     def give_up(self, lost: dict[int, str]) -> None:
-        mourn((self._channel.peer,), lost)
+        raise_if_lost((self._channel.peer,), lost)
 
     def details(self) -> dict[str, Any]:
         channel, key = self._channel, self._channel.key
@@ -112,7 +112,7 @@ class AnySource:
         message."""
         gone = {each.peer for each in self._channels if each.peer in lost and not each.headers}
         if self._listed or len(gone) == len(self._channels):
-            mourn((rank for rank in reversed(lost) if rank in gone), lost)
+            raise_if_lost((rank for rank in reversed(lost) if rank in gone), lost)
 
     def details(self) -> dict[str, Any]:
         return {

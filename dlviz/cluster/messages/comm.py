@@ -243,14 +243,14 @@ class Comm(Collectives):
         wire, address, data = request.wire, 0, b""
         if not wire.is_cpu:
             flags |= ON_DEVICE
-            endpoint.transport.expose(channel.peer, request.tick, wire)
+            endpoint.transport.expose(channel.peer, request.slot, wire)
         elif wire.nbytes <= LONGEST:
             flags, data = flags | INLINE, string_at(wire.data_ptr(), wire.nbytes)
             request.wire = None
         else:
-            address = endpoint.transport.expose(channel.peer, request.tick, wire)
+            address = endpoint.transport.expose(channel.peer, request.slot, wire)
         when = departure.entry, departure.stamp
-        head = HEAD.pack(channel.number, flags, wall, request.tick, address, *when, request.form)
+        head = HEAD.pack(channel.number, flags, wall, request.slot, address, *when, request.form)
         while True:
             try:
                 channel.write(head + data)
@@ -281,9 +281,9 @@ class Comm(Collectives):
         form = form_of(tensor.shape, tensor.dtype)
         request = ReceiveRequest(endpoint, channel, tensor, form, op, posted_at)
         endpoint.matching.post(channel, request)
-        misfit = request.misfit()
-        if misfit is not None:
-            raise misfit
+        truncation = request.truncation()
+        if truncation is not None:
+            raise truncation
         return request
 
     def _earliest(

@@ -47,11 +47,11 @@ class Handle:
         with self._comm.span("wait", f"for lane {self._comm.name.rpartition('.')[2]}", **fields):
             lane.pace.pay()  # what comes before the wait ends at its own time
             if not self._over.is_set():
-                waiting.post("lane", lane, None)
+                waiting.register("lane", lane, None)
                 lane.pace.idles(lambda: not self._over.is_set())
                 self._over.wait()
                 lane.pace.idles()
-                waiting.unpost()
+                waiting.unregister()
             lane.pace.wait_until(self._end)
             lane.pace.settle()
         self._waited = True

@@ -18,7 +18,7 @@ from dlviz.cluster.control.board import WHEN
 from dlviz.cluster.control.form import describe, dtype_name, dtype_of, fits, shape_of, size_of
 from dlviz.cluster.control.matching import Channel
 from dlviz.cluster.control.pipes import ON_DEVICE, REFUSED, SYNC, TAKEN, Header, refusal
-from dlviz.cluster.control.waiting import mourn
+from dlviz.cluster.control.waiting import raise_if_lost
 from dlviz.cluster.messages.endpoint import Endpoint
 from dlviz.cluster.recording.log import Received
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
@@ -87,13 +87,13 @@ class Request:
 
     def give_up(self, lost: dict[int, str]) -> None:
         """Raise RankLost where the peer is lost."""
-        mourn((self.peer,), lost)
+        raise_if_lost((self.peer,), lost)
 
 
 class SendRequest(Request):
     """`departure` says when the message leaves the port, on a paced run."""
 
-    __slots__ = ("departure", "tick", "wire")
+    __slots__ = ("departure", "slot", "wire")
 
     def __init__(self, endpoint: Endpoint, channel: Channel, tensor: torch.Tensor, form: bytes):
         super().__init__(endpoint, channel, tensor, form)
@@ -103,11 +103,11 @@ class SendRequest(Request):
 
     @property
     def done(self) -> bool:
-        return self._endpoint.board.cells[self.tick] != 0
+        return self._endpoint.board.cells[self.slot] != 0
 
-    def release(self, tick: int) -> None:
+    def release(self, slot: int) -> None:
         """Its bytes, which had that tick, have been taken."""
-        self._endpoint.transport.release(tick)
+        self._endpoint.transport.release(slot)
         self.wire = None
 
     def about(self) -> dict[str, Any]:
@@ -123,13 +123,15 @@ class SendRequest(Request):
         """Wait as `wait` does; what it is recorded as is the caller's. `op` is "isend", or "send"
         for one that ends when the receiver has taken the message."""
         board, taken = self._endpoint.board, NAN
-        self._endpoint.outstanding.keep(self)
-        if self.tick:  # else it was seen that it is taken
-            if not board.cells[self.tick]:
-                self._endpoint.waiting.wait_for_tick(self, op, lane, times)
-            if board.cells[self.tick] == REFUSED:
-                raise misfit(self.message, self.form, self._endpoint.waiting.why(self.tick))
-            taken = board.times[self.tick + WHEN]
+        self._endpoint.outstanding.claim(self)
+        if self.slot:  # else it was seen that it is taken
+            if not board.cells[self.slot]:
+                self._endpoint.waiting.wait_for_completion(self, op, lane, times)
+            if board.cells[self.slot] == REFUSED:
+                raise truncation_error(
+                    self.message, self.form, self._endpoint.waiting.why(self.slot)
+                )
+            taken = board.times[self.slot + WHEN]
             self._endpoint.outstanding.end(self)
         self.over = True
         if op == "send":
@@ -181,8 +183,8 @@ class ReceiveRequest(Request):
                 endpoint.waiting.ask_why((self.peer,), self.details, op, lane)
             raise self._error
         arrived, received = pace.arrived(self.header)
-        if received is not None and self._ticks_late():
-            self._tick(received)
+        if received is not None and self._completes_late():
+            self._complete(received)
         wall = perf_counter_ns()
         if self._landed is not None:
             self._put(self._landed)
@@ -208,15 +210,15 @@ class ReceiveRequest(Request):
         """The message that goes into it has been sent."""
         self.header = header
 
-    def misfit(self) -> ValueError | None:
+    def truncation(self) -> ValueError | None:
         """What is wrong with the message, where it does not fit."""
         if self.header is None or fits(self.header.form, self.form):
             return None
-        return misfit(self.message, self.header.form, self.form)
+        return truncation_error(self.message, self.header.form, self.form)
 
     def take(self) -> None:
         """Fetch the message: into the tensor where a thread waits for it, else aside."""
-        self._error = self.misfit()
+        self._error = self.truncation()
         if self._error is not None:
             self._refuse()
             self.done = True
@@ -242,11 +244,11 @@ class ReceiveRequest(Request):
         self._error, self.done = error, True
 
     def _taken(self) -> None:
-        if not self._ticks_late():
-            self._tick(self.posted_at)
+        if not self._completes_late():
+            self._complete(self.posted_at)
         self.done = True
 
-    def _ticks_late(self) -> bool:
+    def _completes_late(self) -> bool:
         """Whether the message is ticked off when it has arrived by the device's clock, rather than
         when its bytes have."""
         assert self.header is not None
@@ -278,7 +280,7 @@ class ReceiveRequest(Request):
             memmove(target.data_ptr(), header.data, target.nbytes)
             return
         address = header.address + offset
-        self._endpoint.transport.pull(header.src, header.tick, address, target)
+        self._endpoint.transport.pull(header.src, header.slot, address, target)
 
     def _reduce_in_pieces(self) -> None:
         """Take a piece, which stays in the cache, and reduce it."""
@@ -301,22 +303,24 @@ class ReceiveRequest(Request):
             self._endpoint.transport.used(landed)
         self._landed = None
 
-    def _tick(self, when: float) -> None:
+    def _complete(self, when: float) -> None:
         """Tell the sender that its message was taken, at that device time (NaN: on the wall)."""
         header, endpoint = self.header, self._endpoint
         assert header is not None
-        endpoint.board.times[header.tick + WHEN] = when
-        endpoint.waiting.tick(header.src, header.tick, TAKEN, bool(header.flags & SYNC))
+        endpoint.board.times[header.slot + WHEN] = when
+        endpoint.waiting.complete(header.src, header.slot, TAKEN, bool(header.flags & SYNC))
 
     def _refuse(self) -> None:
         """Tell the sender that its message does not fit."""
         header, endpoint = self.header, self._endpoint
         assert header is not None
-        endpoint.pipes.send(header.src, refusal(header.tick, self.form))
-        endpoint.waiting.tick(header.src, header.tick, REFUSED, True)
+        endpoint.pipes.send(header.src, refusal(header.slot, self.form))
+        endpoint.waiting.complete(header.src, header.slot, REFUSED, True)
 
 
-def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes | None) -> ValueError:
+def truncation_error(
+    message: tuple[int, int, int, int], sent: bytes, posted: bytes | None
+) -> ValueError:
     src, dst, _, index = message
     into = "a tensor that it does not fit"
     if posted:

@@ -97,7 +97,7 @@ class Horizon:
             until = math.inf
         if until is None or sum(lane.bound < math.inf for lane in self._lanes) > 1:
             return  # it looks now and then, or another lane may send
-        self._cells[TAKER] = what.peer + 1 if hasattr(what, "tick") else 0
+        self._cells[TAKER] = what.peer + 1 if hasattr(what, "slot") else 0
         self._times[UNTIL] = until
         self._cells[ASLEEP] = heard
 

@@ -21,7 +21,7 @@ class Interrupts:
         handler = signal.getsignal(signal.SIGINT) if here else None  # None: not one of Python's
         if handler is not None:
             self._before = handler
-            signal.signal(signal.SIGINT, lambda number, frame: self.note())
+            signal.signal(signal.SIGINT, lambda number, frame: self.record())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -30,7 +30,7 @@ class Interrupts:
             if self._came and error[0] is None:
                 signal.raise_signal(signal.SIGINT)
 
-    def note(self) -> None:
+    def record(self) -> None:
         """An interrupt has come."""
         self._came = True
 

@@ -18,12 +18,12 @@ class Output:
     """Keeps all that each rank prints and shows it as it comes, up to SHOWN characters."""
 
     def __init__(self, ranks: int):
-        self._kept: list[list[bytes]] = [[] for _ in range(ranks)]
+        self._printed: list[list[bytes]] = [[] for _ in range(ranks)]
         self._open = [b""] * ranks  # the line that each has begun
         self._room = SHOWN  # characters that may still be shown; -1: no more is
 
     def add(self, rank: int, data: bytes) -> None:
-        self._kept[rank].append(data)
+        self._printed[rank].append(data)
         if self._room >= 0:
             *lines, self._open[rank] = (self._open[rank] + data).split(b"\n")
             if len(self._open[rank]) > self._room:  # too much to wait for its end
@@ -38,7 +38,7 @@ class Output:
                 self._show(rank, [rest])
 
     def texts(self) -> list[str]:
-        return [b"".join(parts).decode(errors="replace") for parts in self._kept]
+        return [b"".join(parts).decode(errors="replace") for parts in self._printed]
 
     def _show(self, rank: int, lines: list[bytes]) -> None:
         if not lines or self._room < 0:

@@ -54,7 +54,7 @@ _lock = threading.Lock()
 _owner = os.getpid()  # a process that was forked has no fork server of its own
 
 
-def holds_seat() -> bool:
+def is_waiting_process() -> bool:
     """Whether torchrun has started this process beside another one of this host, which starts the
     ranks."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
@@ -62,7 +62,7 @@ def holds_seat() -> bool:
 
 def warm_up() -> None:
     """Start the fork server, which loads torch while this process goes on."""
-    if METHOD != "forkserver" or holds_seat():
+    if METHOD != "forkserver" or is_waiting_process():
         return
     os.register_at_fork(after_in_child=_in_a_fork)
     many = "IPython" in sys.modules or JUDGES in os.environ
@@ -116,7 +116,7 @@ def _serve() -> None:
     from multiprocessing import forkserver, resource_tracker
 
     resource_tracker.ensure_running()  # where it starts one it unblocks SIGINT
-    _keep_folder()
+    _make_folder()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         forkserver.ensure_running()
@@ -124,7 +124,7 @@ def _serve() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _keep_folder() -> None:
+def _make_folder() -> None:
     """Give multiprocessing a folder for its socket. The fork server removes it when it ends, which
     it does with this process however that ends; where it is killed too, a later launch does."""
     config = multiprocessing.current_process()._config  # pyright: ignore[reportAttributeAccessIssue]

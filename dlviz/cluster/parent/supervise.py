@@ -16,7 +16,7 @@ from time import perf_counter, perf_counter_ns, sleep
 from typing import Any, Self
 
 from dlviz.cluster.control.board import EPOCH, WAITING, WANTS, Board
-from dlviz.cluster.control.pipes import loss, tell
+from dlviz.cluster.control.pipes import loss, write_to
 from dlviz.cluster.errors import DeadlockError, RankError, RunInterrupted, RunTimeout
 from dlviz.cluster.pacing.ledger import bytes_of
 from dlviz.cluster.parent import start
@@ -58,7 +58,7 @@ class Supervisor:
         self.progress = progress
         self._size = ranks
         self._may_lose = may_lose
-        self._untold: list[tuple[int, bytes]] = []  # ranks, and what they are to hear of losses
+        self._unreported: list[tuple[int, bytes]] = []  # ranks, and what they are to hear of losses
         self._left = ExitStack()
 
     def __enter__(self) -> Self:
@@ -178,7 +178,7 @@ class Supervisor:
             if failure.lost_peer and perf_counter_ns() - failure.when < NEWS * 1e9:
                 return  # somebody must have died
             raise self._failure(first, failure)
-        states = None if self._untold else self._watch.look()
+        states = None if self._unreported else self._watch.look()
         if states is not None:
             raise self._deadlock(states)
         if perf_counter() - self.started > self.timeout and not self._give_up():
@@ -195,8 +195,10 @@ class Supervisor:
                 record = loss(number, rank.lose(epoch).how)
                 for cell in (WAITING, WANTS):  # it needs no serving
                     self.board.put(number, cell, 0)
-                self._untold += [(other, record) for other in range(self._size) if other != number]
-        self._untold = [each for each in self._untold if not tell(self._folder, *each)]
+                self._unreported += [
+                    (other, record) for other in range(self._size) if other != number
+                ]
+        self._unreported = [each for each in self._unreported if not write_to(self._folder, *each)]
 
     def _give_up(self) -> bool:
         """The time is up: lose the ranks that are still at it, where the run may lose all these."""
@@ -227,7 +229,7 @@ class Supervisor:
         death = verdict.death(rank)
         details = self._gather(death)
         stack = verdict.crash(rank)
-        message = "\n  ".join([death, *verdict.bereaved(rank, details["waits"] or [])])
+        message = "\n  ".join([death, *verdict.waits_for_dead(rank, details["waits"] or [])])
         return RankError(
             f"{message}\n\n{stack}" if stack else message,
             rank=rank.number,

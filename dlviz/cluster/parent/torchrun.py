@@ -15,15 +15,15 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-from dlviz.cluster.hosts.coordinator import Judge
+from dlviz.cluster.hosts.coordinator import Coordinator
 from dlviz.cluster.hosts.network import Store
-from dlviz.cluster.hosts.remote_parent import Outpost
-from dlviz.cluster.hosts.rendezvous import meet
-from dlviz.cluster.hosts.supervise import Left, SeatSupervisor
-from dlviz.cluster.hosts.torchrun_ranks import Seat, seats, sit
+from dlviz.cluster.hosts.remote_parent import RemoteParent
+from dlviz.cluster.hosts.rendezvous import join
+from dlviz.cluster.hosts.supervise import Left, TorchrunSupervisor
+from dlviz.cluster.hosts.torchrun_ranks import WaitingProcess, await_result, waiting_processes
 from dlviz.cluster.parent.arguments import choose_device, pack_worker, ranks_here
 from dlviz.cluster.parent.interrupts import sigterm_too
-from dlviz.cluster.parent.start import holds_seat, shared_memory
+from dlviz.cluster.parent.start import is_waiting_process, shared_memory
 from dlviz.machine import Machine
 
 _launched = 0  # runs that this process has joined
@@ -52,15 +52,17 @@ def join_run(
     _launched += 1
     here = ranks_here(ranks)
     _check(ranks, here, machine, may_lose)
-    own = Seat(int(os.environ["RANK"]), dict(os.environ), pack_worker(worker, args, kwargs))
-    if holds_seat():
-        result, lost = sit(folder, own, timeout)
+    own = WaitingProcess(
+        int(os.environ["RANK"]), dict(os.environ), pack_worker(worker, args, kwargs)
+    )
+    if is_waiting_process():
+        result, lost = await_result(folder, own, timeout)
         return [result], [""], None, lost
     on = choose_device(device, here), timeout
-    with sigterm_too(), seats(folder, own, here, timeout) as all_seats:
+    with sigterm_too(), waiting_processes(folder, own, here, timeout) as processes:
         if here < ranks:
-            return _join_hosts(run, all_seats, *on)
-        with SeatSupervisor(all_seats, ranks, machine, *on, frozenset(may_lose)) as parent:
+            return _join_hosts(run, processes, *on)
+        with TorchrunSupervisor(processes, ranks, machine, *on, frozenset(may_lose)) as parent:
             return parent.lead()
 
 
@@ -83,11 +85,11 @@ def _check(ranks: int, here: int, machine: Machine | None, may_lose: Collection[
         )
 
 
-def _join_hosts(run: str, here: list[Seat], device: str, timeout: float) -> Left:
+def _join_hosts(run: str, here: list[WaitingProcess], device: str, timeout: float) -> Left:
     """Be the parent of this host's ranks of run number `run` beside those of other hosts."""
     number, hosts = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
     prefix = f"dlviz {os.environ['TORCHELASTIC_RUN_ID']} {run}"
     store = Store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), prefix)
-    meeting = meet(store, number, hosts, tuple(seat.rank for seat in here), device)
-    with (Outpost if number else Judge)(meeting, here, device, timeout) as parent:
+    joined = join(store, number, hosts, tuple(process.rank for process in here), device)
+    with (RemoteParent if number else Coordinator)(joined, here, device, timeout) as parent:
         return parent.lead()

@@ -56,7 +56,7 @@ def death(rank: Remote) -> str:
     return f"{rank.called} was killed by {name} {when}{hint}"
 
 
-def bereaved(dead: Remote, waits: list[Wait]) -> list[str]:
+def waits_for_dead(dead: Remote, waits: list[Wait]) -> list[str]:
     """The waits that miss the dead rank, in a sentence each: they say in which group (an axis of a
     mesh, say) it died."""
     return [describe(wait) for wait in waits if wait.misses(dead.number)]

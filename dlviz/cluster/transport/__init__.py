@@ -24,17 +24,17 @@ class Transport(Protocol):
     def device(self) -> torch.device | None:
         """The GPU whose tensors it sends from where they are; those of others go by the host."""
 
-    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
+    def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
         """Let `dst` take the bytes of `wire`, which `wire_of` has made, until they are ticked off;
         returns their address. `tick` is a number that no other message under way has."""
         ...
 
-    def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
+    def pull(self, src: int, slot: int, address: int, target: torch.Tensor) -> None:
         """Copy what `src` has exposed into `target`, contiguous and on the CPU. OSError where it
         has gone."""
         ...
 
-    def release(self, tick: int) -> None:
+    def release(self, slot: int) -> None:
         """What was exposed has been taken."""
 
     def among(self, members: Collection[int]) -> Transport:

@@ -39,7 +39,7 @@ from typing import Any, Protocol
 
 import torch
 
-from dlviz.cluster.control.pipes import Pipes, go
+from dlviz.cluster.control.pipes import Pipes, clear_to_send
 from dlviz.cluster.control.waiting import Waiting
 from dlviz.cluster.transport import Transport
 
@@ -55,12 +55,12 @@ class DeviceGroup(Protocol):
         """What the calling thread has had its GPU do so far."""
         ...
 
-    def send(self, wire: torch.Tensor, dst: int, tick: int, after: Any) -> Any:
+    def send(self, wire: torch.Tensor, dst: int, slot: int, after: Any) -> Any:
         """Start to send, once the GPU has done what lies before the mark `after`. What is returned
         is kept until `dst` has the message."""
         ...
 
-    def receive(self, form: bytes, src: int, tick: int) -> torch.Tensor:
+    def receive(self, form: bytes, src: int, slot: int) -> torch.Tensor:
         """Receive the next message from `src` into a new tensor; returns when it is there. OSError
         where `src` has gone."""
         ...
@@ -94,26 +94,26 @@ class DeviceTransport:
         self._pipes = pipes
         self._waiting = waiting
         # By tick: what is to be sent and how, then what its way keeps.
-        self._kept: dict[int, list[Any]] = {}
+        self._held: dict[int, list[Any]] = {}
         self._receiver = ThreadPoolExecutor(1, "dlviz")
-        waiting.obey(self._send)
+        waiting.send_when_clear(self._send)
 
-    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
+    def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
         if wire.is_cpu:
-            return self._host.expose(dst, tick, wire)
-        self._kept[tick] = [wire, dst, tick, self._group.mark()]
+            return self._host.expose(dst, slot, wire)
+        self._held[slot] = [wire, dst, slot, self._group.mark()]
         return 0
 
-    def release(self, tick: int) -> None:
-        if self._kept.pop(tick, None) is None:
-            self._host.release(tick)
+    def release(self, slot: int) -> None:
+        if self._held.pop(slot, None) is None:
+            self._host.release(slot)
 
     def among(self, members: Collection[int]) -> Transport:
         """The same, with what the host has for these ranks."""
-        way = copy(self)
-        way._host = self._host.among(members)
-        way.reaches = way._host.reaches
-        return way
+        transport = copy(self)
+        transport._host = self._host.among(members)
+        transport.reaches = transport._host.reaches
+        return transport
 
     def join(self, name: str, members: tuple[int, ...]) -> Any:
         """A torch process group of these ranks, which have just met, for `carry`."""
@@ -124,18 +124,18 @@ class DeviceTransport:
         by `land`, or by `fail`."""
         self._receiver.submit(self._receive, request)
 
-    def _send(self, tick: int) -> None:
+    def _send(self, slot: int) -> None:
         """The receiver of this rank's message with that tick is about to receive it."""
-        kept = self._kept[tick]
-        kept.append(self._group.send(*kept))  # its end may be seen meanwhile: by then it is let go
+        held = self._held[slot]
+        held.append(self._group.send(*held))  # its end may be seen meanwhile: by then it is let go
 
     def _receive(self, request: Any) -> None:
-        src, tick = request.peer, request.header.tick
+        src, slot = request.peer, request.header.slot
         self._waiting.want(1)  # its sender is to look, should it compute
         try:
-            while not self._pipes.send(src, go(tick)):
+            while not self._pipes.send(src, clear_to_send(slot)):
                 pass  # its pipe is full for more than a second
-            request.land(self._group.receive(request.form, src, tick))
+            request.land(self._group.receive(request.form, src, slot))
         except Exception as error:
             request.fail(error)
         self._waiting.want(-1)

@@ -33,7 +33,7 @@ class Files:
         self._end = 0
         self._lock = threading.Lock()
 
-    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
+    def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
         length = 1 << max(SHORTEST, (wire.nbytes - 1).bit_length())
         with self._lock:
             free = self._free.setdefault(length, [])
@@ -41,7 +41,7 @@ class Files:
                 where = free.pop()
             else:
                 where, self._end = self._end, self._end + length
-            self._blocks[tick] = where, length
+            self._blocks[slot] = where, length
         if wire.nbytes:
             self._write(wire, where)
         return where
@@ -52,7 +52,7 @@ class Files:
             done = os.pwrite(self._own, data, where)
             data, where = data[done:], where + done
 
-    def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
+    def pull(self, src: int, slot: int, address: int, target: torch.Tensor) -> None:
         file, data = self._files.get(src) or self._file(src), memoryview(_bytes(target)).cast("B")
         while data:
             got = os.preadv(file, [data], address)
@@ -60,9 +60,9 @@ class Files:
                 raise OSError(f"rank {src} has cut off its file")
             data, address = data[got:], address + got
 
-    def release(self, tick: int) -> None:
+    def release(self, slot: int) -> None:
         with self._lock:
-            where, length = self._blocks.pop(tick)
+            where, length = self._blocks.pop(slot)
             self._free[length].append(where)
 
     def among(self, members: Collection[int]) -> Transport:

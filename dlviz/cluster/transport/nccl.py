@@ -54,12 +54,12 @@ class Nccl:
         event.record(torch.cuda.current_stream(self.device))
         return event
 
-    def send(self, wire: torch.Tensor, dst: int, tick: int, after: Any) -> Any:
+    def send(self, wire: torch.Tensor, dst: int, slot: int, after: Any) -> Any:
         self._stream.wait_event(after)
         with torch.cuda.stream(self._stream):
             return wire, self._from[self._rank].send([bytes_of(wire)], dst, 0)
 
-    def receive(self, form: bytes, src: int, tick: int) -> torch.Tensor:
+    def receive(self, form: bytes, src: int, slot: int) -> torch.Tensor:
         with torch.cuda.stream(self._stream):
             landed = empty(form, self.device)
             self._complete(lambda: self._from[src].recv([bytes_of(landed)], src, 0))
