@@ -1,5 +1,5 @@
-"""A rank of a run on several hosts: messages to ranks of other hosts go on lines, and what it shows
-of its collective calls goes through their pipes, which the parent of its host reads."""
+"""A rank of a run on several hosts: its messages to ranks of other hosts go on lines, its calls of
+collectives through their pipes, which the parent of its host reads."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SeveralHosts:
         return Group(*parts) if self.reaches(members) else HostGroup(*parts, self._network)
 
     def share_epoch(self, gloo: Any) -> None:
-        """Have the clock of this host's ranks be 0 when that of rank 0 is."""
+        """Align the clock of this host's ranks with that of rank 0."""
         epoch = torch.tensor([self.board.get(0, EPOCH)])
         options = torch.distributed.BroadcastOptions()
         options.rootRank, options.rootTensor = 0, 0
@@ -67,7 +67,7 @@ class SeveralHosts:
 def choose_by_host(
     folder: str, rank: int, board: Board, group: Any, barrier: Callable[[], None], network: Network
 ) -> Transport:
-    """The transport of the ranks of several hosts; as `choose`, which each host does for itself."""
+    """The transport of the ranks of several hosts; within a host the one that `choose` returns."""
     near = network.here.ranks
     board_of_host: Any = NearBoard(board, near[0], len(near))
     inside = choose(folder, rank - near[0], board_of_host, group, barrier)
@@ -78,7 +78,7 @@ def choose_by_host(
 
 
 class HostWaiting(Waiting):
-    """Ticks of messages of ranks of other hosts go to these."""
+    """Sends the completions of messages from other hosts there."""
 
     _pipes: HostPipes
 
@@ -96,7 +96,7 @@ class HostWaiting(Waiting):
         (self._pipes.send if soon else self._pipes.send_later)(peer, record)
 
     def notify(self, *peers: int) -> None:
-        """Those of other hosts are rung by their parent."""
+        """Ranks of other hosts are rung by their parent."""
         super().notify(*self._near.intersection(peers))
 
     def write(self, peer: int, record: bytes) -> None:
@@ -111,9 +111,8 @@ class HostWaiting(Waiting):
 
 
 class HostGroup(Group):
-    """A group whose members are on several hosts: each host has a file of it, in which the parents
-    repeat what members elsewhere write. They show each other no tensors: gloo or NCCL
-    moves them."""
+    """A group whose members are on several hosts: each host has a copy of its file, in which the
+    parents repeat what members elsewhere write. Tensors go by gloo or NCCL."""
 
     def __init__(
         self, path: str, members: Any, rank: int, waiting: Any, transport: Any, left: Any,
@@ -142,7 +141,7 @@ class HostGroup(Group):
 
 
 class Inside:
-    """A transport of this host's ranks, counted from 0, for their numbers in the run."""
+    """A transport of this host's ranks, counted from 0, addressed by their numbers in the run."""
 
     device = None
 
@@ -170,7 +169,7 @@ class ByHost:
     def __init__(self, inside: Inside, between: Gloo, near: frozenset[int]):
         self.name = f"{inside.name} in a host, gloo between hosts"
         self._inside, self._between, self._near = inside, between, near
-        self._far: set[int] = set()  # ticks of messages to other hosts
+        self._far: set[int] = set()  # slots of messages to other hosts
 
     def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
         if dst in self._near:
@@ -190,7 +189,7 @@ class ByHost:
             self._inside.release(slot)
 
     def among(self, members: Collection[int]) -> Transport:
-        """Where all are on this host, what it has for its own ranks."""
+        """The host's own transport if all members are on it."""
         return self._inside if self._near.issuperset(members) else self
 
 

@@ -1,9 +1,9 @@
-"""How the parents of the hosts find each other: each writes into torchrun's store who it is, reads
-who the others are, and refuses what cannot work together. Then they connect, two by two.
+"""How the parents of the hosts find each other: each describes itself in torchrun's store, reads
+about the others, and refuses to run with hosts that do not match. Then they connect, two by two.
 
-The run's secret is what the environment variable DLVIZ_SECRET says on all hosts. Where it is not
-set host 0 draws one and puts it into the store: it is then as safe as the store, and who can write
-into that can have torchrun itself do anything.
+The run's secret is the environment variable DLVIZ_SECRET, the same on all hosts. If it is not set
+host 0 draws one and puts it into the store: it is then as safe as the store, and whoever can write
+there controls torchrun itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dlviz.cluster.hosts.wire import Wire
 
 SECRET = "DLVIZ_SECRET"  # in the environment
 INTERFACE = "GLOO_SOCKET_IFNAME"  # the same, also gloo's
-LONGER = 2.0  # s that who is connected to has more patience: who connects knows more
+LONGER = 2.0  # s more patience of the accepting end: the connecting one knows more
 ADDRESS_OF = 0x8915  # SIOCGIFADDR
 
 
@@ -48,9 +48,9 @@ class Rendezvous(NamedTuple):
 
 
 def join(store: Store, number: int, hosts: int, ranks: tuple[int, ...], device: str) -> Rendezvous:
-    """Meet the other hosts; this one's `ranks` have their tensors on `device`. Raises, on all of
-    them, ValueError where they do not fit together or do not reach each other, RunError where one
-    does not come: each says what failed first."""
+    """Join the other hosts; this one's `ranks` have their tensors on `device`. Raises on all of
+    them what failed first: ValueError if they do not match or reach each other, RunError if one
+    does not join."""
     keys = store.open()
     try:
         return _join(keys, store, number, hosts, ranks, device)
@@ -98,8 +98,8 @@ def _read(keys: Any, number: int) -> dict[str, Any]:
 
 
 def _get(keys: Any, key: str, lacks: str) -> bytes:
-    """What a host has put or puts into the store; RunError, which says what it `lacks`, where that
-    does not come."""
+    """What a host puts into the store; RunError, which says what it `lacks`, if that does not
+    arrive."""
     try:
         return keys.get(key)
     except dist.DistStoreError:
@@ -124,7 +124,7 @@ def _host(number: int, all_of: list[dict[str, Any]]) -> Host:
 
 
 def check(all_of: list[dict[str, Any]]) -> None:
-    """Raise where the hosts do not run the same on the same, or do not all have a secret."""
+    """Raise if versions or devices differ, or only some hosts have a secret."""
     first = all_of[0]
     for other in all_of[1:]:
         for what, version in first["versions"].items():
@@ -224,7 +224,7 @@ def _connect(
                 raise _unauthenticated(all_of[own], all_of[number]) from None
         with Listener(server, own, secret, range(own + 1, len(all_of)), wires) as listener:
             _accept_all(listener, all_of, keys)
-        for number in listener.others:  # gloo's connections go this way, too
+        for number in listener.others:  # gloo connects in this direction, too
             _reach(all_of[own], all_of[number]).close()
         _agree(keys, len(all_of))
     except BaseException:
@@ -257,7 +257,7 @@ def _reach(own: dict[str, Any], other: dict[str, Any]) -> socket.socket:
 
 
 def _accept_all(listener: Listener, all_of: list[dict[str, Any]], keys: Any) -> None:
-    """Return when all hosts after this one are in."""
+    """Return when all hosts after this one have connected."""
     until = monotonic() + PATIENCE + LONGER
     while missing := [number for number in listener.others if number not in listener.wires]:
         if keys.check(["met"]):
@@ -269,7 +269,7 @@ def _accept_all(listener: Listener, all_of: list[dict[str, Any]], keys: Any) -> 
 
 def _unauthenticated(own: dict[str, Any], other: dict[str, Any]) -> ValueError:
     return ValueError(
-        f"{own['name']} and {other['name']} could not make sure of each other within "
+        f"{own['name']} and {other['name']} could not authenticate each other within "
         f"{PATIENCE:g} s: set {SECRET} to the same on both, and let their firewalls pass what they "
         "say to each other."
     )

@@ -1,5 +1,5 @@
-"""The parents of ranks whose seats torchrun has started: that of all ranks, where they are on one
-host, and what those of several hosts share."""
+"""Parents under torchrun: that of a run on one host, and what the parents of several hosts
+share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Left = tuple[list[Any], list[str], Trace | None, dict[int, Lost]]  # results, ou
 
 
 class TorchrunSupervisor(Supervisor):
-    """A run whose ranks have seats: `seats` are those of this host, by rank."""
+    """A run under torchrun: `processes` are those that wait on this host, by rank."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class TorchrunSupervisor(Supervisor):
     ):
         super().__init__(ranks, machine, device, timeout, Progress(), may_lose)
         self.processes = {process.rank: process for process in processes}
-        self._ended: list[int] = []  # ranks whose seats have gone
+        self._ended: list[int] = []  # ranks whose waiting process has ended
         self._torchrun, self._starter = os.getppid(), "torchrun"
 
     def lead(self) -> Left:
-        """Have the ranks do what their seats ask for, and give each seat its rank's result."""
+        """Run the jobs of the waiting processes, and give each its rank's result."""
         jobs = {rank: process.job for rank, process in self.processes.items()}
         results, output, trace = self.run(jobs)
         for rank, process in self.processes.items():
@@ -55,7 +55,7 @@ class TorchrunSupervisor(Supervisor):
         super()._start(place, self.processes[place.rank].environ)
 
     def _sources(self) -> dict[Any, Callable[[], None]]:
-        """A seat says nothing while its rank works: what comes is that it has gone."""
+        """A waiting process sends nothing: what arrives is its end."""
         running = [process for rank, process in self.processes.items() if rank not in self._ended]
         gone = {
             process.connection: partial(self._ended.append, process.rank)
@@ -72,19 +72,19 @@ class TorchrunSupervisor(Supervisor):
         super()._judge()
 
     def _check_torchrun(self) -> None:
-        """Raise where it was killed: who kills it wants the run to end."""
+        """Raise if torchrun was killed: that is meant to end the run."""
         if os.getppid() != self._torchrun:
             raise RunError(f"{self._starter}, which started this, was killed.")
 
     @property
     def ended_process(self) -> str:
-        """What is to be said of a seat that has gone, "" while all are there."""
+        """The error of a waiting process that has ended, "" while there is none."""
         called = [rank.called for rank in self.ranks if rank.number in self._ended[:1]]
         return f"torchrun's process for {called[0]} ended before the run was over" if called else ""
 
 
 class HostSupervisor(TorchrunSupervisor, ABC):
-    """The ranks of one host of several. `gone` says of hosts that have gone how."""
+    """The ranks of one host of several. `gone` says how hosts have gone."""
 
     bridge: Bridge
 
@@ -123,7 +123,7 @@ class HostSupervisor(TorchrunSupervisor, ABC):
 
     @abstractmethod
     def _vanished(self) -> Exception:
-        """What is raised where a host has gone."""
+        """The error for a host that has gone."""
 
     def stacks_of(self, rank: int) -> str:
         return os.path.join(self._folder, f"stacks-{rank}")

@@ -1,8 +1,8 @@
-"""What torchrun has started on one host: one process, the parent, starts the host's ranks, and the
-others hold a seat. They hand over what their rank is to do and in which environment, and wait.
+"""What torchrun has started on one host: one process, the parent, starts the host's ranks; the
+others hand over their rank's job and environment, and wait for its result.
 
-    seat  --job, environment-->  parent        by a socket in a folder of this user's alone
-    seat  <--result or error---  parent
+    process  --job, environment-->  parent     by a socket in a folder of this user's alone
+    process  <--result or error---  parent
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ GLANCE = 0.2  # s between two looks at the time
 
 
 class WaitingProcess(NamedTuple):
-    """One rank of this host, as the parent has it; `connection` leads to its process, None for the
-    parent's own."""
+    """torchrun's process for one rank of this host, as the parent has it; `connection` leads to it,
+    None for the parent itself."""
 
     rank: int
     environ: dict[str, str]
@@ -44,8 +44,8 @@ class WaitingProcess(NamedTuple):
 def waiting_processes(
     folder: str, own: WaitingProcess, ranks: int, timeout: float
 ) -> Iterator[list[WaitingProcess]]:
-    """All of the host's, in the order of their ranks, once all have come. Who has not had an answer
-    by the end of the `with` is told of the failure."""
+    """All of the host's, in the order of their ranks, once all have connected. If the `with` fails,
+    they receive its error."""
     found = [own]
     try:
         _await_processes(folder, found, ranks, timeout)
@@ -61,7 +61,8 @@ def waiting_processes(
 
 
 def _await_processes(folder: str, found: list[WaitingProcess], ranks: int, timeout: float) -> None:
-    """Add to those that are `found` until all have come; in a folder that is there until then."""
+    """Add to those that are `found` until all have connected, in a folder that exists until
+    then."""
     until = monotonic() + max(timeout, WAIT)
     shutil.rmtree(folder, ignore_errors=True)  # of a parent that was killed
     os.mkdir(folder, 0o700)
@@ -91,7 +92,7 @@ def _missing(found: list[WaitingProcess], ranks: int, timeout: float) -> RunErro
 
 
 def await_result(folder: str, own: WaitingProcess, timeout: float) -> tuple[Any, dict[int, Any]]:
-    """Hand over what this rank is to do; its result, and the ranks that the run has lost."""
+    """Hand over this rank's job; returns its result, and the ranks that the run has lost."""
     with Connection(_connect(os.path.join(folder, "ranks"), timeout).detach()) as connection:
         try:
             connection.send(own[:3])
@@ -124,14 +125,14 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 
 def summary(error: BaseException) -> tuple[str, str, dict[str, Any]]:
-    """What other processes are told of an error: its name, its first line, and what it says of
+    """An error as other processes receive it: its name, its first line, and what it says of
     ranks."""
     about = {name: getattr(error, name, None) for name in ("rank", "exitcode", "cycle")}
     return type(error).__name__, str(error).partition("\n")[0], about
 
 
 def error_of(name: str, message: str, about: dict[str, Any]) -> BaseException:
-    """The error that was told of, for a process in which it has not happened."""
+    """The error of a `summary`, for a process in which it has not happened."""
     if name == "ValueError":
         return ValueError(message)
     if name in ("RunInterrupted", "KeyboardInterrupt"):

@@ -87,7 +87,7 @@ class AnySource:
     @property
     def done(self) -> bool:
         if not self._decided:
-            self._choice = self._pace.earliest(self._come, self._deadline)
+            self._choice = self._pace.earliest(self._unclaimed, self._deadline)
         return self._decided
 
     @property
@@ -103,7 +103,7 @@ class AnySource:
         """The device time at which it is over by itself."""
         return self._choice.until
 
-    def _come(self) -> list[Any]:
+    def _unclaimed(self) -> list[Any]:
         """The first message that nobody has claimed of each channel that has one."""
         return [each.headers[0] for each in self._channels if each.headers]
 

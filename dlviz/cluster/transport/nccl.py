@@ -47,7 +47,7 @@ class Nccl:
         everybody = tuple(range(ranks))
         self._from = [self._connect(f"from {src}", everybody) for src in everybody]
         for src in everybody:  # in the same order everywhere: nobody waits for a later one
-            self._greet(src, [dst for dst in everybody if dst != src])
+            self._first_messages(src, [dst for dst in everybody if dst != src])
 
     def mark(self) -> Any:
         event = torch.cuda.Event()
@@ -105,7 +105,7 @@ class Nccl:
         group.eager_connect_single_device(self.device)
         return group
 
-    def _greet(self, src: int, others: list[int]) -> None:
+    def _first_messages(self, src: int, others: list[int]) -> None:
         """Send a first message from `src` to each of the others: NCCL connects the two then."""
         byte, group = torch.zeros(1, dtype=torch.uint8, device=self.device), self._from[src]
         for dst in others:
