@@ -14,7 +14,8 @@ class RunError(Exception):
     `rank` is the rank where it began, `traceback` that rank's traceback as text, `exitcode` its
     exit code (negative: the signal that killed it), `waits` what each rank was waiting for
     (`Wait`s), `cycle` the ranks that wait for each other in a ring, `output` what each rank
-    printed, `trace` the Trace up to the failure. None where it does not apply."""
+    printed, `trace` the Trace up to the failure. None where it does not apply.
+    """
 
     def __init__(
         self,

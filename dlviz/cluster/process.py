@@ -37,7 +37,7 @@ class Process:
     """One rank. Made once per run."""
 
     transport: Transport  # once all ranks have agreed on one
-    gloo: Any = None  # the group of all ranks, once they have met
+    gloo: Any = None  # the group of all ranks, once they have joined
     announce: Any = None  # called with the name of each progress bar that begins
 
     def __init__(

@@ -43,7 +43,7 @@ def loads(parcel: bytes) -> Any:
 
 
 class _Pickler(cloudpickle.Pickler):
-    """`met` are the classes and functions of `__main__` that it has pickled, by name."""
+    """`seen` are the classes and functions of `__main__` that it has pickled, by name."""
 
     def __init__(self, file: io.BytesIO):
         super().__init__(file)
@@ -77,7 +77,7 @@ class Main(ModuleType):
 
 
 def settle(fetch: Callable[[str], bytes]) -> None:
-    """In a rank: be the program, to pickle and to processes that are spawned from here."""
+    """In a rank: stand in for the program's `__main__`, for pickle and for spawned processes."""
     sys.modules["__main__"] = Main(fetch)
     ForkingPickler.reducer_override = _by_value  # pyright: ignore[reportAttributeAccessIssue]
 

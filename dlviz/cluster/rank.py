@@ -90,7 +90,7 @@ class Failure:
 
     summary: str  # "ValueError: no such thing"
     traceback: str
-    lost_peer: bool  # it says that another rank has gone: what happened there is the news
+    lost_peer: bool  # it says that another rank has gone, and is a consequence of that
     when: int
     exitcode: int | None = None  # of sys.exit
 
@@ -118,7 +118,7 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
         process.announce = lambda name: channel.send("progress", name)
         process.own_threads.add(listener.ident or 0)
         channel.process = process
-        result = run(call, process, comm)  # kept: what is large is fetched out of this process
+        result = run(call, process, comm)  # held: large tensors are fetched from this process
         parcel = packed(process, result)
     except BaseException as error:
         channel.failed(error)
@@ -129,7 +129,7 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
 
 
 def _settle(place: Place, output: Any) -> None:
-    """Make this process a rank's: a group of its own, tied to the parent, its prints kept."""
+    """Make this process a rank's: a group of its own, tied to the parent, its output captured."""
     gc.freeze()  # a collection would copy, page by page, what the fork server has loaded
     start.inside_rank = True
     multiprocessing.current_process().daemon = False  # it may have children: a DataLoader's
@@ -195,7 +195,7 @@ def join(place: Place) -> tuple[Process, Comm]:
     if place.machine is not None:
         gc.disable()  # a collection would show as the device's lateness
     gc.freeze()
-    gc.set_threshold(100_000, 20, 100)  # what is recorded is kept: no need to go through it often
+    gc.set_threshold(100_000, 20, 100)  # recorded objects stay: no need to scan them often
     return process, comm
 
 
@@ -206,7 +206,7 @@ def _control(place: Place, board: Board, store: Any) -> Control:
 
 
 def _schedule(paced: bool) -> None:
-    """Say how this process shares the cores with the other ranks."""
+    """Set how this process shares the cores with the other ranks."""
     torch.set_num_threads(1)
     if not paced and hasattr(os, "SCHED_BATCH"):
         # A thread that a message wakes must not push aside its sender, which may hold a lock of
@@ -256,7 +256,7 @@ def run(call: WorkerCall, process: Process, comm: Comm) -> Any:
     """Run the worker until it and the threads it started are done; returns its result."""
     result = call.worker(comm, *call.args, **call.kwargs)
     if process.machine is not None:
-        time.sleep(LAST)  # others come to their last operation, which what is left must not delay
+        time.sleep(LAST)  # others reach their last operation, which what is left must not delay
     process.own_threads.add(threading.get_ident())  # from here on it waits for the others alone
     for lane in list(process.lanes):
         lane.close()

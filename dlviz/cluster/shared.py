@@ -207,7 +207,7 @@ class Hold:
             )
         lane = comm.recorder.lane
         lane.pace.begin()
-        lane.pace.settle()  # the wall clock comes to where the lane is: it asks for the lock now
+        lane.pace.settle()  # the wall clock reaches the lane's time: it asks for the lock now
         times, owner, turn = lane.pace.start(), lock.owner, Turn(lock)
         waited = not turn.done
         comm.waiting.wait(turn, "lock", lane, times)

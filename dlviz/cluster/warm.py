@@ -63,7 +63,7 @@ def _compute(comm: Comm) -> None:
 
 
 def _exchange(comm: Comm) -> None:
-    """A message to each other rank, by every way to send and to receive, and a reduction."""
+    """A message to each other rank, by every kind of send and receive, and a reduction."""
     tensor, n = torch.ones(8), comm.size
     for shift in range(1, n):
         right, left = (comm.rank + shift) % n, (comm.rank - shift) % n

@@ -19,7 +19,7 @@ GLANCE = 1e-3  # s between two looks for room
 
 
 class Room:
-    """What a sender waits for before its message can go: it looks now and then."""
+    """Room for a message, which its sender waits for, looking every GLANCE."""
 
     left = GLANCE
 
@@ -59,8 +59,8 @@ class Next:
 class AnySource:
     """The earliest message of several channels, as something to wait for, until the `deadline` if
     there is one (seconds of the run's clock). On a paced run that is the one with the smallest
-    stamp, once the wall clock has reached it. `found` is it, None where the deadline has passed;
-    what it says of shape and dtype is that of the `tensor` it goes into, if that is known."""
+    stamp, once the wall clock has reached it. `found` is the message, None if the deadline has
+    passed; `details` has the shape and dtype of the `tensor` that it goes into, if known."""
 
     def __init__(
         self,
@@ -100,15 +100,15 @@ class AnySource:
 
     @property
     def until(self) -> float | None:
-        """The device time at which it is over by itself."""
+        """The device time at which it ends by itself."""
         return self._choice.until
 
     def _unclaimed(self) -> list[Any]:
-        """The first message that nobody has claimed of each channel that has one."""
+        """The first unclaimed message of each channel that has one."""
         return [each.headers[0] for each in self._channels if each.headers]
 
     def give_up(self, lost: dict[int, str]) -> None:
-        """Raise RankLost where all sources, or one that was listed, are lost and have left no
+        """Raise RankLost if all sources, or one that was listed, are lost and have left no
         message."""
         gone = {each.peer for each in self._channels if each.peer in lost and not each.headers}
         if self._listed or len(gone) == len(self._channels):

@@ -21,7 +21,7 @@ class Handle:
         self._comm = comm
         self._function = function
         self._args = args
-        self._context = submitter.context  # its spans bear the submitter's step
+        self._context = submitter.context  # its spans carry the submitter's step
         self._origin = submitter.place(2)
         # device time at which it was submitted (paced runs)
         self._ready = self._end = submitter.pace.time
@@ -42,7 +42,7 @@ class Handle:
         self._over.set()
 
     def wait(self, **fields: Any) -> Any:
-        """Wait for the lane to have done it; recorded as a `wait` with `fields` (bucket=3, say)."""
+        """Wait until the lane has done it; recorded as a `wait` with `fields` (bucket=3, say)."""
         waiting, lane = self._comm.waiting, self._comm.recorder.lane
         with self._comm.span("wait", f"for lane {self._comm.name.rpartition('.')[2]}", **fields):
             lane.pace.pay()  # what comes before the wait ends at its own time

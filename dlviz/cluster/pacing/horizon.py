@@ -109,7 +109,7 @@ class Horizon:
         """Whether no message can still be sent to this rank, whose lane `waiter` sleeps until
         `limit`, that would be here by then; all that were sent have been read."""
         rows = self._memory[self._span]
-        if rows != self._memory[self._span]:  # some rank is writing: it was no one moment
+        if rows != self._memory[self._span]:  # some rank is writing: no consistent snapshot
             return False
         cells = np.frombuffer(rows, np.int64).reshape(self._shape)
         ranks = len(cells)

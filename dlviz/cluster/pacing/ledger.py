@@ -6,17 +6,17 @@ in the order in which they were sent; the first of them comes to its links when 
 port is free, and those of all ranks are booked in the order in which they come, at the same moment
 by rank:
 
-    sent    = max(ready, port free, each shared link on its way free)
+    sent    = max(ready, port free, each shared link on its path free)
     stamp   = sent + latency + bytes/bandwidth, until when the port is busy
     a link  is busy from sent on, for bytes/bandwidth of its own
 
 Two ranks may send in another order by the wall clock than by the device clock. So nobody asks for a
 booking before the wall clock has passed the earliest stamp that the message can have: whatever
 comes to the links before it has then been entered, unless a rank is late by as long as the message
-takes. Who waits for the message asks, its receiver or its sender, so that nobody keeps the books.
+takes. Who waits for the message asks, its receiver or its sender: no process does the bookkeeping.
 
-The ledger keeps no past: of a link and a port the time from which on it is free, of each rank the
-latest ENTRIES messages, a place being used again when the receiver has read what is in it.
+The ledger holds no history: of a link and a port the time from which on it is free, of each rank
+the latest ENTRIES messages, a place being used again when the receiver has read what is in it.
 dlviz/sim/collective.py plays by the same law.
 """
 
@@ -34,7 +34,7 @@ from typing import IO
 from dlviz.machine import Machine
 from dlviz.machine.topology import PICOSECONDS, Path, moment
 
-ENTRIES = 1024  # messages of one rank on their way at the same time
+ENTRIES = 1024  # messages of one rank in transit at the same time
 LINK = struct.Struct("=d")  # free
 PORT = struct.Struct("=d2q")  # free; messages entered, booked
 ENTRY = struct.Struct("=2q3d")  # destination, nbytes; ready, sent, stamp
@@ -147,7 +147,7 @@ class Ledger:
                 yield moment(max(free, self._read(rank, booked)[2])), rank
 
     def _earliest(self, src: int, number: int) -> float:
-        """The stamp that a message gets where no link keeps it or those before it waiting."""
+        """The stamp that a message gets if no link delays it or those before it."""
         stamp, _, booked = self._port(src)
         for each in range(booked, number + 1):
             stamp = max(stamp, self._read(src, each)[2]) + self._seconds(src, each)
@@ -172,7 +172,7 @@ class Ledger:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Neither another rank nor another lane of this one is at the books."""
+        """Inside, neither another rank nor another lane of this one uses the ledger."""
         with self._lock:
             fcntl.lockf(self._file, fcntl.LOCK_EX)
             try:

@@ -1,6 +1,6 @@
-"""Who kept the processors busy while a run was under way: its ranks, or other programs.
+"""Who used the processors during a run: its ranks, or other programs.
 
-A paced run that is late was kept waiting for a processor. What all processors did is the system's
+A paced run that is late had to wait for a processor. What all processors did is the system's
 own count (Linux: /proc/stat), what a rank did is its process's; the difference is other programs'.
 """
 

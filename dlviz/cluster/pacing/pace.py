@@ -39,13 +39,13 @@ class NoDevice:
         return NoPace(self)
 
     def serve_with(self, waiting: Any) -> None:
-        """Be told how the rank sleeps."""
+        """Sleep as `waiting` does."""
 
     def expect(self, header: Any) -> None:
-        """An envelope has come."""
+        """A header has arrived."""
 
     def full(self) -> bool:
-        """Whether too many of this rank's messages are on their way for one more."""
+        """Whether too many of this rank's messages are in transit for one more."""
         return False
 
     def take_stock(self) -> None:
@@ -62,7 +62,7 @@ class NoDevice:
         """Complete the times of what has been recorded."""
 
     def report(self) -> dict[str, Any]:
-        """How well the pace was kept."""
+        """How late the run was."""
         return {}
 
 
@@ -80,7 +80,7 @@ class NoPace(WallPace):
         """The lane's first operation starts now."""
 
     def settle(self) -> None:
-        """Sleep until the wall clock has come to where the lane is, before its next operation."""
+        """Sleep until the wall clock has reached the lane's time, before its next operation."""
 
     pay = settle
 

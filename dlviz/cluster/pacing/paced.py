@@ -144,8 +144,8 @@ class Pace:
         return self.free if self._begun and not self._idle() else math.inf
 
     def settle(self, slept: bool = False) -> None:
-        """Sleep off the debt before the next operation, and note how late that one begins. `slept`:
-        the lane has just slept, until about that moment."""
+        """Sleep off the debt before the next operation, and record how late that one begins.
+        `slept`: the lane has just slept, until about that moment."""
         self.pay(slept)
         self.late.append(self._read - self.device.wall(self.free))
 
@@ -217,7 +217,7 @@ class Pace:
         first = _first(come())  # all are known now that are here by then
         if first is None or moment(first.stamp) > moment(limit):
             return Earliest(None, over=True) if limit == deadline else again
-        if not device.has_come(first):  # a shared link keeps it waiting
+        if not device.has_come(first):  # a shared link delays it
             return again
         on_time = moment(device.arrival(first)) <= moment(deadline)
         return Earliest(first) if on_time else Earliest(None, over=True)

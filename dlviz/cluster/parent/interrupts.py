@@ -1,4 +1,4 @@
-"""Interrupts of the launching process: put off to where a run can be left without a loss."""
+"""Interrupts of the launching process: deferred to where a run can be left safely."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 
 class Interrupts:
-    """From entering to leaving it, SIGINT is noted and raises nothing by itself; `check` raises
-    KeyboardInterrupt for one that came. One that nobody has checked for is raised on leaving."""
+    """Inside the `with` SIGINT is recorded and raises nothing by itself; `check` raises
+    KeyboardInterrupt for one that came. An unchecked one is raised on leaving."""
 
     def __init__(self) -> None:
         self._came = False
@@ -31,7 +31,7 @@ class Interrupts:
                 signal.raise_signal(signal.SIGINT)
 
     def record(self) -> None:
-        """An interrupt has come."""
+        """Record an interrupt."""
         self._came = True
 
     def check(self) -> None:
@@ -42,7 +42,7 @@ class Interrupts:
 
 @contextmanager
 def sigterm_too() -> Iterator[None]:
-    """Within it SIGTERM, which would end this process at once, interrupts it as SIGINT does."""
+    """Inside, SIGTERM, which would end this process immediately, interrupts it as SIGINT does."""
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

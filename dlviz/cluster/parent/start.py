@@ -55,8 +55,7 @@ _owner = os.getpid()  # a process that was forked has no fork server of its own
 
 
 def is_waiting_process() -> bool:
-    """Whether torchrun has started this process beside another one of this host, which starts the
-    ranks."""
+    """Whether torchrun has started this process and another one of this host starts the ranks."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
 
 
@@ -138,7 +137,7 @@ def _make_folder() -> None:
 
 def end_server() -> None:
     """End the fork server of this process, which would go on loading torch before it notices that
-    this process has gone; not while it has children to tell of."""
+    this process has gone; not while it has children to report."""
     from multiprocessing import forkserver
 
     server = forkserver._forkserver
@@ -166,8 +165,8 @@ def shared_memory() -> str:
 
 @contextmanager
 def run_folder() -> Iterator[str]:
-    """A folder in shared memory for one run, removed at the end. Those of launching processes that
-    were killed are removed on the way."""
+    """A folder in shared memory for one run, removed at the end. Folders of launching processes
+    that were killed are removed too."""
     for home in {shared_memory(), tempfile.gettempdir()}:
         _sweep(home)
     folder = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-", dir=shared_memory())
@@ -180,7 +179,7 @@ def run_folder() -> Iterator[str]:
 
 
 def on_disk(folder: str) -> str:
-    """Where a run keeps files that are too large for shared memory."""
+    """Where a run stores files that are too large for shared memory."""
     return os.path.join(tempfile.gettempdir(), os.path.basename(folder) + "-files")
 
 

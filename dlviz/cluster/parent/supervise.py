@@ -58,7 +58,7 @@ class Supervisor:
         self.progress = progress
         self._size = ranks
         self._may_lose = may_lose
-        self._unreported: list[tuple[int, bytes]] = []  # ranks, and what they are to hear of losses
+        self._unreported: list[tuple[int, bytes]] = []  # ranks, and records of losses for them
         self._left = ExitStack()
 
     def __enter__(self) -> Self:
@@ -166,7 +166,7 @@ class Supervisor:
         rank.ended = True
 
     def _judge(self) -> None:
-        """Note which ranks are lost; raise if the run cannot complete."""
+        """Record which ranks are lost; raise if the run cannot complete."""
         self._count_losses()
         left = [rank for rank in self.ranks if rank.lost is None]
         dead = [rank for rank in left if rank.gone and rank.failure is None]
@@ -187,7 +187,7 @@ class Supervisor:
     # -- losses --------------------------------------------------------------------------------
     def _count_losses(self) -> None:
         """Give up the ranks that the run may lose and that have failed or died since all had
-        joined, or are overdue, and tell the others, each as soon as its pipe has room."""
+        joined, or are overdue, and report them to the others, each as soon as its pipe has room."""
         epoch = self.board.get(0, EPOCH)
         for number in self._may_lose if epoch else ():
             rank = self.ranks[number]
@@ -201,7 +201,8 @@ class Supervisor:
         self._unreported = [each for each in self._unreported if not write_to(self._folder, *each)]
 
     def _give_up(self) -> bool:
-        """The time is up: lose the ranks that are still at it, where the run may lose all these."""
+        """The time is up: lose the ranks that are still at work, if the run may lose all of
+        them."""
         late = [rank for rank in self.ranks if rank.lost is None and not rank.finished]
         found = self.board.get(0, EPOCH) and self._may_lose.issuperset(r.number for r in late)
         for rank in late if found else ():
@@ -284,7 +285,7 @@ class Supervisor:
         self.output.flush()
 
     def _results(self) -> list[Any]:
-        """What the ranks returned. Large tensors come only now."""
+        """What the ranks returned. Large tensors are fetched only now."""
         parcels = [rank.result or PackedResult() for rank in self.ranks]
         total, done = sum(parcel.left for parcel in parcels), 0
 

@@ -1,11 +1,11 @@
 """Processes that torchrun has started: on each host the first is the parent, which starts the ranks
-of all of them, and the others hold a seat until these are done.
+of all of them, and the others wait until these are done.
 
     torchrun --standalone --nproc-per-node=4 script.py
 
-Every process runs the script and so calls `launch`, each for one rank of the run: what this rank is
-to do, and its environment, come from there. On one host the parent is what launches a run without
-torchrun, a Supervisor; on several (`--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=host:port`) the
+Every process runs the script and so calls `launch`, each for one rank of the run, which gets its
+job and its environment from there. On one host the parent is a Supervisor, as without torchrun; on
+several (`--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=host:port`) the
 parents join: see cluster/hosts.
 """
 
@@ -44,7 +44,7 @@ def join_run(
     kwargs: dict[str, Any],
     may_lose: Collection[int],
 ) -> Left:
-    """Be the parent of this host's ranks, or hold the seat of one of them."""
+    """Be the parent of this host's ranks, or wait for the result of one of them."""
     global _launched
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     run = f"{attempt:04x}{_launched:04x}"
@@ -67,7 +67,7 @@ def join_run(
 
 
 def _check(ranks: int, here: int, machine: Machine | None, may_lose: Collection[int]) -> None:
-    """Raise where torchrun has not started what such a run needs."""
+    """Raise if torchrun has not started what such a run needs."""
     size = int(os.environ["WORLD_SIZE"])
     if ranks != size:
         raise ValueError(
@@ -75,12 +75,12 @@ def _check(ranks: int, here: int, machine: Machine | None, may_lose: Collection[
         )
     if here < ranks and machine is not None:
         raise ValueError(
-            "a run on several hosts cannot be paced: their clocks are not alike to less than a "
-            "message takes; leave out the machine, or start all ranks on one host."
+            "a run on several hosts cannot be paced: their clocks differ by more than a message "
+            "takes; leave out the machine, or start all ranks on one host."
         )
     if here < ranks and may_lose:
         raise ValueError(
-            f"may_lose={may_lose!r} cannot be kept on several hosts: leave it out, or start all "
+            f"may_lose={may_lose!r} does not work on several hosts: leave it out, or start all "
             "ranks on one host."
         )
 

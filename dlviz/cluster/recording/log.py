@@ -118,7 +118,7 @@ class Log:
         return -1
 
     def snapshot(self) -> None:
-        """Keep what the watched buffers hold now."""
+        """Record what the watched buffers hold now."""
         if not self.watched or not self._recorder.on:
             return
         lane, now = self._recorder.lane, perf_counter_ns()

@@ -1,4 +1,4 @@
-"""The watchdog: notices, while a run goes on, that some ranks can never go on."""
+"""The watchdog: notices deadlocks while a run goes on."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ ENOUGH = 512 * 2**20  # bytes free in shared memory, for files there
 def choose(
     folder: str, rank: int, board: Board, group: Any, barrier: Callable[[], None]
 ) -> Transport:
-    """Called by all ranks; `meet` returns when all have called it. ValueError for a transport that
-    is not known."""
+    """Called by all ranks; `barrier` returns when all have called it. ValueError for an unknown
+    transport."""
     asked = os.environ.get(ASKED, "memory")
     if asked not in ("memory", "files", "gloo"):
         raise ValueError(f"{ASKED}={asked!r} is no transport: use memory, files or gloo.")

@@ -1,7 +1,7 @@
 """Messages through files in memory, where one process may not read another's (macOS, a container
 that forbids it): each rank writes what it sends into a file of its own, and the receiver reads it.
 
-    file of rank r    | block | block | free | block |     a block for each message under way
+    file of rank r    | block | block | free | block |     a block for each message in flight
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Files:
         self._name = os.path.join(folder, "bytes-{}").format
         self._files: dict[int, int] = {}
         self._own = self._file(rank)
-        self._blocks: dict[int, tuple[int, int]] = {}  # by tick: where, how long
+        self._blocks: dict[int, tuple[int, int]] = {}  # by slot: where, how long
         self._free: dict[int, list[int]] = {}  # by length
         self._end = 0
         self._lock = threading.Lock()

@@ -34,7 +34,7 @@ def have_own(store: Any, rank: int, ranks: int, device: torch.device) -> bool:
 
 
 class Nccl:
-    """A DeviceGroup, made by all ranks at once."""
+    """A DeviceGroup, made by all ranks together."""
 
     name = "NCCL"
 
