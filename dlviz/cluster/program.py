@@ -1,8 +1,8 @@
 """The program's `__main__` in its ranks: there pickle looks up what a script or a cell has defined.
 
 A rank's process has not run the script, so `torch.save` of a model whose class is the script's
-would not find that class. What comes with the worker is entered in the rank's `__main__`, what else
-is looked up there is asked for, and a process that a rank spawns gets it by value:
+would not find that class. What comes with the worker is entered in the rank's `__main__`, other
+names that are looked up there are fetched, and a process that a rank spawns gets them by value:
 
     launching process  --with the worker, or when asked-->  rank  --by value-->  a loader's worker
 """

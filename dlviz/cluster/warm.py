@@ -58,7 +58,7 @@ def _compute(comm: Comm) -> None:
     with comm.compute("backward"):
         loss.backward()
     with comm.compute("update"):
-        if "torch._dynamo" in sys.modules:  # else who makes an optimizer loads it, before the start
+        if "torch._dynamo" in sys.modules:  # else the first optimizer loads it, before the start
             torch.optim.SGD(model.parameters(), 0.1).step()
 
 

@@ -26,7 +26,7 @@ from dlviz.cluster.pacing.ledger import Departure
 
 CHUNK = 1 << 16  # bytes read at a time
 SPACE = 1 << 18  # bytes that a pipe holds, where the system lets it
-# channel, flags, wall, tick, address, entry; stamp; form
+# channel, flags, wall, slot, address, entry; stamp; form
 HEAD = struct.Struct(f"=6qd{FORM.size}s")
 # Flags: the sender waits until the message is taken; its bytes follow the head; they are on a GPU.
 SYNC, INLINE, ON_DEVICE = 1, 2, 4
@@ -99,7 +99,7 @@ def loss(rank: int, how: str) -> bytes:
 
 def write_to(folder: str, rank: int, record: bytes) -> bool:
     """Write a record to `rank` from the launching process; False if its pipe has no room now."""
-    with suppress(OSError):  # it has gone itself
+    with suppress(OSError):  # it has ended
         handle = os.open(os.path.join(folder, f"pipe-{rank}"), os.O_WRONLY | os.O_NONBLOCK)
         try:
             os.write(handle, record)
@@ -165,7 +165,7 @@ class Pipes:
         self.own = self._open(rank)
         self._bell = bell(rank)
         self._lock = threading.Lock()
-        with suppress(AttributeError, OSError):  # not on macOS, nor for a user who has many
+        with suppress(AttributeError, OSError):  # not on macOS, nor for a user with many pipes
             fcntl.fcntl(self.own, fcntl.F_SETPIPE_SZ, SPACE)
         self._others = [-1] * ranks
         self._poll = select.poll()

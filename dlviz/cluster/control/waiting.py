@@ -160,7 +160,7 @@ class Waiting:
         """End a wait with this error, on a paced run at the current time."""
         self.unregister()
         lane.pace.restart()
-        if times is not None:  # else there is a span around
+        if times is not None:  # else an outer span records it
             lane.pace.end(times)
             lane.add("wait", None, times, {"peer": error.rank})
 

@@ -257,7 +257,7 @@ class Collectives:
         """Raise if another member made another call under this sequence number."""
         place = self.group.other_call(sequence)
         if place >= 0:
-            self._ask_why(sequence)  # one that caught RankLost has gone on to another call
+            self._ask_why(sequence)  # a member that caught RankLost makes another call
             mine, other = (self.group.read_call(each, sequence) for each in (self.rank, place))
             raise ValueError(
                 f"collective mismatch: as call number {sequence} in group {self.name}, "
@@ -272,7 +272,7 @@ class Collectives:
         self.waiting.ask_why(self.members, place, "collective", self.recorder.lane)
 
     def place_of(self, sequence: int) -> dict[str, Any]:
-        """The fields of a `Wait` in a collective, beside operation and tensor."""
+        """The fields of a `Wait` in a collective, besides operation and tensor."""
         return {
             "group": self.name,
             "group_id": self.number,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-WAIT = 60.0  # s for what another host is to write into the store
+WAIT = 60.0  # s for what another host writes into the store
 PATIENCE = 10.0  # s for a connection to be made
 
 

@@ -14,7 +14,7 @@ from math import nan as NAN
 from dlviz.cluster.control.pipes import HEAD
 
 CELL = 8  # bytes
-COMPLETED, SHOWN = -5, -6  # in place of a channel, beside those of pipes.py
+COMPLETED, SHOWN = -5, -6  # in place of a channel, like those in pipes.py
 COMPLETION = COMPLETED.to_bytes(8, sys.byteorder, signed=True)  # how its record begins
 
 

@@ -58,7 +58,7 @@ class RemoteParent(HostSupervisor):
                 self._check_torchrun()
                 if self.ended_process:
                     raise RunError(self.ended_process)
-                if self.gone and self._over is None:  # a host that has finished goes, too
+                if self.gone and self._over is None:  # a host that has finished may leave
                     self._report()
         except KeyboardInterrupt:
             self.wires[0].send(INTERRUPT)

@@ -1,5 +1,5 @@
-"""What a rank waits for beside its requests: room for a message, the next message of a channel, the
-earliest of several channels."""
+"""What a rank waits for besides its requests: room for a message, the next message of a channel,
+the earliest of several channels."""
 
 from __future__ import annotations
 

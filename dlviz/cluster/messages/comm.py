@@ -326,7 +326,7 @@ class Comm(Collectives):
         channels = [self._from(rank, tag) for rank in sources]
         first = AnySource(channels, listed is not None, lane.pace, self._key(tag), tensor, deadline)
         if deadline is not None:
-            waiting.collect()  # what has come before a deadline that is past
+            waiting.collect()  # what came before a past deadline
         if not first.done:
             lane.pace.settle()  # messages come in meanwhile
         waiting.wait(first, "recv", lane, times)
@@ -409,8 +409,8 @@ class Comm(Collectives):
     # -- time, buffers, progress -----------------------------------------------------------------
     @property
     def step(self) -> int:
-        """The step that this lane is at, as messages and snapshots are recorded with it: the round
-        of a collective, else the `step` of the innermost span that has one; -1 without."""
+        """The step of this lane, recorded with messages and snapshots: the round of a collective,
+        else the `step` of the innermost span that has one; -1 without."""
         return step_of(self.recorder.lane)
 
     def now(self) -> float:

@@ -1,8 +1,8 @@
-"""A lane: a thread of a rank that works through what is submitted to it, beside the rank's own
-program.
+"""A lane: a thread of a rank that works through what is submitted to it while the rank's own program
+goes on.
 
-DDP's communication lane is one: while backward goes on, it all-reduces the buckets that are
-ready, in order.
+DDP's communication lane is one: during backward it all-reduces the buckets that are ready, in
+order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Handle:
         lane.pace.wait_until(self._ready)
         try:
             self._result = self._function(self._comm, *self._args)
-        except BaseException as error:  # handed to whoever waits
+        except BaseException as error:  # for the thread that waits
             self._error = error
         self._end = lane.pace.time
         self._over.set()
@@ -60,7 +60,7 @@ class Handle:
         return self._result
 
     def unseen(self) -> BaseException | None:
-        """What it raised, where nobody has waited for it."""
+        """The error it raised, unless somebody has waited for it."""
         return None if self._waited else self._error
 
 
@@ -96,8 +96,8 @@ class Lane:
         return handle
 
     def close(self) -> None:
-        """Let the thread end once it has done what was submitted; raises what a job raised that
-        nobody waited for."""
+        """End the thread once it has done what was submitted; raises the error of a job that nobody
+        waited for."""
         self._jobs.put(None)
         self._thread.join()
         self._lanes.remove(self)

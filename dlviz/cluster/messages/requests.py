@@ -75,7 +75,7 @@ class Request:
             lane.add("wait", name, times, fields)
 
     def details(self) -> dict[str, Any]:
-        """The fields of a `Wait` for it, beside its operation."""
+        """The fields of a `Wait` for it, besides its operation."""
         return {
             "peer": self.channel.peer,
             "tag": self.channel.key & TAGS,
@@ -120,8 +120,8 @@ class SendRequest(Request):
         self._wait("isend", self.finish, "send", fields)
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
-        """Wait as `wait` does; what it is recorded as is the caller's. `op` is "isend", or "send"
-        for one that ends when the receiver has taken the message."""
+        """Wait as `wait` does; the caller records it. `op` is "isend", or "send" for one that ends
+        when the receiver has taken the message."""
         board, taken = self._endpoint.board, NAN
         self._endpoint.outstanding.claim(self)
         if self.slot:  # else it was taken, and its slot freed
@@ -169,7 +169,7 @@ class ReceiveRequest(Request):
         self._wait("irecv", self.finish, None, self.about())
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
-        """Wait as `wait` does; what it is recorded as is the caller's."""
+        """Wait as `wait` does; the caller records it."""
         endpoint, pace = self._endpoint, lane.pace
         self.awaited = self.over = True
         pace.begin()
@@ -207,7 +207,7 @@ class ReceiveRequest(Request):
 
     # -- taking the message: by whichever thread of the rank has a moment ------------------------
     def matched(self, header: Header) -> None:
-        """The message that goes into it has been sent."""
+        """Its message has been sent."""
         self.header = header
 
     def truncation(self) -> ValueError | None:

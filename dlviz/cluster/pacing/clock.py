@@ -44,7 +44,7 @@ from dlviz.machine import Machine
 from dlviz.machine.topology import moment
 
 # A collective that is a lane's first operation is the start line: all ranks leave it together,
-# this many seconds after the last one came, when each of them has long got there.
+# this many seconds after the last one arrived, when each process is ready.
 START_LINE = 0.02
 
 
@@ -134,7 +134,7 @@ class DeviceClock:
         return True
 
     def has_come(self, message: Departure) -> bool:
-        """Whether the wall clock has reached the message's stamp; every message with a smaller one
+        """Whether the wall clock has reached the message's stamp: every message with a smaller one
         is then known. Its stamp grows while a shared link delays it."""
         now = self.now()
         if message.entry >= 0 and now >= message.stamp:
@@ -174,7 +174,7 @@ class DeviceClock:
         heapq.heappush(self._inbound, place)
 
     def arrival(self, header: Header) -> float:
-        """When this rank's port has taken a message that has come."""
+        """When this rank's port has taken a message that has arrived."""
         with self._lock:
             last = moment(header.stamp), header.src
             while self._inbound and self._inbound[0][:2] <= last:

@@ -10,9 +10,8 @@ run.
 
 An event's time is the GPU's, seconds from another event. That other one is recorded, and waited
 for, when the rank joins the run, so that its time by the rank's clock is known too, to some 10 µs.
-(CUDA says milliseconds in 32 bits: an hour from the start that is a quarter of a millisecond.)
-Messages have the time at which Python handed them over, or found that they had arrived.
-"""
+(CUDA returns milliseconds in 32 bits: an hour from the start that is a quarter of a millisecond.)
+Messages have the time at which Python handed them over, or found that they had arrived."""
 
 from __future__ import annotations
 

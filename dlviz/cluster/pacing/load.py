@@ -41,8 +41,8 @@ class Use:
 
 
 def share_of_others(uses: list[dict[str, float]]) -> float | None:
-    """The share of the machine's processors that others than the ranks had, by the ranks' reports;
-    None where nobody knows."""
+    """The share of the machine's processors that other programs had, by the ranks' reports; None if
+    unknown."""
     elapsed, every = (max((use[of] for use in uses), default=math.nan) for of in ("elapsed", "all"))
     others = (every - sum(use["own"] for use in uses)) / ((os.cpu_count() or 1) * elapsed or 1)
     return None if math.isnan(others) else round(min(max(others, 0.0), 1.0), 3)

@@ -70,7 +70,7 @@ class Pace:
 
     def begin(self, ahead: float = 0.0) -> None:
         """The lane's first operation starts when the program reaches it, or `ahead` seconds later;
-        what set it up takes no device time."""
+        its setup takes no device time."""
         if not self._begun:
             self.wait_until(self.device.now() + ahead)
 
@@ -115,8 +115,7 @@ class Pace:
         self.overruns += math_ns > max(seconds * 1e9, OWN_TIME)
 
     def restart(self, ahead: float = 0.0) -> None:
-        """What comes next starts now, or `ahead` seconds later, however long setting it up has
-        taken."""
+        """What follows starts now, or `ahead` seconds later, however long its setup took."""
         self.wait_until(self.device.now() + ahead)
 
     def now(self) -> float:

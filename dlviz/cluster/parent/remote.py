@@ -67,7 +67,7 @@ class Remote:
         return self.process.exitcode
 
     def send(self, data: bytes) -> None:
-        with suppress(OSError):  # it has died: whoever reads from it will see that
+        with suppress(OSError):  # it has died: reading from it will show that
             self.control.send_bytes(data)
 
     def ask(self, question: str) -> None:

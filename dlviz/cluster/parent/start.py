@@ -45,7 +45,7 @@ PRELOADED = [
 # judged the fork server does so once for many runs, in a script each rank that has an optimizer.
 OPTIMIZERS = ["torch._dynamo"]
 LONGEST = 60  # characters of a folder in which a socket may lie, whose whole path has 107 at most
-JUDGES = "DLVIZ_JUDGES"  # in the environment of a process that judges students' programs
+JUDGES = "DLVIZ_JUDGES"  # in the environment of a process that grades students' programs
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
 ENDING = {signal.SIGINT, signal.SIGTERM}  # what ends a program from outside, often as a group
 context: Any = multiprocessing.get_context(METHOD)
@@ -110,8 +110,8 @@ def program() -> types.ModuleType:
 
 def _serve() -> None:
     """Start the fork server where it does not run. What ends this process, and perhaps its whole
-    group, is blocked in it from its first instruction on: who interrupts a notebook while it loads
-    torch would read its traceback, and what SIGTERM interrupts has ranks to end."""
+    group, is blocked in it from its first instruction on: an interrupt while it loads torch would
+    show its traceback in the notebook, and a process that SIGTERM interrupts has ranks to end."""
     from multiprocessing import forkserver, resource_tracker
 
     resource_tracker.ensure_running()  # where it starts one it unblocks SIGINT

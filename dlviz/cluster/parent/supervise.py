@@ -82,7 +82,7 @@ class Supervisor:
         return self
 
     def _prepare(self) -> None:
-        """Whatever the ranks need beside folder and board."""
+        """Prepare what the ranks need besides folder and board."""
 
     def _place(self, number: int, ledger: int) -> Place:
         on = self.device, self.machine, self._may_lose

@@ -1,4 +1,4 @@
-"""What one rank recorded beside its spans: messages, snapshots of watched buffers, memory."""
+"""What one rank recorded besides its spans: messages, snapshots of watched buffers, memory."""
 
 from __future__ import annotations
 

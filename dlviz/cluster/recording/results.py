@@ -2,7 +2,7 @@
 
 A large tensor is left behind and fetched in pieces: out of the rank's memory, which stays until the
 run is over, or where one process may not read another's out of a file that the rank writes. The
-file is in shared memory if there is room, else on the disk, and goes when it is opened.
+file is in shared memory if there is room, else on the disk, and is removed when it is opened.
 
     rank      result  --pickled-->  parcel  +  large tensors, in memory or in files
     parent    result  <--------------------------'
@@ -139,7 +139,7 @@ def fetch(
     dtype: torch.dtype,
     taken: Callable[[int], None],
 ) -> torch.Tensor:
-    """A tensor that was left; a Pickler says all but `taken`."""
+    """A tensor that was left; a Pickler sets all arguments but `taken`."""
     tensor = torch.empty(shape, dtype=dtype)
     for nbytes in where.read(_bytes(tensor).split(PIECE)):
         taken(nbytes)

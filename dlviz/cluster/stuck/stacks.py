@@ -48,7 +48,7 @@ def parsed(text: str) -> dict[int, list[Called]]:
 
 
 def called(line: str) -> Called | None:
-    """What a line that faulthandler wrote says of a call; None of another line."""
+    """The call in a line that faulthandler wrote; None if it has none."""
     found = CALL.match(line)
     if found is None:
         return None

@@ -122,8 +122,8 @@ def name_cells(text: str) -> str:
 
 @dataclass
 class RankState:
-    """What one rank says of itself when asked. `sent` and `claimed` count messages sent and
-    receives posted, by peer and `Wait.key`; `calls` are the collective calls made, by group."""
+    """One rank's answer about its own state. `sent` and `claimed` count messages sent and receives
+    posted, by peer and `Wait.key`; `calls` are the collective calls made, by group."""
 
     waits: list[Wait] = field(default_factory=list)
     busy_threads: int = 0  # threads in no registered wait, or in one that a loss has ended

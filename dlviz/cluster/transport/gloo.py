@@ -22,7 +22,7 @@ class Gloo:
 
     def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
         if wire.nbytes:
-            with suppress(RuntimeError):  # its receiver has gone: it will not be taken
+            with suppress(RuntimeError):  # its receiver has gone: nobody will take it
                 self._in_flight[slot] = self._group.send([wire], dst, slot)
         return slot
 

@@ -2,7 +2,7 @@
 
 A group of all ranks for the messages of each (see devices.py), one for the collectives of each
 Comm. Each has a communicator and a stream. What is launched here runs on streams beside those of
-the program: after what the calling thread has launched so far, where it reads that.
+the program: after what the calling thread has launched so far, if it reads that.
 
 Untested: it has not run on GPUs yet.
 """
