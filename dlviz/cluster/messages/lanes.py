@@ -1,5 +1,5 @@
-"""A lane: a thread of a rank that works through what is submitted to it while the rank's own program
-goes on.
+"""A lane: a thread of a rank that works through what is submitted to it while the rank's own
+program goes on.
 
 DDP's communication lane is one: during backward it all-reduces the buckets that are ready, in
 order.
