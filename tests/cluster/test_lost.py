@@ -24,7 +24,7 @@ from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace import Trace, TraceError
 
-SHORT, LONG = 4, 1 << 20  # elements: a message that goes with its envelope, and one that does not
+SHORT, LONG = 4, 1 << 20  # elements: a message that follows its header, and one that does not
 KILLED = "was killed by signal 9"
 ENDS = {
     "kill": (lambda: os.kill(os.getpid(), signal.SIGKILL), KILLED),

@@ -93,7 +93,7 @@ def test_files_lie_on_the_disk_where_shared_memory_is_small_and_go_with_the_run(
 
 
 # -- messages --------------------------------------------------------------------------------------
-# Of float64. The first three go with their envelopes.
+# Of float64. The first three follow their headers.
 LENGTHS = (0, 1, LONGEST // 8, LONGEST // 8 + 1, PIECE // 8 - 1, PIECE // 8, 3 * PIECE // 8 + 5)
 
 
@@ -590,7 +590,7 @@ def test_threads_of_a_rank_that_send_at_the_same_time_never_share_a_tick():
             while not sending.begin(request):
                 time.sleep(0)
             assert sending.in_flight[request.slot] is request
-            waits = number % 2  # the others are left to whoever looks for a tick
+            waits = number % 2  # the others are left to whoever looks for a slot
             if waits:
                 sending.claim(request)
             board.cells[request.slot] = TAKEN  # as its receiver does

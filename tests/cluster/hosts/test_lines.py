@@ -1,4 +1,4 @@
-"""Lines: what ranks of two hosts say to each other comes whole and in order, ticks in company."""
+"""Lines: what ranks of two hosts send each other arrives whole and in order, completions together."""
 
 import random
 import time

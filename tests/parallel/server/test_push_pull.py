@@ -223,7 +223,7 @@ def test_the_centre_is_met_by_those_that_are_left(form):
 
 
 class Wide(nn.Module):
-    """A push of more bytes than go with the envelope, so that they are lost with their worker."""
+    """A push of more bytes than follow the header, so that they are lost with their worker."""
 
     def __init__(self):
         super().__init__()
