@@ -202,7 +202,7 @@ class Hold:
         if lock.holder == threading.get_ident():
             raise RuntimeError(
                 f"rank {comm.members[comm.rank]} holds this lock already and would wait for "
-                "itself: leave the one `with` before the other."
+                "itself: leave that `with` first."
             )
         lane = comm.recorder.lane
         lane.pace.begin()

@@ -173,7 +173,7 @@ def route_to(address: str, port: int) -> tuple[str, str]:
             return name, its
     raise ValueError(
         f"the address {own} of {socket.gethostname()}, from which {address} is reached, belongs to "
-        f"none of {', '.join(there)}: set {INTERFACE} to the interface that it is to use."
+        f"none of {', '.join(there)}: set {INTERFACE} to the interface to use."
     )
 
 
@@ -187,7 +187,7 @@ def own_address(address: str, port: int) -> str:
         raise ValueError(
             f"{socket.gethostname()} finds no IPv4 address of {address}, where torchrun's store is "
             f"({error}): hosts talk to each other by IPv4; give torchrun on the first host "
-            "--local-addr=ADDRESS with such a one."
+            "--local-addr=ADDRESS with an IPv4 address."
         ) from None
     except OSError as error:
         raise ValueError(
@@ -251,7 +251,7 @@ def _reach(own: dict[str, Any], other: dict[str, Any]) -> socket.socket:
         raise ValueError(
             f"{own['name']} (interface {own['interface']}, {own['address']}) cannot reach "
             f"{other['name']} (interface {other['interface']}, {other['address']}): {error}; let "
-            f"the hosts' firewalls pass what they say to each other, or set {INTERFACE} on each to "
+            f"the hosts' firewalls pass their traffic to each other, or set {INTERFACE} on each to "
             "the interface on the network of both."
         ) from None
 
@@ -270,6 +270,6 @@ def _accept_all(listener: Listener, all_of: list[dict[str, Any]], keys: Any) -> 
 def _unauthenticated(own: dict[str, Any], other: dict[str, Any]) -> ValueError:
     return ValueError(
         f"{own['name']} and {other['name']} could not authenticate each other within "
-        f"{PATIENCE:g} s: set {SECRET} to the same on both, and let their firewalls pass what they "
-        "say to each other."
+        f"{PATIENCE:g} s: set {SECRET} to the same on both, and let their firewalls pass their "
+        "traffic to each other."
     )

@@ -55,8 +55,8 @@ def check_may_lose(may_lose: Any, ranks: int) -> None:
             )
     if len({*may_lose}) == ranks:
         raise ValueError(
-            f"may_lose={may_lose!r} names all {ranks} ranks: leave out at least one, which the run "
-            "is to go on with."
+            f"may_lose={may_lose!r} names all {ranks} ranks: leave out at least one, with which "
+            "the run goes on."
         )
 
 
@@ -89,7 +89,7 @@ def _check_signature(worker: Callable[..., Any], args: Any, kwargs: dict[str, An
     try:
         signature = inspect.signature(worker)
     except (TypeError, ValueError):
-        return  # written in C: it will say itself what it takes
+        return  # written in C: it checks its arguments itself
     try:
         signature.bind(None, *args, **kwargs)
     except TypeError as error:

@@ -104,12 +104,12 @@ def _refuse_inside() -> None:
     if start.inside_rank:
         raise RuntimeError(
             "launch was called inside a rank: a rank cannot start ranks; call launch where the run "
-            "begins, or split the ranks there are with comm.split."
+            "begins, or split the existing ranks with comm.split."
         )
     if multiprocessing.current_process().daemon:
         raise RuntimeError(
-            "launch was called in a daemonic process, such as a Pool's, which may start no "
-            "processes: call it in the main process, or in a Process that is no daemon."
+            "launch was called in a daemonic process, such as a Pool's, which cannot start "
+            "processes: call it in the main process, or in a Process that is not daemonic."
         )
 
 

@@ -1,4 +1,4 @@
-"""Lines: what ranks of two hosts send each other arrives whole and in order, completions bundled."""
+"""Lines: what ranks of two hosts send each other arrives whole, in order, completions bundled."""
 
 import random
 import time
