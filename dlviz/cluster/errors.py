@@ -68,8 +68,7 @@ class RunTimeout(RunError):
 
 class RankLost(RunError):
     """Raised inside a worker that sends to, receives from or shares a collective with a rank that
-    the run has lost (see `launch`, `may_lose`): `rank` is the lost rank, `how` says what happened
-    to it."""
+    the run has lost (see `launch`, `may_lose`): `rank` is that rank, `how` its end."""
 
     rank: int
 

@@ -12,7 +12,7 @@ import torch
 
 from dlviz.cluster.control import Control
 from dlviz.cluster.control.matching import Matching
-from dlviz.cluster.control.waiting import RegisteredWait
+from dlviz.cluster.control.waiting import OpenWait
 from dlviz.cluster.groups.membership import Groups
 from dlviz.cluster.messages.buffers import BufferPool, OutstandingSends
 from dlviz.cluster.messages.endpoint import Endpoint
@@ -98,7 +98,7 @@ class Process:
         sent, claimed = self.matching.counts()
         return RankState(waits, len(busy) + ended, finished, sent, claimed, dict(self.groups.calls))
 
-    def _wait(self, place: tuple[str, int], entry: RegisteredWait) -> Wait:
+    def _wait(self, place: tuple[str, int], entry: OpenWait) -> Wait:
         details = {} if entry.what is None else entry.what.details()
         if "group_id" in details:  # else it is for a lane of this rank
             details = self.groups.details(details["group_id"]) | details
@@ -128,7 +128,7 @@ class Process:
         memory, report = list(self.log.memory), self.pacing.report()
         return RankRecord(self.rank, lanes, sent, received, shots, memory, report)
 
-    def _unfinished(self, entry: RegisteredWait, place: tuple[str, int]) -> Row:
+    def _unfinished(self, entry: OpenWait, place: tuple[str, int]) -> Row:
         about = getattr(entry.what, "about", dict)
         what = KINDS[entry.op], NAMES.get(entry.op)
         return entry.lane.unfinished(*what, entry.times, about(), place)
@@ -141,9 +141,7 @@ class Process:
         self.pacing.finish()
 
 
-def _user_line(
-    thread: int, found: Mapping[int, list[Called]], entry: RegisteredWait
-) -> tuple[str, int]:
+def _user_line(thread: int, found: Mapping[int, list[Called]], entry: OpenWait) -> tuple[str, int]:
     """The user's line for which a thread waits: its own, else that which gave its lane the work,
     else (a thread of autograd's) where the main thread is."""
     calls = [call.where for call in found.get(thread, [])]

@@ -180,16 +180,16 @@ def join(place: Place) -> tuple[Process, Comm]:
     process.waiting.may_lose = place.may_lose
     process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
 
-    def barrier() -> None:
+    def sync() -> None:
         process.gloo.barrier().wait()
 
-    process.transport = _transport(process, store, place, barrier)
+    process.transport = _transport(process, store, place, sync)
     comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
     if place.machine is not None:
         warm_up(process, place.ranks)
     if place.rank == 0:
         board.put(0, EPOCH, perf_counter_ns())
-    barrier()
+    sync()
     control.share_epoch(process.gloo)
     process.pacing.epoch = board.get(0, EPOCH)
     if place.machine is not None:
@@ -237,13 +237,11 @@ def _device(place: Place) -> torch.device:
     return device
 
 
-def _transport(
-    process: Process, store: Any, place: Place, barrier: Callable[[], None]
-) -> Transport:
+def _transport(process: Process, store: Any, place: Place, sync: Callable[[], None]) -> Transport:
     """The transport of this run; all ranks call it. On GPUs NCCL, where each rank has one of its
     own and none may be lost, for a communicator does not outlive its ranks."""
     rank, ranks, device = place.rank, place.ranks, process.device
-    parts = place.folder, rank, process.board, process.gloo, barrier
+    parts = place.folder, rank, process.board, process.gloo, sync
     here = place.network
     host = choose(*parts) if here is None else choose_by_host(*parts, here)
     if device.type != "cuda" or not have_own(store, rank, ranks, device) or place.may_lose:

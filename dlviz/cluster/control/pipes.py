@@ -201,8 +201,7 @@ class Pipes:
                 self.written[rank] += 1
 
     def send(self, rank: int, record: bytes) -> bool:
-        """Write to `rank`, waiting for room in its pipe for a second at most; False if there was
-        none."""
+        """Write to `rank`, waiting a second at most for room in its pipe; whether there was any."""
         select.select([], [self.to(rank)], [], 1.0)
         with suppress(BlockingIOError):
             return os.write(self.to(rank), record) > 0

@@ -78,7 +78,7 @@ def raise_if_lost(peers: Iterable[int], lost: dict[int, str]) -> None:
             raise RankLost(peer, lost[peer]) from None
 
 
-class RegisteredWait(NamedTuple):
+class OpenWait(NamedTuple):
     """One thread's wait; `times` are those of the span that will record it."""
 
     op: str
@@ -96,7 +96,7 @@ class Waiting:
     _horizon: Horizon | None = None
 
     def __init__(self, rank: int, board: Board, pipes: Pipes, matching: Matching):
-        self.registered: dict[int, RegisteredWait] = {}
+        self.registered: dict[int, OpenWait] = {}
         self._rank = rank
         self._cells = board.cells
         self._ranks = board.ranks
@@ -124,7 +124,7 @@ class Waiting:
     # -- registering ---------------------------------------------------------------------------
     def register(self, op: str, lane: Any, what: Awaited | None, times: Any = None) -> None:
         """Register what the calling thread waits for from now on."""
-        entry = RegisteredWait(op, lane, perf_counter_ns(), what, times)
+        entry = OpenWait(op, lane, perf_counter_ns(), what, times)
         self.registered[threading.get_ident()] = entry
         self._count_activity()
 
@@ -167,8 +167,7 @@ class Waiting:
     def ask_why(
         self, peers: Iterable[int], details: Callable[[], dict[str, Any]], op: str, lane: Any
     ) -> None:
-        """Something failed with `peers`: raise RankLost if one of them turns out to be lost, else
-        return."""
+        """After a failure with `peers`: raise RankLost if one of them turns out to be lost."""
         if self.may_lose.intersection(peers):
             self.wait(LossReport(peers, details), op, lane)
 
@@ -214,8 +213,7 @@ class Waiting:
         self._pipes.ring(peer)
 
     def rest(self, until: int) -> bool:
-        """Sleep until perf_counter_ns is `until`, and serve the others meanwhile; False if it was
-        past."""
+        """Sleep until perf_counter_ns is `until`, serving the others; False if that was past."""
         time_up = Time(until)
         slept = not time_up.done
         while not time_up.done:
@@ -266,7 +264,7 @@ class Waiting:
         self.collect()
         return self._inbox.refused.get(slot)
 
-    def ends_by_loss(self, entry: RegisteredWait) -> bool:
+    def ends_by_loss(self, entry: OpenWait) -> bool:
         """Whether only lost ranks could have completed what a thread waits for."""
         try:
             if entry.what is not None:

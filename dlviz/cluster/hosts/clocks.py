@@ -73,8 +73,7 @@ class ClockLine:
 
     @property
     def error(self) -> int:
-        """If the clock was stepped between the readings the step is added, as nobody knows when it
-        was."""
+        """If the clock was stepped between the readings the step adds to it: it was at any time."""
         worst = max(self.before.error, self.after.error)
         return worst + self.moved if self.stepped else worst
 

@@ -138,8 +138,7 @@ class HostPipes(Pipes):
         return found
 
     def _after_completions(self, data: bytes) -> bytes:
-        """Write the completions with which a frame begins to the board; returns what follows
-        them."""
+        """Put the completions at a frame's start on the board; returns what follows them."""
         at = 0
         while data.startswith(COMPLETION, at):
             _, state, _, slot, _, _, when, _ = HEAD.unpack_from(data, at)

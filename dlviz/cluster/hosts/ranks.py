@@ -65,12 +65,12 @@ class SeveralHosts:
 
 
 def choose_by_host(
-    folder: str, rank: int, board: Board, group: Any, barrier: Callable[[], None], network: Network
+    folder: str, rank: int, board: Board, group: Any, sync: Callable[[], None], network: Network
 ) -> Transport:
     """The transport of the ranks of several hosts; within a host the one that `choose` returns."""
     near = network.here.ranks
     board_of_host: Any = NearBoard(board, near[0], len(near))
-    inside = choose(folder, rank - near[0], board_of_host, group, barrier)
+    inside = choose(folder, rank - near[0], board_of_host, group, sync)
     gloo = Gloo(group)
     if isinstance(inside, Gloo):
         return gloo

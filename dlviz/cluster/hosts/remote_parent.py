@@ -37,7 +37,7 @@ class RemoteParent(HostSupervisor):
         self.network = replace(self.network, ahead=-self._read_clock(0).offset)
 
     def _start(self, place: Place, environ: dict[str, str]) -> None:
-        if place.rank in self.processes:
+        if place.rank in self.waiters:
             super()._start(place, environ)
             self._own[place.rank] = self.ranks[-1]
 
@@ -47,17 +47,17 @@ class RemoteParent(HostSupervisor):
         super().__exit__(kind, error, trace)
 
     def lead(self) -> Left:
-        """Run this host's ranks, and give each waiting process its rank's result when the run is
+        """Run this host's ranks, and give each waiter its rank's result when the run is
         over. Raises the error that host 0 reports if it has failed."""
         try:
             for number, rank in self._own.items():
-                rank.send(self.processes[number].job)
+                rank.send(self.waiters[number].job)
             while self._over is None:
                 self._turn(TICK)
                 self._interrupts.check()
                 self._check_torchrun()
-                if self.ended_process:
-                    raise RunError(self.ended_process)
+                if self.ended_waiter:
+                    raise RunError(self.ended_waiter)
                 if self.gone and self._over is None:  # a host that has finished may leave
                     self._report()
         except KeyboardInterrupt:
@@ -66,9 +66,9 @@ class RemoteParent(HostSupervisor):
         name, message, about = self._over
         if name:
             raise error_of(name, f"{message} ({self.network.hosts[0].name} shows all of it)", about)
-        for rank, process in self.processes.items():
-            process.answer("result", self.results[rank], {})
-        return [pickle.loads(self.results[min(self.processes)])], [""], None, {}
+        for rank, waiter in self.waiters.items():
+            waiter.answer("result", self.results[rank], {})
+        return [pickle.loads(self.results[min(self.waiters)])], [""], None, {}
 
     def _report(self) -> None:
         """Report to host 0 another host that has gone; raise if it is host 0 itself."""

@@ -14,7 +14,7 @@ from dlviz.cluster.errors import RankError, RunError
 from dlviz.cluster.hosts.bridge import Bridge
 from dlviz.cluster.hosts.clocks import Reading
 from dlviz.cluster.hosts.rendezvous import Rendezvous
-from dlviz.cluster.hosts.torchrun_ranks import WaitingProcess
+from dlviz.cluster.hosts.torchrun_ranks import Waiter
 from dlviz.cluster.parent.output import Progress
 from dlviz.cluster.parent.remote import Lost
 from dlviz.cluster.parent.supervise import Supervisor
@@ -27,11 +27,11 @@ Left = tuple[list[Any], list[str], Trace | None, dict[int, Lost]]  # results, ou
 
 
 class TorchrunSupervisor(Supervisor):
-    """A run under torchrun: `processes` are those that wait on this host, by rank."""
+    """A run under torchrun: `waiters` are those of this host, by rank."""
 
     def __init__(
         self,
-        processes: list[WaitingProcess],
+        waiters: list[Waiter],
         ranks: int,
         machine: Machine | None,
         device: str,
@@ -39,35 +39,35 @@ class TorchrunSupervisor(Supervisor):
         may_lose: frozenset[int] = frozenset(),
     ):
         super().__init__(ranks, machine, device, timeout, Progress(), may_lose)
-        self.processes = {process.rank: process for process in processes}
-        self._ended: list[int] = []  # ranks whose waiting process has ended
+        self.waiters = {waiter.rank: waiter for waiter in waiters}
+        self._ended: list[int] = []  # ranks whose waiter has ended
         self._torchrun, self._starter = os.getppid(), "torchrun"
 
     def lead(self) -> Left:
-        """Run the jobs of the waiting processes, and give each its rank's result."""
-        jobs = {rank: process.job for rank, process in self.processes.items()}
+        """Run the jobs of the waiters, and give each its rank's result."""
+        jobs = {rank: waiter.job for rank, waiter in self.waiters.items()}
         results, output, trace = self.run(jobs)
-        for rank, process in self.processes.items():
-            process.answer("result", pack(results[rank], leave=False), self.lost)
+        for rank, waiter in self.waiters.items():
+            waiter.answer("result", pack(results[rank], leave=False), self.lost)
         return results, output, trace, self.lost
 
     def _start(self, place: Place, environ: dict[str, str]) -> None:
-        super()._start(place, self.processes[place.rank].environ)
+        super()._start(place, self.waiters[place.rank].environ)
 
     def _sources(self) -> dict[Any, Callable[[], None]]:
-        """A waiting process sends nothing: what arrives is its end."""
-        running = [process for rank, process in self.processes.items() if rank not in self._ended]
+        """A waiter sends nothing: what arrives is its end."""
+        running = [waiter for rank, waiter in self.waiters.items() if rank not in self._ended]
         gone = {
-            process.connection: partial(self._ended.append, process.rank)
-            for process in running
-            if process.connection is not None
+            waiter.connection: partial(self._ended.append, waiter.rank)
+            for waiter in running
+            if waiter.connection is not None
         }
         return super()._sources() | gone
 
     def _judge(self) -> None:
         self._check_torchrun()
         if self._ended:
-            says = self.ended_process
+            says = self.ended_waiter
             raise RankError(says, rank=self._ended[0], **self._gather(says))
         super()._judge()
 
@@ -77,8 +77,8 @@ class TorchrunSupervisor(Supervisor):
             raise RunError(f"{self._starter}, which started this, was killed.")
 
     @property
-    def ended_process(self) -> str:
-        """The error of a waiting process that has ended, "" while there is none."""
+    def ended_waiter(self) -> str:
+        """The error of a waiter that has ended, "" while there is none."""
         called = [rank.called for rank in self.ranks if rank.number in self._ended[:1]]
         return f"torchrun's process for {called[0]} ended before the run was over" if called else ""
 
@@ -88,11 +88,9 @@ class HostSupervisor(TorchrunSupervisor, ABC):
 
     bridge: Bridge
 
-    def __init__(
-        self, rendezvous: Rendezvous, processes: list[WaitingProcess], device: str, timeout: float
-    ):
-        super().__init__(processes, len(rendezvous.network.host_of), None, device, timeout)
-        self.network, self.wires = rendezvous
+    def __init__(self, joined: Rendezvous, waiters: list[Waiter], device: str, timeout: float):
+        super().__init__(waiters, len(joined.network.host_of), None, device, timeout)
+        self.network, self.wires = joined
         self.gone: dict[int, str] = {}
         self._starter = f"torchrun on {self.network.here.name}"
 

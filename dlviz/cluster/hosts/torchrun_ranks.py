@@ -1,8 +1,8 @@
 """What torchrun has started on one host: one process, the parent, starts the host's ranks; the
 others hand over their rank's job and environment, and wait for its result.
 
-    process  --job, environment-->  parent     by a socket in a folder of this user's alone
-    process  <--result or error---  parent
+    waiter  --job, environment-->  parent      by a socket in a folder of this user's alone
+    waiter  <--result or error---  parent
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ERRORS = {each.__name__: each for each in (DeadlockError, RankError, RunTimeout)
 GLANCE = 0.2  # s between two looks at the time
 
 
-class WaitingProcess(NamedTuple):
+class Waiter(NamedTuple):
     """torchrun's process for one rank of this host, as the parent has it; `connection` leads to it,
     None for the parent itself."""
 
@@ -41,26 +41,24 @@ class WaitingProcess(NamedTuple):
 
 
 @contextmanager
-def waiting_processes(
-    folder: str, own: WaitingProcess, ranks: int, timeout: float
-) -> Iterator[list[WaitingProcess]]:
+def waiters(folder: str, own: Waiter, ranks: int, timeout: float) -> Iterator[list[Waiter]]:
     """All of the host's, in the order of their ranks, once all have connected. If the `with` fails,
     they receive its error."""
     found = [own]
     try:
-        _await_processes(folder, found, ranks, timeout)
+        _await_waiters(folder, found, ranks, timeout)
         yield sorted(found)
     except BaseException as error:
-        for process in found:
-            process.answer("failed", *summary(error))
+        for waiter in found:
+            waiter.answer("failed", *summary(error))
         raise
     finally:
-        for process in found:
-            if process.connection is not None:
-                process.connection.close()
+        for waiter in found:
+            if waiter.connection is not None:
+                waiter.connection.close()
 
 
-def _await_processes(folder: str, found: list[WaitingProcess], ranks: int, timeout: float) -> None:
+def _await_waiters(folder: str, found: list[Waiter], ranks: int, timeout: float) -> None:
     """Add to those that are `found` until all have connected, in a folder that exists until
     then."""
     until = monotonic() + max(timeout, WAIT)
@@ -77,21 +75,21 @@ def _await_processes(folder: str, found: list[WaitingProcess], ranks: int, timeo
                 with suppress(TimeoutError, EOFError, ConnectionError):
                     connection = Connection(listener.accept()[0].detach())
                     rank, environ, job = connection.recv()
-                    found.append(WaitingProcess(rank, environ, job, connection))
+                    found.append(Waiter(rank, environ, job, connection))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _missing(found: list[WaitingProcess], ranks: int, timeout: float) -> RunError:
+def _missing(found: list[Waiter], ranks: int, timeout: float) -> RunError:
     first = found[0].rank
-    missing = {*range(first, first + ranks)} - {process.rank for process in found}
+    missing = {*range(first, first + ranks)} - {waiter.rank for waiter in found}
     return RunError(
         f"{ranks_in_words(missing)} of this host did not call launch within "
         f"{max(timeout, WAIT):g} s: every process that torchrun starts has to call it."
     )
 
 
-def await_result(folder: str, own: WaitingProcess, timeout: float) -> tuple[Any, dict[int, Any]]:
+def await_result(folder: str, own: Waiter, timeout: float) -> tuple[Any, dict[int, Any]]:
     """Hand over this rank's job; returns its result, and the ranks that the run has lost."""
     with Connection(_connect(os.path.join(folder, "ranks"), timeout).detach()) as connection:
         try:

@@ -64,8 +64,7 @@ class NetworkCost:
 
     @property
     def machine(self) -> Machine:
-        """One on which a collective can be simulated; its ranks compute as fast as this one
-        adds."""
+        """One to simulate collectives on; its ranks compute as fast as this one adds."""
         rate = 1 / max(self.inside.gamma, 1e-12)
         device = Device("measured", rate, rate, rate, self.inside.gamma)
         return Machine(device, self.topology)
@@ -92,7 +91,7 @@ def measure_network(comm: Comm) -> Topology:
         raise ValueError(
             f"the ranks of {comm.name} are on the hosts {comm.hosts}: a network of racks needs "
             "equally many ranks on each, one after the other. Start equally many on every host, or "
-            "call it on a group, split from this one, that has equally many of each."
+            "call it on a group, split from this one, with equally many of each."
         )
     return network_cost(comm).topology
 

@@ -128,9 +128,7 @@ class SendRequest(Request):
             if not board.cells[self.slot]:
                 self._endpoint.waiting.wait_for_completion(self, op, lane, times)
             if board.cells[self.slot] == REFUSED:
-                raise truncation_error(
-                    self.message, self.form, self._endpoint.waiting.why(self.slot)
-                )
+                raise truncation(self.message, self.form, self._endpoint.waiting.why(self.slot))
             taken = board.times[self.slot + WHEN]
             self._endpoint.outstanding.end(self)
         self.over = True
@@ -214,7 +212,7 @@ class ReceiveRequest(Request):
         """The truncation error, if the message does not fit."""
         if self.header is None or fits(self.header.form, self.form):
             return None
-        return truncation_error(self.message, self.header.form, self.form)
+        return truncation(self.message, self.header.form, self.form)
 
     def take(self) -> None:
         """Fetch the message: into the tensor if a thread waits for it, else into a buffer."""
@@ -319,9 +317,7 @@ class ReceiveRequest(Request):
         endpoint.waiting.complete(header.src, header.slot, REFUSED, True)
 
 
-def truncation_error(
-    message: tuple[int, int, int, int], sent: bytes, posted: bytes | None
-) -> ValueError:
+def truncation(message: tuple[int, int, int, int], sent: bytes, posted: bytes | None) -> ValueError:
     src, dst, _, index = message
     into = "a tensor that it does not fit"
     if posted:

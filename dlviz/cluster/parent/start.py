@@ -54,14 +54,14 @@ _lock = threading.Lock()
 _owner = os.getpid()  # a process that was forked has no fork server of its own
 
 
-def is_waiting_process() -> bool:
+def is_waiter() -> bool:
     """Whether torchrun has started this process and another one of this host starts the ranks."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
 
 
 def warm_up() -> None:
     """Start the fork server, which loads torch while this process goes on."""
-    if METHOD != "forkserver" or is_waiting_process():
+    if METHOD != "forkserver" or is_waiter():
         return
     os.register_at_fork(after_in_child=_in_a_fork)
     many = "IPython" in sys.modules or JUDGES in os.environ

@@ -58,7 +58,7 @@ class Supervisor:
         self.progress = progress
         self._size = ranks
         self._may_lose = may_lose
-        self._unreported: list[tuple[int, bytes]] = []  # ranks, and records of losses for them
+        self._unsent: list[tuple[int, bytes]] = []  # ranks, and records of losses for them
         self._left = ExitStack()
 
     def __enter__(self) -> Self:
@@ -178,7 +178,7 @@ class Supervisor:
             if failure.lost_peer and perf_counter_ns() - failure.when < NEWS * 1e9:
                 return  # somebody must have died
             raise self._failure(first, failure)
-        states = None if self._unreported else self._watch.look()
+        states = None if self._unsent else self._watch.look()
         if states is not None:
             raise self._deadlock(states)
         if perf_counter() - self.started > self.timeout and not self._give_up():
@@ -195,10 +195,8 @@ class Supervisor:
                 record = loss(number, rank.lose(epoch).how)
                 for cell in (WAITING, WANTS):  # it needs no serving
                     self.board.put(number, cell, 0)
-                self._unreported += [
-                    (other, record) for other in range(self._size) if other != number
-                ]
-        self._unreported = [each for each in self._unreported if not write_to(self._folder, *each)]
+                self._unsent += [(other, record) for other in range(self._size) if other != number]
+        self._unsent = [each for each in self._unsent if not write_to(self._folder, *each)]
 
     def _give_up(self) -> bool:
         """The time is up: lose the ranks that are still at work, if the run may lose all of

@@ -20,10 +20,10 @@ from dlviz.cluster.hosts.network import Store
 from dlviz.cluster.hosts.remote_parent import RemoteParent
 from dlviz.cluster.hosts.rendezvous import join
 from dlviz.cluster.hosts.supervise import Left, TorchrunSupervisor
-from dlviz.cluster.hosts.torchrun_ranks import WaitingProcess, await_result, waiting_processes
+from dlviz.cluster.hosts.torchrun_ranks import Waiter, await_result, waiters
 from dlviz.cluster.parent.arguments import choose_device, pack_worker, ranks_here
 from dlviz.cluster.parent.interrupts import sigterm_too
-from dlviz.cluster.parent.start import is_waiting_process, shared_memory
+from dlviz.cluster.parent.start import is_waiter, shared_memory
 from dlviz.machine import Machine
 
 _launched = 0  # runs that this process has joined
@@ -52,17 +52,15 @@ def join_run(
     _launched += 1
     here = ranks_here(ranks)
     _check(ranks, here, machine, may_lose)
-    own = WaitingProcess(
-        int(os.environ["RANK"]), dict(os.environ), pack_worker(worker, args, kwargs)
-    )
-    if is_waiting_process():
+    own = Waiter(int(os.environ["RANK"]), dict(os.environ), pack_worker(worker, args, kwargs))
+    if is_waiter():
         result, lost = await_result(folder, own, timeout)
         return [result], [""], None, lost
     on = choose_device(device, here), timeout
-    with sigterm_too(), waiting_processes(folder, own, here, timeout) as processes:
+    with sigterm_too(), waiters(folder, own, here, timeout) as all_waiters:
         if here < ranks:
-            return _join_hosts(run, processes, *on)
-        with TorchrunSupervisor(processes, ranks, machine, *on, frozenset(may_lose)) as parent:
+            return _join_hosts(run, all_waiters, *on)
+        with TorchrunSupervisor(all_waiters, ranks, machine, *on, frozenset(may_lose)) as parent:
             return parent.lead()
 
 
@@ -85,11 +83,11 @@ def _check(ranks: int, here: int, machine: Machine | None, may_lose: Collection[
         )
 
 
-def _join_hosts(run: str, here: list[WaitingProcess], device: str, timeout: float) -> Left:
+def _join_hosts(run: str, here: list[Waiter], device: str, timeout: float) -> Left:
     """Be the parent of this host's ranks of run number `run` beside those of other hosts."""
     number, hosts = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
     prefix = f"dlviz {os.environ['TORCHELASTIC_RUN_ID']} {run}"
     store = Store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), prefix)
-    joined = join(store, number, hosts, tuple(process.rank for process in here), device)
+    joined = join(store, number, hosts, tuple(waiter.rank for waiter in here), device)
     with (RemoteParent if number else Coordinator)(joined, here, device, timeout) as parent:
         return parent.lead()
