@@ -73,7 +73,7 @@ class ClockLine:
 
     @property
     def error(self) -> int:
-        """If the clock was stepped between the readings the step adds to it: it was at any time."""
+        """A step of the clock between the readings is added: its time is unknown."""
         worst = max(self.before.error, self.after.error)
         return worst + self.moved if self.stepped else worst
 

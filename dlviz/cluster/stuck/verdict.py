@@ -50,7 +50,7 @@ def death(rank: Remote) -> str:
     except ValueError:
         name = f"signal {-code}"
     hint = {
-        "SIGKILL": "; the system does so when memory runs out",
+        "SIGKILL": "; the system kills processes like this when memory runs out",
         "SIGBUS": "; that happens when shared memory (/dev/shm) is full",
     }.get(name, "")
     return f"{rank.called} was killed by {name} {when}{hint}"
