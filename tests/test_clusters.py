@@ -140,7 +140,7 @@ def test_refusals_are_quoted_as_they_are(monkeypatch):
     with pytest.raises(ValueError) as refused:
         rendezvous.check([{**ONE, "device": "cuda"}, OTHER])
     assert quoted(refused.value)
-    assert quoted(rendezvous._stranger(OTHER, ONE))
+    assert quoted(rendezvous._unauthenticated(OTHER, ONE))
     with pytest.raises(ValueError) as refused:  # nobody listens on port 1, whoever it is
         lo = {"interface": "lo", "address": "127.0.0.1"}
         rendezvous._reach({**OTHER, **lo}, {**ONE, "address": "127.0.0.1"})
