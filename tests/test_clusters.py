@@ -140,7 +140,7 @@ def test_refusals_are_quoted_as_they_are(monkeypatch):
     with pytest.raises(ValueError) as refused:
         rendezvous.check([{**ONE, "device": "cuda"}, OTHER])
     assert quoted(refused.value)
-    assert quoted(rendezvous._stranger(OTHER, ONE))
+    assert quoted(rendezvous._unauthenticated(OTHER, ONE))
     with pytest.raises(ValueError) as refused:  # nobody listens on port 1, whoever it is
         lo = {"interface": "lo", "address": "127.0.0.1"}
         rendezvous._reach({**OTHER, **lo}, {**ONE, "address": "127.0.0.1"})
@@ -149,7 +149,7 @@ def test_refusals_are_quoted_as_they_are(monkeypatch):
     monkeypatch.setattr(rendezvous, "interfaces", lambda: {"lo": "127.0.0.1", "eth0": "10.77.0.2"})
     monkeypatch.setattr(rendezvous.socket, "gethostname", lambda: "host-b")
     with pytest.raises(ValueError) as refused:
-        rendezvous.way_to("10.77.0.1", 29500)
+        rendezvous.route_to("10.77.0.1", 29500)
     assert quoted(refused.value)
     monkeypatch.setenv("WORLD_SIZE", "4")
     for ranks, machine, may_lose in ((2, None, ()), (4, classroom(4), ()), (4, None, (2,))):

@@ -1,5 +1,5 @@
-"""Real ranks: processes with torch.distributed between them, started from a cell and watched
-while they run. What other layers use of it is named here: they import nothing from inside."""
+"""Real ranks: processes connected by torch.distributed, started from a cell and watched while they
+run. Other layers import only the names below."""
 
 from dlviz.cluster.parent.start import warm_up
 

@@ -1,4 +1,4 @@
-"""What can go wrong in a run, as exceptions that carry all that is known about it."""
+"""The exceptions of a run; each carries all that is known about the failure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ COLUMNS = 88  # that a notebook shows without breaking words
 class RunError(Exception):
     """A run that did not complete.
 
-    `rank` is the rank it began with, `traceback` that rank's traceback as text, `exitcode` its exit
-    code (negative: the signal that killed it), `waits` what each rank was waiting for (`Wait`s),
-    `cycle` the ranks that wait for each other in a ring, `output` what each rank printed, `trace`
-    the Trace up to the failure. None where it does not apply.
+    `rank` is the rank where it began, `traceback` that rank's traceback as text, `exitcode` its
+    exit code (negative: the signal that killed it), `waits` what each rank was waiting for
+    (`Wait`s), `cycle` the ranks that wait for each other in a ring, `output` what each rank
+    printed, `trace` the Trace up to the failure. None where it does not apply.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RankError(RunError):
 
 
 class DeadlockError(RunError):
-    """No rank of some set can ever go on: each waits for another of them."""
+    """Some ranks can never go on: each waits for another of them."""
 
 
 class RunTimeout(RunError):
@@ -67,8 +67,8 @@ class RunTimeout(RunError):
 
 
 class RankLost(RunError):
-    """Raised inside a worker where it sends to, receives from or meets a rank that the run has lost
-    (see `launch`, `may_lose`): `rank` is that one, `how` says what became of it."""
+    """Raised inside a worker that sends to, receives from or shares a collective with a rank that
+    the run has lost (see `launch`, `may_lose`): `rank` is that rank, `how` its end."""
 
     rank: int
 

@@ -12,7 +12,7 @@ import torch
 
 from dlviz.cluster.control import Control
 from dlviz.cluster.control.matching import Matching
-from dlviz.cluster.control.waiting import PostedWait
+from dlviz.cluster.control.waiting import OpenWait
 from dlviz.cluster.groups.membership import Groups
 from dlviz.cluster.messages.buffers import BufferPool, OutstandingSends
 from dlviz.cluster.messages.endpoint import Endpoint
@@ -37,7 +37,7 @@ class Process:
     """One rank. Made once per run."""
 
     transport: Transport  # once all ranks have agreed on one
-    gloo: Any = None  # the group of all ranks, once they have met
+    gloo: Any = None  # the group of all ranks, once they have joined
     announce: Any = None  # called with the name of each progress bar that begins
 
     def __init__(
@@ -89,21 +89,21 @@ class Process:
         busy, though it may not have woken up yet."""
         self.pacing.take_stock()
         self.waiting.collect()
-        posts = list(self.waiting.posts.items())
+        entries = list(self.waiting.registered.items())
         found = stacks()
         idle = {lane.ident for lane in self.lanes if lane.idle}
-        busy = awake(found) - self.own_threads - idle - {thread for thread, _ in posts}
-        waits = [self._wait(_user_line(thread, found, post), post) for thread, post in posts]
-        ended = sum(self.waiting.ends_by_loss(post) for _, post in posts)
+        busy = awake(found) - self.own_threads - idle - {thread for thread, _ in entries}
+        waits = [self._wait(_user_line(thread, found, entry), entry) for thread, entry in entries]
+        ended = sum(self.waiting.ends_by_loss(entry) for _, entry in entries)
         sent, claimed = self.matching.counts()
         return RankState(waits, len(busy) + ended, finished, sent, claimed, dict(self.groups.calls))
 
-    def _wait(self, place: tuple[str, int], post: PostedWait) -> Wait:
-        details = {} if post.what is None else post.what.details()
+    def _wait(self, place: tuple[str, int], entry: OpenWait) -> Wait:
+        details = {} if entry.what is None else entry.what.details()
         if "group_id" in details:  # else it is for a lane of this rank
             details = self.groups.details(details["group_id"]) | details
         where, host = "{}:{}".format(*place), self.control.host
-        return Wait(self.rank, post.lane.name, post.op, where, post.since, host=host, **details)
+        return Wait(self.rank, entry.lane.name, entry.op, where, entry.since, host=host, **details)
 
     def serve(self) -> None:
         """Take what was sent to a rank that does not wait itself."""
@@ -111,15 +111,15 @@ class Process:
 
     def rows(self) -> RankRecord:
         """All that was recorded so far. What a thread waits in now has not ended."""
-        posts, found = list(self.waiting.posts.items()), stacks()
+        entries, found = list(self.waiting.registered.items()), stacks()
         self.pacing.read_times()
         lanes = []
         for lane in self.recorder.lanes:
             rows = lane.rows()
             rows += [
-                self._unfinished(post, _user_line(thread, found, post))
-                for thread, post in posts
-                if post.lane is lane and post.times is not None
+                self._unfinished(entry, _user_line(thread, found, entry))
+                for thread, entry in entries
+                if entry.lane is lane and entry.times is not None
             ]
             lanes.append((lane.name, rows))
         booked = self.pacing.booked
@@ -128,10 +128,10 @@ class Process:
         memory, report = list(self.log.memory), self.pacing.report()
         return RankRecord(self.rank, lanes, sent, received, shots, memory, report)
 
-    def _unfinished(self, post: PostedWait, place: tuple[str, int]) -> Row:
-        about = getattr(post.what, "about", dict)
-        what = KINDS[post.op], NAMES.get(post.op)
-        return post.lane.unfinished(*what, post.times, about(), place)
+    def _unfinished(self, entry: OpenWait, place: tuple[str, int]) -> Row:
+        about = getattr(entry.what, "about", dict)
+        what = KINDS[entry.op], NAMES.get(entry.op)
+        return entry.lane.unfinished(*what, entry.times, about(), place)
 
     def settle(self) -> None:
         """Sleep off every lane's debt, at the end of the run. No operation follows that could be
@@ -141,11 +141,11 @@ class Process:
         self.pacing.finish()
 
 
-def _user_line(thread: int, found: Mapping[int, list[Called]], post: PostedWait) -> tuple[str, int]:
+def _user_line(thread: int, found: Mapping[int, list[Called]], entry: OpenWait) -> tuple[str, int]:
     """The user's line for which a thread waits: its own, else that which gave its lane the work,
     else (a thread of autograd's) where the main thread is."""
     calls = [call.where for call in found.get(thread, [])]
-    if post.lane.origin is not None:
-        calls.append(line_at(*post.lane.origin))
+    if entry.lane.origin is not None:
+        calls.append(line_at(*entry.lane.origin))
     main = found.get(threading.main_thread().ident or 0, [])
     return user_line([*calls, *(call.where for call in main)])

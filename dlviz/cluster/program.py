@@ -1,8 +1,8 @@
 """The program's `__main__` in its ranks: there pickle looks up what a script or a cell has defined.
 
 A rank's process has not run the script, so `torch.save` of a model whose class is the script's
-would not find that class. What comes with the worker is entered in the rank's `__main__`, what else
-is looked up there is asked for, and a process that a rank spawns gets it by value:
+would not find that class. What comes with the worker is entered in the rank's `__main__`, other
+names that are looked up there are fetched, and a process that a rank spawns gets them by value:
 
     launching process  --with the worker, or when asked-->  rank  --by value-->  a loader's worker
 """
@@ -29,7 +29,7 @@ def dumps(value: Any) -> bytes:
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(value)
-    pickler.dump(pickler.met)  # with what is known by then: these are the same objects
+    pickler.dump(pickler.seen)  # with what is known by then: these are the same objects
     return file.getvalue()
 
 
@@ -43,16 +43,16 @@ def loads(parcel: bytes) -> Any:
 
 
 class _Pickler(cloudpickle.Pickler):
-    """`met` are the classes and functions of `__main__` that it has pickled, by name."""
+    """`seen` are the classes and functions of `__main__` that it has pickled, by name."""
 
     def __init__(self, file: io.BytesIO):
         super().__init__(file)
-        self.met: dict[str, Any] = {}
+        self.seen: dict[str, Any] = {}
         self._known = vars(program())
 
     def reducer_override(self, obj: Any) -> Any:
         if _is_of_main(obj) and self._known.get(obj.__name__) is obj:
-            self.met[obj.__name__] = obj
+            self.seen[obj.__name__] = obj
         return super().reducer_override(obj)
 
 
@@ -77,7 +77,7 @@ class Main(ModuleType):
 
 
 def settle(fetch: Callable[[str], bytes]) -> None:
-    """In a rank: be the program, to pickle and to processes that are spawned from here."""
+    """In a rank: stand in for the program's `__main__`, for pickle and for spawned processes."""
     sys.modules["__main__"] = Main(fetch)
     ForkingPickler.reducer_override = _by_value  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -90,7 +90,7 @@ class Failure:
 
     summary: str  # "ValueError: no such thing"
     traceback: str
-    lost_peer: bool  # it says that another rank has gone: what happened there is the news
+    lost_peer: bool  # it says that another rank has gone, and is a consequence of that
     when: int
     exitcode: int | None = None  # of sys.exit
 
@@ -118,7 +118,7 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
         process.announce = lambda name: channel.send("progress", name)
         process.own_threads.add(listener.ident or 0)
         channel.process = process
-        result = run(call, process, comm)  # kept: what is large is fetched out of this process
+        result = run(call, process, comm)  # held: large tensors are fetched from this process
         parcel = packed(process, result)
     except BaseException as error:
         channel.failed(error)
@@ -129,7 +129,7 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
 
 
 def _settle(place: Place, output: Any) -> None:
-    """Make this process a rank's: a group of its own, tied to the parent, its prints kept."""
+    """Make this process a rank's: a group of its own, tied to the parent, its output captured."""
     gc.freeze()  # a collection would copy, page by page, what the fork server has loaded
     start.inside_rank = True
     multiprocessing.current_process().daemon = False  # it may have children: a DataLoader's
@@ -180,22 +180,22 @@ def join(place: Place) -> tuple[Process, Comm]:
     process.waiting.may_lose = place.may_lose
     process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
 
-    def meet() -> None:
+    def sync() -> None:
         process.gloo.barrier().wait()
 
-    process.transport = _transport(process, store, place, meet)
+    process.transport = _transport(process, store, place, sync)
     comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
     if place.machine is not None:
         warm_up(process, place.ranks)
     if place.rank == 0:
         board.put(0, EPOCH, perf_counter_ns())
-    meet()
+    sync()
     control.share_epoch(process.gloo)
     process.pacing.epoch = board.get(0, EPOCH)
     if place.machine is not None:
         gc.disable()  # a collection would show as the device's lateness
     gc.freeze()
-    gc.set_threshold(100_000, 20, 100)  # what is recorded is kept: no need to go through it often
+    gc.set_threshold(100_000, 20, 100)  # recorded objects stay: no need to scan them often
     return process, comm
 
 
@@ -206,7 +206,7 @@ def _control(place: Place, board: Board, store: Any) -> Control:
 
 
 def _schedule(paced: bool) -> None:
-    """Say how this process shares the cores with the other ranks."""
+    """Set how this process shares the cores with the other ranks."""
     torch.set_num_threads(1)
     if not paced and hasattr(os, "SCHED_BATCH"):
         # A thread that a message wakes must not push aside its sender, which may hold a lock of
@@ -237,11 +237,11 @@ def _device(place: Place) -> torch.device:
     return device
 
 
-def _transport(process: Process, store: Any, place: Place, meet: Callable[[], None]) -> Transport:
+def _transport(process: Process, store: Any, place: Place, sync: Callable[[], None]) -> Transport:
     """The transport of this run; all ranks call it. On GPUs NCCL, where each rank has one of its
     own and none may be lost, for a communicator does not outlive its ranks."""
     rank, ranks, device = place.rank, place.ranks, process.device
-    parts = place.folder, rank, process.board, process.gloo, meet
+    parts = place.folder, rank, process.board, process.gloo, sync
     here = place.network
     host = choose(*parts) if here is None else choose_by_host(*parts, here)
     if device.type != "cuda" or not have_own(store, rank, ranks, device) or place.may_lose:
@@ -254,7 +254,7 @@ def run(call: WorkerCall, process: Process, comm: Comm) -> Any:
     """Run the worker until it and the threads it started are done; returns its result."""
     result = call.worker(comm, *call.args, **call.kwargs)
     if process.machine is not None:
-        time.sleep(LAST)  # others come to their last operation, which what is left must not delay
+        time.sleep(LAST)  # others reach their last operation, which what is left must not delay
     process.own_threads.add(threading.get_ident())  # from here on it waits for the others alone
     for lane in list(process.lanes):
         lane.close()

@@ -3,8 +3,7 @@
     file    owner, free | a ticket of each member |    the tensor's values
 
 The system holds the lock (on the file), so that it is free again when its owner dies. A rank that
-waits for it has a ticket, the time at which it came; who has waited longest is next.
-"""
+waits for it has a ticket, its time of arrival; the one that has waited longest is next."""
 
 from __future__ import annotations
 
@@ -63,12 +62,12 @@ def share(comm: Collectives, tensor: torch.Tensor) -> Shared:
             os.ftruncate(file, head_of(comm.size) + tensor.nbytes)
             made.append(Shared(comm, file, tensor))
             made[0].tensor.copy_(tensor.detach())
-        comm.group.meet(call)
+        comm.group.rendezvous(call)
         if comm.rank:
             made.append(Shared(comm, os.open(path, os.O_RDWR | os.O_CLOEXEC), tensor))
-        comm.group.meet(call)
+        comm.group.rendezvous(call)
         if comm.rank == 0:
-            os.unlink(path)  # it goes with the last process that has it
+            os.unlink(path)  # it is freed with the last process that has it
 
     comm.collective("shared", tensor, exchange)
     return made[0]
@@ -137,7 +136,7 @@ class Lock:
 
     def own(self, pace: Any) -> None:
         """The lock is this rank's: its lane goes on when it was free by the device's clock."""
-        if self._cells[OWNER]:  # who had it has died
+        if self._cells[OWNER]:  # its holder has died
             pace.restart()
         self._cells[OWNER] = self.comm.members[self.comm.rank] + 1
         pace.wait_until(self._times[FREE])
@@ -180,7 +179,7 @@ class Turn:
         return self._has
 
     def give_up(self, lost: dict[int, str]) -> None:
-        """Who is lost holds no lock."""
+        """A lost rank holds no lock."""
 
     def about(self) -> dict[str, Any]:
         """The fields of the span of a wait that never ends."""
@@ -203,11 +202,11 @@ class Hold:
         if lock.holder == threading.get_ident():
             raise RuntimeError(
                 f"rank {comm.members[comm.rank]} holds this lock already and would wait for "
-                "itself: leave the one `with` before the other."
+                "itself: leave that `with` first."
             )
         lane = comm.recorder.lane
         lane.pace.begin()
-        lane.pace.settle()  # the wall clock comes to where the lane is: it asks for the lock now
+        lane.pace.settle()  # the wall clock reaches the lane's time: it asks for the lock now
         times, owner, turn = lane.pace.start(), lock.owner, Turn(lock)
         waited = not turn.done
         comm.waiting.wait(turn, "lock", lane, times)

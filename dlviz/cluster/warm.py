@@ -58,12 +58,12 @@ def _compute(comm: Comm) -> None:
     with comm.compute("backward"):
         loss.backward()
     with comm.compute("update"):
-        if "torch._dynamo" in sys.modules:  # else who makes an optimizer loads it, before the start
+        if "torch._dynamo" in sys.modules:  # else the first optimizer loads it, before the start
             torch.optim.SGD(model.parameters(), 0.1).step()
 
 
 def _exchange(comm: Comm) -> None:
-    """A message to each other rank, by every way to send and to receive, and a reduction."""
+    """A message to each other rank, by every kind of send and receive, and a reduction."""
     tensor, n = torch.ones(8), comm.size
     for shift in range(1, n):
         right, left = (comm.rank + shift) % n, (comm.rank - shift) % n

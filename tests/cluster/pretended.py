@@ -54,19 +54,19 @@ class Streams:
     def mark(self):
         return perf_counter_ns()
 
-    def send(self, wire, dst, tick, after):
+    def send(self, wire, dst, slot, after):
         assert after <= perf_counter_ns()
         number = 3 * self._sent[dst]
         self._sent[dst] += 1
-        return self._sends.submit(self._give, bytes_of(wire).cpu(), dst, tick, number)
+        return self._sends.submit(self._give, bytes_of(wire).cpu(), dst, slot, number)
 
-    def receive(self, form, src, tick):
+    def receive(self, form, src, slot):
         assert not self._receiving, "two receives at a time"
         self._receiving = True
         number = 3 * self._received[src]
         self._received[src] += 1
         landed = empty(form, HOST)
-        self._receives.submit(self._take, bytes_of(landed), src, tick, number).result()
+        self._receives.submit(self._take, bytes_of(landed), src, slot, number).result()
         self._receiving = False
         return on_device(landed)
 
@@ -84,17 +84,17 @@ class Streams:
     def transfers(self):
         return sum(self._sent.values()), sum(self._received.values())
 
-    def _give(self, data, dst, tick, number):
+    def _give(self, data, dst, slot, number):
         self._gloo.recv([torch.zeros(1)], dst, number).wait()  # it has begun to receive
-        self._gloo.send([torch.tensor([tick, len(data)])], dst, number + 1).wait()
+        self._gloo.send([torch.tensor([slot, len(data)])], dst, number + 1).wait()
         self._gloo.send([data], dst, number + 2).wait()
 
-    def _take(self, data, src, tick, number):
+    def _take(self, data, src, slot, number):
         sent = torch.zeros(2, dtype=torch.int64)
         try:
             self._gloo.send([torch.zeros(1)], src, number).wait()
             self._gloo.recv([sent], src, number + 1).wait()
-            assert sent.tolist() == [tick, len(data)], "another message"
+            assert sent.tolist() == [slot, len(data)], "another message"
             self._gloo.recv([data], src, number + 2).wait()
         except RuntimeError as error:
             raise OSError(str(error)) from None

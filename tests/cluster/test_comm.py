@@ -222,7 +222,10 @@ def test_a_mesh_that_does_not_fit_and_an_axis_it_lacks_are_named():
         (lambda c: c.recv(1 - c.rank, torch.ones(1)), r"tensor comes first, then the rank"),
         (lambda c: c.irecv([0.0], 1 - c.rank), r"irecv\(list, int\) has no tensor"),
         (lambda c: c.send(torch.ones(1), 1 - c.rank, tag=-1), r"tag=-1 is out of range"),
-        (lambda c: c.irecv(torch.ones(1), 1 - c.rank, op="min"), r"op='min' is no way to receive"),
+        (
+            lambda c: c.irecv(torch.ones(1), 1 - c.rank, op="min"),
+            r"op='min' is no receive operation",
+        ),
         (lambda c: c.all_reduce(torch.ones(1), "mean"), r"op='mean' is no reduction"),
         (lambda c: c.broadcast(torch.ones(1), 5), r"root=5 is no rank"),
         (lambda c: c.all_gather(torch.ones(3), torch.ones(2)), r"out holds 3 elements"),

@@ -338,7 +338,7 @@ class Wait:
 
 @dataclass
 class Take(Wait):
-    tick: int = 1
+    slot: int = 1
     peer: int = 0
 
 

@@ -830,7 +830,7 @@ def test_calls_that_do_not_match_are_named(one, other, words):
     assert "dlviz/cluster" not in error.traceback
 
 
-MISFITS = {
+TRUNCATIONS = {
     "too long": torch.zeros(5),
     "too short": torch.zeros(3),
     "of another dtype": torch.zeros(4, dtype=torch.int32),
@@ -839,7 +839,7 @@ MISFITS = {
 
 @pytest.mark.filterwarnings("ignore:rank 0 sent rank 1 a message that it never received")
 @pytest.mark.parametrize("first", ["sender", "receiver"])
-@pytest.mark.parametrize("message", MISFITS.values(), ids=MISFITS)
+@pytest.mark.parametrize("message", TRUNCATIONS.values(), ids=TRUNCATIONS)
 def test_a_message_that_does_not_fit_is_refused_before_a_byte_moves(message, first):
     def worker(comm):
         t = torch.full((4,), 8.0)

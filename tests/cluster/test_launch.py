@@ -445,7 +445,7 @@ def test_what_cannot_be_used_is_refused_in_one_sentence(options, kind, words):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
 @pytest.mark.usefixtures("nothing_starts")
 def test_a_gpu_that_is_not_there_is_said_to_be_missing():
-    with pytest.raises(ValueError, match="device='cuda' is not to be had here: torch finds no GPU"):
+    with pytest.raises(ValueError, match="device='cuda' is not available here: torch finds no GPU"):
         launch(rank, 2, device="cuda")
 
 

@@ -24,7 +24,7 @@ from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace import Trace, TraceError
 
-SHORT, LONG = 4, 1 << 20  # elements: a message that goes with its envelope, and one that does not
+SHORT, LONG = 4, 1 << 20  # elements: a message that follows its header, and one that does not
 KILLED = "was killed by signal 9"
 ENDS = {
     "kill": (lambda: os.kill(os.getpid(), signal.SIGKILL), KILLED),
@@ -116,7 +116,7 @@ def test_a_run_on_several_hosts_refuses_to_lose_ranks(monkeypatch):
     started = {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
     for name, value in started.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=r"may_lose=\(1,\) cannot be kept on several hosts"):
+    with pytest.raises(ValueError, match=r"may_lose=\(1,\) does not work on several hosts"):
         launch(lambda comm: None, 2, may_lose=(1,))
 
 

@@ -65,10 +65,10 @@ def test_where_one_rank_may_not_read_anothers_memory_all_take_files():
         from dlviz.cluster.transport.memory import Memory
 
         class Refused(Memory):
-            def pull(self, src, tick, address, target):
+            def pull(self, src, slot, address, target):
                 if comm.rank == 1:
                     raise PermissionError(1, "Operation not permitted")
-                super().pull(src, tick, address, target)
+                super().pull(src, slot, address, target)
 
         choose.Memory = Refused
         process = comm.process
@@ -93,7 +93,7 @@ def test_files_lie_on_the_disk_where_shared_memory_is_small_and_go_with_the_run(
 
 
 # -- messages --------------------------------------------------------------------------------------
-# Of float64. The first three go with their envelopes.
+# Of float64. The first three follow their headers.
 LENGTHS = (0, 1, LONGEST // 8, LONGEST // 8 + 1, PIECE // 8 - 1, PIECE // 8, 3 * PIECE // 8 + 5)
 
 
@@ -201,7 +201,7 @@ def test_records_that_are_read_in_two_parts_are_put_together():
         inbox = Inbox()
         came = [*inbox.headers(data[:cut]), *inbox.headers(data[cut:])]
         assert [each.data for each in came] == [bytes(range(40)), bytes(range(40, 80))]
-        assert {(each.src, each.key, each.tick) for each in came} == {(3, 7, 12)}
+        assert {(each.src, each.key, each.slot) for each in came} == {(3, 7, 12)}
         assert inbox.refused == {9: form} and inbox.heard == {3: 2, 5: 1}
 
 
@@ -580,20 +580,20 @@ def test_random_programs_on_paced_machines(seed):
 def test_threads_of_a_rank_that_send_at_the_same_time_never_share_a_tick():
     cells = 99
     board = SimpleNamespace(
-        cells=[0] * cells, times=[0.0] * cells, ticks=lambda rank: range(3, cells, 3)
+        cells=[0] * cells, times=[0.0] * cells, completion_slots=lambda rank: range(3, cells, 3)
     )
     sending = OutstandingSends(board, rank=0)
 
     def send(count):
         for number in range(count):
-            request = SimpleNamespace(awaited=False, tick=0, wire=None)
+            request = SimpleNamespace(awaited=False, slot=0, wire=None)
             while not sending.begin(request):
                 time.sleep(0)
-            assert sending.under_way[request.tick] is request
-            waits = number % 2  # the others are left to whoever looks for a tick
+            assert sending.in_flight[request.slot] is request
+            waits = number % 2  # the others are left to whoever looks for a slot
             if waits:
-                sending.keep(request)
-            board.cells[request.tick] = TAKEN  # as its receiver does
+                sending.claim(request)
+            board.cells[request.slot] = TAKEN  # as its receiver does
             if waits:
                 sending.end(request)
 

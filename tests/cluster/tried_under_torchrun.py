@@ -91,7 +91,7 @@ def too_long(comm):
 FAILING = (ring, mismatch, raises, dies, exits, too_long)
 
 
-def seat_dies(comm):
+def waiting_process_dies(comm):
     if comm.rank == 1:
         os.kill(int(os.environ["PID"]), signal.SIGKILL)
     time.sleep(100)
@@ -161,12 +161,12 @@ def works(own):
 
 
 def fails():
-    """A seat is killed, at the next start the parent, and the third ends as scripts end that catch
-    nothing."""
+    """A waiting process is killed, at the next start the parent; the third ends as scripts end that
+    catch nothing."""
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     note(f"started {attempt}", {"pid": os.getpid()})
     if attempt < 2:
-        note(f"attempt {attempt}", tried((seat_dies, parent_dies)[attempt], 2))
+        note(f"attempt {attempt}", tried((waiting_process_dies, parent_dies)[attempt], 2))
     note(f"once more {attempt}", tried(where, 2))
     dlviz.launch(raises, 2)
 

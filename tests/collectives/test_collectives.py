@@ -111,7 +111,7 @@ def every_case(comm, name, wide):
         wrong.append(("scalar", scalar))
     in_order, own = sum(reals(r, 1001) for r in range(comm.size)), reals(comm.rank, 1001)
     all_reduce(comm, own, name)
-    return digests, wrong, len(comm.process.outstanding.under_way), torch.equal(own, in_order)
+    return digests, wrong, len(comm.process.outstanding.in_flight), torch.equal(own, in_order)
 
 
 @cache

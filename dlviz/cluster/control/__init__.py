@@ -1,12 +1,12 @@
-"""Facts between ranks: what was sent and taken, who waits for what, which collectives were called,
-when the run began. Not a byte of a tensor, unless it is as short as what is said about it.
+"""What ranks share about their communication: messages sent and taken, waits, collective calls, the
+run's start. No tensor data, except messages short enough to follow their header.
 
-    envelopes, refusals, losses      pipes.py       collective calls, meetings    group.py
-    states, ticks, the epoch         board.py       posted waits                  waiting.py
+    headers, refusals, losses        pipes.py       collective calls, rendezvous  group.py
+    states, completions, the epoch   board.py       registered waits              waiting.py
     receives and their messages      matching.py
 
-A control can be put beside `OneHost` (one_host.py) by answering what `Control` asks; that of
-several hosts is in hosts/ranks.py.
+To add a control beside `OneHost` (one_host.py), implement `Control`; that of several hosts is in
+hosts/ranks.py.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from dlviz.cluster.transport import Transport
 
 
 class Control(Protocol):
-    """Of one rank. On `board` are its host's states, ticks and epoch; `host` is the name of that
-    host, "" where there is but one; `threads` are those that the control has started."""
+    """Of one rank. `board` has its host's states, completions and epoch; `host` is the host's name,
+    "" on a single host; `threads` are those that the control has started."""
 
     board: Board
     host: str
@@ -35,11 +35,11 @@ class Control(Protocol):
 
     @property
     def pipes(self) -> Pipes:
-        """They carry envelopes to other ranks, and bring those to this one."""
+        """They carry message headers to other ranks, and deliver those for this one."""
         ...
 
     def waiting(self, matching: Matching) -> Waiting:
-        """What posts the waits of this rank's threads, and ticks off messages of others."""
+        """What registers the waits of this rank's threads, and completes messages of others."""
         ...
 
     def group(
@@ -50,12 +50,12 @@ class Control(Protocol):
         transport: Transport,
         left: deque[torch.Tensor],
     ) -> Group:
-        """A group of ranks, which show each other their calls in that file."""
+        """A group of ranks, which publish their calls in that file."""
         ...
 
     def share_epoch(self, gloo: Any) -> None:
-        """Have every rank find on its board when the run's clock was 0; rank 0's has it. All ranks,
-        of which `gloo` is a group, call it."""
+        """Copy the run's epoch from rank 0's board to every host's. All ranks, of which `gloo` is a
+        group, call it."""
 
     def reaches(self, members: Collection[int]) -> bool:
         """Whether all these ranks are on this host."""

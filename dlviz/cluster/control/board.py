@@ -1,16 +1,16 @@
-"""The board: a file in shared memory on which the ranks of one host and their parent read each
-other.
+"""The board: a file in shared memory through which the ranks of one host and their parent read each
+other's state.
 
-It carries no tensor. It holds, as plain 64-bit cells that one side writes and others read,
+It holds no tensors, but plain 64-bit cells that one side writes and others read:
 
-    state     per rank: how often it changed what it does, threads in a posted wait, its process,
-              threads to be woken by ticks, progress
-    ticks     per rank: for each of its messages under way whether it was taken, on a paced run at
-              which device time, and whether its sender sleeps on it
+    state     per rank: a count of its activity, threads in a registered wait, its process, threads
+              that wait for others to write here, progress
+    slots     per rank: for each of its messages in flight a completion flag, on a paced run the
+              device time at which it was taken, and whether its sender sleeps on it
     horizon   how far every rank has come, on a paced run (see pacing/horizon.py)
     ledger    of the links that several pairs of ranks share, on a paced run (see pacing/ledger.py)
 
-The file is sparse: what nobody uses takes no memory.
+The file is sparse: unused parts take no memory.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import os
 
 from dlviz.cluster.pacing import horizon
 
-STATE = 16  # cells a rank
+STATE = 16  # cells per rank
 ACTIVITY, WAITING, DONE, TOTAL, EPOCH, PID, WANTS, PROBE, UNREAD = range(9)  # cells of a state
-TICKS = 1 << 16  # messages of one rank under way, at most
-TICK = 3  # cells of a tick: whether it was taken, then
-WHEN, ASLEEP = 1, 2  # (a double) the device time of that, and whether the sender sleeps on it
+SLOTS = 1 << 16  # messages of one rank in flight, at most
+SLOT = 3  # cells of a slot: the completion flag, then
+WHEN, ASLEEP = 1, 2  # (a double) its device time, and whether the sender sleeps on it
 
 
 class Board:
@@ -32,8 +32,8 @@ class Board:
 
     def __init__(self, path: str, ranks: int, ledger: int = 0, create: bool = False):
         self.ranks = ranks
-        self._ticks = ranks * STATE * 8
-        self.horizon = self._ticks + ranks * TICKS * TICK * 8  # where it begins
+        self._slots = ranks * STATE * 8
+        self.horizon = self._slots + ranks * SLOTS * SLOT * 8  # where it begins
         self.ledger = self.horizon + horizon.size(ranks)  # where it begins; `ledger` bytes
         size = self.ledger + ledger
         flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)
@@ -59,7 +59,7 @@ class Board:
     def put(self, rank: int, cell: int, value: int) -> None:
         self.cells[rank * STATE + cell] = value
 
-    def ticks(self, rank: int) -> range:
-        """The first cells of the ticks of `rank`'s messages."""
-        first = self._ticks // 8 + rank * TICKS * TICK
-        return range(first, first + TICKS * TICK, TICK)
+    def completion_slots(self, rank: int) -> range:
+        """The first cells, the completion flags, of the slots of `rank`'s messages."""
+        first = self._slots // 8 + rank * SLOTS * SLOT
+        return range(first, first + SLOTS * SLOT, SLOT)

@@ -1,4 +1,4 @@
-"""A tensor's dtype, size and shape as they are written where other ranks read them."""
+"""A tensor's dtype, size and shape, packed for other ranks to read."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ def dtype_of(form: bytes) -> torch.dtype:
 
 
 def fits(sent: bytes, posted: bytes) -> bool:
-    """Whether a message of one form can be received into a tensor of the other: the same dtype and
-    as many bytes."""
+    """Whether a message fits a posted receive: the same dtype and number of bytes."""
     return sent[:16] == posted[:16]
 
 
@@ -60,5 +59,5 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def empty(form: bytes, device: torch.device) -> torch.Tensor:
-    """A tensor of that form, with nothing in it yet."""
+    """An uninitialized tensor of that form."""
     return torch.empty(shape_of(form), dtype=dtype_of(form), device=device)

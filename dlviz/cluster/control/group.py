@@ -1,11 +1,11 @@
-"""A group of ranks in shared memory: which collective calls its members have made, where they meet,
-and what they show each other.
+"""A group of ranks in shared memory: the collective calls of its members, their rendezvous, and the
+tensors that they show each other.
 
     member m    phase | address, time: by parity |  its latest calls        then, by parity, a
                                                                             short row of each
 
-A member is never more than one meeting ahead of another, so what alternates by parity is not
-overwritten before it was read.
+A member is never more than one rendezvous ahead of another, so what alternates by parity is read
+before it is overwritten.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from dlviz.cluster.transport import Transport
 
 PHASE, ADDRESS, TIME = 0, 1, 3  # cells of a member; the last two are two each
 CELLS = 8
-CALLS = 64  # collective calls remembered of a member
+CALLS = 64  # latest collective calls stored of a member
 CALL = struct.Struct(f"=3q{FORM.size}s")  # sequence + 1, operation, root; form
 MEMBER = CELLS * 8 + CALLS * CALL.size
-SHORT, ROWS = 1 << 16, 1 << 19  # bytes of a tensor that is shown by a copy, and of all members'
+SHORT, ROWS = 1 << 16, 1 << 19  # bytes of a tensor that is shown as a copy; of all members' copies
 
 Call = tuple[int, int, bytes]
 Read = Callable[[int, int, torch.Tensor], Any]
 
 
 class Group:
-    """`members` are global ranks, `place` is this rank's among them. What other members may still
-    read when this one has forgotten the group stays in `left`."""
+    """`members` are global ranks, `place` is this rank's index among them. `left` holds tensors
+    that others may still read when this member has dropped the group."""
 
     def __init__(
         self,
@@ -65,20 +65,20 @@ class Group:
         self._times = memoryview(self._memory).cast("d")
         self._places = range(0, len(members) * MEMBER // 8, MEMBER // 8)  # their first cells
         self._phase = self._turn = 0
-        self._kept: torch.Tensor | None = None
+        self._held: torch.Tensor | None = None
         self._views: dict[torch.dtype, torch.Tensor] = {}  # of the memory
 
     # -- calls ---------------------------------------------------------------------------------
-    def post_call(self, sequence: int, call: Call) -> None:
-        """Say which collective this member calls as its number `sequence`: operation, root, form
-        of its tensor."""
+    def register_call(self, sequence: int, call: Call) -> None:
+        """Publish this member's collective call number `sequence`: operation, root, form of its
+        tensor."""
         at = self._call(self.place, sequence)
-        self._cells[at // 8] = 0  # who reads meanwhile finds no call rather than half of one
+        self._cells[at // 8] = 0  # a concurrent reader finds no call rather than half of one
         CALL.pack_into(self._memory, at, 0, *call)
         self._cells[at // 8] = sequence + 1
 
     def read_call(self, place: int, sequence: int) -> Call | None:
-        """None where that member has not made the call, or many since."""
+        """None if that member has not made the call, or CALLS more since."""
         at = self._call(place, sequence)
         before = self._cells[at // 8]
         _, *call = CALL.unpack_from(self._memory, at)
@@ -87,8 +87,7 @@ class Group:
         return call[0], call[1], call[2]
 
     def other_call(self, sequence: int) -> int:
-        """The place of a member that has made another call under that number, -1 if there is none
-        so far."""
+        """The place of a member with another call under that number, -1 if none so far."""
         at = self._call(self.place, sequence)
         mine = self._memory[at : at + CALL.size]
         for place in range(len(self.members)):
@@ -100,21 +99,23 @@ class Group:
     def _call(self, place: int, sequence: int) -> int:
         return place * MEMBER + CELLS * 8 + sequence % CALLS * CALL.size
 
-    # -- meeting -------------------------------------------------------------------------------
-    def meet(self, call: Any) -> None:
-        """Return when all members have come. `call` is what the parent reads of the wait; its
-        `met` is called once they have."""
+    # -- rendezvous ----------------------------------------------------------------------------
+    def rendezvous(self, call: Any) -> None:
+        """Return when all members have arrived. `call` describes the wait to the parent; its
+        `all_arrived` is called then."""
         time = call.lane.pace.time
-        self._come(time)
+        self._arrive(time)
         parity = TIME + self._phase % 2
-        if self.met:
+        if self.all_arrived:
             self._waiting.notify(*self.members)
         else:
             self._waiting.wait_for_others(call, call.op, call.lane)
-        call.met(None if time is None else max(self._times[at + parity] for at in self._places))
+        call.all_arrived(
+            None if time is None else max(self._times[at + parity] for at in self._places)
+        )
 
-    def _come(self, time: float | None) -> None:
-        """Say that this member has come, at that device time."""
+    def _arrive(self, time: float | None) -> None:
+        """Publish that this member has arrived, at that device time."""
         self._phase += 1
         mine = self._places[self.place]
         if time is not None:
@@ -122,7 +123,7 @@ class Group:
         self._cells[mine + PHASE] = self._phase
 
     @property
-    def met(self) -> bool:
+    def all_arrived(self) -> bool:
         cells, phase = self._cells, self._phase
         for at in self._places:
             if cells[at + PHASE] < phase:
@@ -141,13 +142,13 @@ class Group:
             )
         else:
             yield self.show(wire, call)
-            self.meet(call)  # it is the program's again
+            self.rendezvous(call)  # the program may write to it again
 
     def show(self, wire: torch.Tensor, call: Any) -> Read:
-        """`read` as in `shown`, until the members meet again."""
+        """`read` as in `shown`, valid until the next rendezvous."""
         cell = ADDRESS + (self._phase + 1) % 2
         self._cells[self.place * MEMBER // 8 + cell] = wire.data_ptr()
-        self.meet(call)
+        self.rendezvous(call)
         size = wire.element_size()
         addresses = [self._cells[at + cell] for at in self._places]
 
@@ -158,11 +159,11 @@ class Group:
         return read
 
     def keep(self, part: torch.Tensor) -> torch.Tensor:
-        """A copy of `part` that lives until the members have met again and this is called again."""
-        if self._kept is None or self._kept.shape != part.shape or self._kept.dtype != part.dtype:
-            self._kept = torch.empty_like(part)
-            self._left.append(self._kept)
-        return self._kept.copy_(part)
+        """A copy of `part`, overwritten by the next call after a rendezvous."""
+        if self._held is None or self._held.shape != part.shape or self._held.dtype != part.dtype:
+            self._held = torch.empty_like(part)
+            self._left.append(self._held)
+        return self._held.copy_(part)
 
     def copies(self, wire: torch.Tensor, call: Any) -> torch.Tensor:
         """A copy of every member's `wire`, `short` bytes at most, as the rows of one tensor:
@@ -170,7 +171,7 @@ class Group:
         self._turn += 1
         rows = self._rows(wire)
         rows[self.place].copy_(wire.view(-1))
-        self.meet(call)
+        self.rendezvous(call)
         return rows
 
     def _rows(self, wire: torch.Tensor) -> torch.Tensor:

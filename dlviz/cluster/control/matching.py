@@ -1,11 +1,11 @@
 """Matching: which message goes into which receive.
 
 Messages from one rank with one key are received in the order in which they were sent. So a channel
-(rank and key) is two queues of which one is empty: envelopes without a receive, receives without an
-envelope.
+(rank and key) is two queues of which one is empty: headers without a receive, posted receives
+without a header.
 
-    sender    envelope --pipe-->  channel  <-- posted receive    receiver
-    sender    <--tick--------------------------------- taken     receiver
+    sender    header --pipe-->  channel  <-- posted receive    receiver
+    sender    <--completion flag--------------------- taken    receiver
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from dlviz.cluster.control.pipes import SOURCE, Header
 
 
-class Posted(Protocol):
-    """A receive that is posted."""
+class PostedReceive(Protocol):
+    """A posted receive."""
 
     awaited: bool  # its thread waits for it: the message may be put into its tensor
 
@@ -28,8 +28,8 @@ class Posted(Protocol):
 
 
 class Channel:
-    """Messages from one rank to another with one key, as one of the two sees them; `count` so far:
-    sent, or posted to be received. `write` gives the peer a record, where this is its sender's."""
+    """Messages from one rank to another with one key, as one of the two sees them; `count`:
+    messages sent, or receives posted, so far. `write` sends the peer a record (on the sender)."""
 
     __slots__ = ("count", "headers", "key", "number", "peer", "posted", "write")
 
@@ -44,13 +44,13 @@ class Channel:
 
 
 class Matching:
-    """The channels of one rank. `expect` gets each envelope as it comes."""
+    """The channels of one rank. `expect` is called with each header that arrives."""
 
     def __init__(self, rank: int, writer: Callable[[int], Any], expect: Callable[..., None]):
         self.rank = rank
         self.outgoing: dict[tuple[int, int], Channel] = {}  # by peer and key
         self.incoming: dict[tuple[int, int], Channel] = {}
-        self.late: set[Any] = set()  # receives whose message has come and is not taken yet
+        self.late: set[Any] = set()  # matched receives whose message is not taken yet
         self._writer = writer
         self.expect = expect
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class Matching:
             found = self.incoming.setdefault((peer, key), Channel(peer, key, peer))
         return found
 
-    def post(self, channel: Channel, receive: Posted) -> None:
+    def post(self, channel: Channel, receive: PostedReceive) -> None:
         """Post a receive."""
         with self._lock:
             channel.count += 1
@@ -79,8 +79,8 @@ class Matching:
                 channel.posted.append(receive)
 
     def deliver(self, headers: Iterable[Header]) -> None:
-        """Envelopes have come. What is awaited is taken at once; the rest is left with its sender
-        until its thread waits for it, or a thread of this rank has nothing else to do."""
+        """Match headers that have arrived. An awaited message is taken immediately; any other stays
+        with its sender until its thread waits for it, or a thread of this rank is idle."""
         for header in headers:
             self.expect(header)
             channel = self.source(header.src, header.key)
@@ -95,7 +95,7 @@ class Matching:
                     continue
             receive.take()
 
-    def take(self, receive: Posted) -> None:
+    def take(self, receive: PostedReceive) -> None:
         """Take the message of a receive, unless another thread does."""
         with self._lock:
             if receive not in self.late:
@@ -106,7 +106,7 @@ class Matching:
     def take_late(self) -> None:
         while self.late:
             with self._lock:
-                if not self.late:  # its own thread has come for it
+                if not self.late:  # its own thread takes it
                     return
                 receive = self.late.pop()
             receive.take()

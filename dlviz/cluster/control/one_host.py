@@ -39,7 +39,7 @@ class OneHost:
         return Group(path, members, self._rank, waiting, transport, left)
 
     def share_epoch(self, gloo: Any) -> None:
-        """They read it where rank 0 has put it."""
+        """All ranks share rank 0's board."""
 
     def reaches(self, members: Collection[int]) -> bool:
         return True

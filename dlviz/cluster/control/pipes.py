@@ -1,9 +1,9 @@
-"""Envelopes, and the named pipes that carry them from rank to rank.
+"""Message headers, and the named pipes that carry them from rank to rank.
 
-Every rank reads a pipe of its own; the others open it when they first have something to say. A
-write of up to PIPE_BUF bytes goes whole, in order, and wakes who sleeps on the pipe; nobody reads
-it before what was written earlier, to memory too, can be seen. So an envelope, its place in the
-queue and the bell are one call, and so are the bytes of a short message, which go with it.
+Every rank reads a pipe of its own; the others open it when they first write to it. A write of up to
+PIPE_BUF bytes is atomic, in order, and wakes the reader, who then also sees what was written to
+memory before. So a header, its place in the queue and the bell are one call, and so are the bytes
+of a short message, which follow its header.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from dlviz.cluster.pacing.ledger import Departure
 
 CHUNK = 1 << 16  # bytes read at a time
 SPACE = 1 << 18  # bytes that a pipe holds, where the system lets it
-# channel, flags, wall, tick, address, entry; stamp; form
+# channel, flags, wall, slot, address, entry; stamp; form
 HEAD = struct.Struct(f"=6qd{FORM.size}s")
 # Flags: the sender waits until the message is taken; its bytes follow the head; they are on a GPU.
 SYNC, INLINE, ON_DEVICE = 1, 2, 4
-LONGEST = select.PIPE_BUF - HEAD.size  # bytes of a message that can
+LONGEST = select.PIPE_BUF - HEAD.size  # bytes of a message that can follow its header
 SOURCE = 1 << 48  # a channel's number is its source times this, plus its key
-TAKEN, REFUSED = 1, 2  # what a receiver puts into a tick
-GO = -4  # in place of a channel: the receiver takes the message with that tick next, so send it
-LOSS = -3  # in place of a channel: the run has lost the rank in place of a tick, how follows
-REFUSAL = -2  # in place of a channel: the message with that tick does not fit what was posted
-BELL = -1  # in place of a channel: look again, says the rank in place of a tick
+TAKEN, REFUSED = 1, 2  # values of a completion flag
+# In place of a channel:
+CLEAR_TO_SEND = -4  # the receiver takes the message in that slot next
+LOSS = -3  # the run has lost the rank in place of a slot; how follows
+REFUSAL = -2  # the message in that slot does not fit its posted receive
+BELL = -1  # look again, from the rank in place of a slot
 
 
 class Header(Departure):
     """`key` is group and tag in one (see stuck/waits.py), `wall` when the message was sent
-    (perf_counter_ns), `tick` where its receiver ticks it off, `address` where its bytes are (what
-    that means is the transport's), or `data` those of a short one; `form` its dtype and shape. As a
-    Departure it says when the message arrives, on a paced run; `arrived` is when this rank's port
-    had taken it."""
+    (perf_counter_ns), `slot` where its completion flag is, `address` where its bytes are (a matter
+    of the transport), or `data` those of a short one; `form` its dtype and shape. As a Departure it
+    says when the message arrives, on a paced run; `arrived` is when this rank's port had taken
+    it."""
 
-    __slots__ = ("address", "arrived", "data", "flags", "form", "key", "tick", "wall")
+    __slots__ = ("address", "arrived", "data", "flags", "form", "key", "slot", "wall")
 
     def __init__(
         self,
         channel: int,
         flags: int,
         wall: int,
-        tick: int,
+        slot: int,
         address: int,
         entry: int,
         stamp: float,
@@ -62,7 +63,7 @@ class Header(Departure):
         self.src, self.key = divmod(channel, SOURCE)
         self.flags = flags
         self.wall = wall
-        self.tick = tick
+        self.slot = slot
         self.address = address
         self.entry = entry
         self.sent = NAN
@@ -73,33 +74,32 @@ class Header(Departure):
 
 
 def bell(rank: int) -> bytes:
-    """What tells another rank to look again, from `rank`."""
+    """The record that makes another rank look again, from `rank`."""
     return HEAD.pack(BELL, 0, 0, rank, 0, 0, NAN, b"")
 
 
-def refusal(tick: int, posted: bytes) -> bytes:
-    """What tells a sender that its message does not fit a tensor of the form `posted`."""
-    return HEAD.pack(REFUSAL, 0, 0, tick, 0, 0, NAN, posted)
+def refusal(slot: int, posted: bytes) -> bytes:
+    """The record that refuses a message which does not fit a receive of the form `posted`."""
+    return HEAD.pack(REFUSAL, 0, 0, slot, 0, 0, NAN, posted)
 
 
-def go(tick: int) -> bytes:
-    """What tells a sender that its message with that tick is received next (see
+def clear_to_send(slot: int) -> bytes:
+    """The record that clears a message to be sent: it is received next (see
     transport/devices.py)."""
-    return HEAD.pack(GO, 0, 0, tick, 0, 0, NAN, b"")
+    return HEAD.pack(CLEAR_TO_SEND, 0, 0, slot, 0, 0, NAN, b"")
 
 
 def loss(rank: int, how: str) -> bytes:
-    """What tells a rank that the run has lost another one. Written when that one's process has
-    ended, it comes after all that it has sent."""
+    """The record that reports a lost rank. Written when that rank's process has ended, it follows
+    everything that it has sent."""
     text = how.encode()[:LONGEST]
     form = form_of((len(text),), torch.uint8)
     return HEAD.pack(LOSS, 0, 0, rank, 0, 0, NAN, form) + text
 
 
-def tell(folder: str, rank: int, record: bytes) -> bool:
-    """Write a record to `rank`, in the process that launched it; False where its pipe has no room
-    now."""
-    with suppress(OSError):  # it has gone itself
+def write_to(folder: str, rank: int, record: bytes) -> bool:
+    """Write a record to `rank` from the launching process; False if its pipe has no room now."""
+    with suppress(OSError):  # it has ended
         handle = os.open(os.path.join(folder, f"pipe-{rank}"), os.O_WRONLY | os.O_NONBLOCK)
         try:
             os.write(handle, record)
@@ -111,20 +111,20 @@ def tell(folder: str, rank: int, record: bytes) -> bool:
 
 
 class Inbox:
-    """What was read from a pipe. `refused` are the forms that messages of this rank were refused
-    for, by tick; `lost` says of ranks that the run has lost how; `heard` counts the envelopes and
-    bells of each rank; `obey` is called with the tick of each message that is to be sent now."""
+    """What was read from a pipe. `refused` are the forms of the receives that refused this rank's
+    messages, by slot; `lost` says how the run lost ranks; `heard` counts the headers and bells of
+    each rank; `on_clear_to_send` is called with the slot of each message that is to be sent now."""
 
-    obey: Callable[[int], None]
+    on_clear_to_send: Callable[[int], None]
 
     def __init__(self) -> None:
         self.lost: dict[int, str] = {}
         self.refused: dict[int, bytes] = {}
         self.heard: Counter[int] = Counter()
-        self._rest = b""  # what was read of the last record, where the end was not
+        self._rest = b""  # the beginning of a record that is not complete yet
 
     def headers(self, data: bytes) -> Iterator[Header]:
-        """Those that `data`, read next, brings; what else is in it is kept or left out."""
+        """The message headers in `data`, read next; its other records take effect here."""
         data = self._rest + data if self._rest else data
         at, end = 0, len(data)
         while end - at >= HEAD.size:
@@ -148,15 +148,15 @@ class Inbox:
                 if after > end:
                     break
                 self.lost[fields[3]] = data[head:after].decode(errors="replace")
-            elif fields[0] == GO:
-                self.obey(fields[3])
+            elif fields[0] == CLEAR_TO_SEND:
+                self.on_clear_to_send(fields[3])
             at = after
         self._rest = data[at:]
 
 
 class Pipes:
-    """The pipe of `rank`, and those of the others from this side. They lie in `folder`. On a paced
-    run `written` counts the envelopes and bells to each rank."""
+    """The pipe of `rank`, and the writing ends of the others', in `folder`. On a paced run
+    `written` counts the headers and bells to each rank."""
 
     written: memoryview | None = None
 
@@ -165,7 +165,7 @@ class Pipes:
         self.own = self._open(rank)
         self._bell = bell(rank)
         self._lock = threading.Lock()
-        with suppress(AttributeError, OSError):  # not on macOS, nor for a user who has many
+        with suppress(AttributeError, OSError):  # not on macOS, nor for a user with many pipes
             fcntl.fcntl(self.own, fcntl.F_SETPIPE_SZ, SPACE)
         self._others = [-1] * ranks
         self._poll = select.poll()
@@ -185,7 +185,7 @@ class Pipes:
         return os.open(self._name(rank), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def writer(self, rank: int) -> Callable[[bytes], int]:
-        """What writes a record to `rank`. Where there is no room it raises BlockingIOError."""
+        """A function that writes a record to `rank`. A full pipe raises BlockingIOError."""
         return partial(os.write, self.to(rank))
 
     def ring(self, rank: int) -> None:
@@ -195,20 +195,20 @@ class Pipes:
             self.wrote(rank)
 
     def wrote(self, rank: int) -> None:
-        """An envelope or a bell is in that rank's pipe."""
+        """Count a header or bell written to that rank's pipe."""
         if self.written is not None:
             with self._lock:  # lanes of one rank write at the same time
                 self.written[rank] += 1
 
     def send(self, rank: int, record: bytes) -> bool:
-        """Write to `rank`; waits until its pipe has room, a second at most. Whether it had."""
+        """Write to `rank`, waiting a second at most for room in its pipe; whether there was any."""
         select.select([], [self.to(rank)], [], 1.0)
         with suppress(BlockingIOError):
             return os.write(self.to(rank), record) > 0
         return False
 
     def read(self) -> bytes:
-        """What has come, b"" for nothing."""
+        """What has arrived, b"" for nothing."""
         try:
             return os.read(self.own, CHUNK)
         except BlockingIOError:

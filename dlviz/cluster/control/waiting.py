@@ -1,10 +1,10 @@
-"""The threads of a rank that wait: for a message, for a tick, for the other members of a group, or
-for a time of the device clock.
+"""The threads of a rank that wait: for a message, a completion flag, the other members of a group,
+or a time of the device clock.
 
-One of them reads the rank's pipe, the others sleep until it has done what they wait for or leaves.
-Whoever waits serves the whole rank: envelopes that come are matched, and messages that somebody
-still holds for this rank are taken, so that no sender waits for a rank that waits. A thread that
-sleeps in a wait has posted it, for the parent to see.
+One of them reads the rank's pipe; the others sleep until it has done what they wait for, or stops
+reading. Whoever waits serves the whole rank: it matches headers that arrive, and takes messages
+that their senders still hold, so that no sender waits for a rank that waits. A thread that sleeps
+registers its wait, for the parent to see.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dlviz.cluster.control.pipes import Inbox, Pipes
 from dlviz.cluster.errors import RankLost
 from dlviz.cluster.pacing.horizon import Horizon
 
-SOON = 2_000_000_000  # ns to wait for the news that a rank is lost
+SOON = 2_000_000_000  # ns to wait for the report that a rank is lost
 
 
 class Awaited(Protocol):
@@ -33,12 +33,12 @@ class Awaited(Protocol):
 
     @property
     def left(self) -> float | None:
-        """Seconds after which to look again, None for as long as it takes."""
+        """Seconds after which to look again, None to wait without limit."""
 
     def details(self) -> dict[str, Any]: ...
 
     def give_up(self, lost: dict[int, str]) -> None:
-        """Raise RankLost where nobody but ranks that are `lost` could have brought it."""
+        """Raise RankLost if only ranks that are `lost` could have completed it."""
 
 
 class Time:
@@ -56,11 +56,11 @@ class Time:
         return max(self._until - perf_counter_ns(), 0) * 1e-9
 
     def give_up(self, lost: dict[int, str]) -> None:
-        """It comes by itself."""
+        """Time passes by itself."""
 
 
-class News(Time):
-    """That one of `peers` is lost: the launching process says so soon, or never."""
+class LossReport(Time):
+    """The report that one of `peers` is lost: the launching process sends it soon, or never."""
 
     def __init__(self, peers: Iterable[int], details: Callable[[], dict[str, Any]]):
         super().__init__(perf_counter_ns() + SOON)
@@ -68,18 +68,18 @@ class News(Time):
         self._peers = peers
 
     def give_up(self, lost: dict[int, str]) -> None:
-        mourn(self._peers, lost)
+        raise_if_lost(self._peers, lost)
 
 
-def mourn(peers: Iterable[int], lost: dict[int, str]) -> None:
+def raise_if_lost(peers: Iterable[int], lost: dict[int, str]) -> None:
     """Raise RankLost if one of `peers` is lost."""
     for peer in peers:
         if peer in lost:
             raise RankLost(peer, lost[peer]) from None
 
 
-class PostedWait(NamedTuple):
-    """One thread's wait as its rank knows it; `times` are those of the span it will be."""
+class OpenWait(NamedTuple):
+    """One thread's wait; `times` are those of the span that will record it."""
 
     op: str
     lane: Any
@@ -89,14 +89,14 @@ class PostedWait(NamedTuple):
 
 
 class Waiting:
-    """Of one rank. `posts` are the waits that its threads are in, by thread; `lost` says of ranks
-    that the run has lost how, `may_lose` are those that it may lose."""
+    """Of one rank. `registered` are the waits of its threads, by thread; `lost` says how the run
+    lost ranks, `may_lose` which it may lose."""
 
     may_lose: frozenset[int] = frozenset()
     _horizon: Horizon | None = None
 
     def __init__(self, rank: int, board: Board, pipes: Pipes, matching: Matching):
-        self.posts: dict[int, PostedWait] = {}
+        self.registered: dict[int, OpenWait] = {}
         self._rank = rank
         self._cells = board.cells
         self._ranks = board.ranks
@@ -106,87 +106,86 @@ class Waiting:
         self.lost = self._inbox.lost
         self._matching = matching
         self._fence = threading.Lock()
-        self._stirring = threading.Lock()
+        self._activity_lock = threading.Lock()
         self._handling = threading.Lock()
         self._reading = threading.Lock()  # held by the thread that reads the pipe
         self._reader = 0  # its ident
         self._heard = 0  # records that have been read and delivered, on a paced run
-        self._seats: list[SimpleQueue] = []  # of those that sleep beside it
+        self._sleepers: list[SimpleQueue] = []  # of the threads that sleep meanwhile
 
     def publish(self, horizon: Horizon) -> None:
         """Let the other ranks of a paced run see what this one has read, and whether it sleeps."""
         self._horizon, self._pipes.written = horizon, horizon.sent
 
-    def obey(self, send: Callable[[int], None]) -> None:
-        """Call `send` with the tick of each message that a receiver says it takes next."""
-        self._inbox.obey = send
+    def send_when_clear(self, send: Callable[[int], None]) -> None:
+        """Call `send` with the slot of each message that its receiver has cleared."""
+        self._inbox.on_clear_to_send = send
 
-    # -- posting -------------------------------------------------------------------------------
-    def post(self, op: str, lane: Any, what: Awaited | None, times: Any = None) -> None:
-        """Say what the calling thread waits for from now on."""
-        post = PostedWait(op, lane, perf_counter_ns(), what, times)
-        self.posts[threading.get_ident()] = post
-        self._stir()
+    # -- registering ---------------------------------------------------------------------------
+    def register(self, op: str, lane: Any, what: Awaited | None, times: Any = None) -> None:
+        """Register what the calling thread waits for from now on."""
+        entry = OpenWait(op, lane, perf_counter_ns(), what, times)
+        self.registered[threading.get_ident()] = entry
+        self._count_activity()
 
-    def unpost(self) -> None:
-        del self.posts[threading.get_ident()]
+    def unregister(self) -> None:
+        del self.registered[threading.get_ident()]
         if self._horizon is not None:
             self._horizon.wake()
-        self._stir()
+        self._count_activity()
 
-    def _stir(self) -> None:
-        with self._stirring:  # two lanes' counts must not overwrite each other
+    def _count_activity(self) -> None:
+        with self._activity_lock:  # two lanes' counts must not overwrite each other
             self._cells[self._mine + ACTIVITY] += 1
-            self._cells[self._mine + WAITING] = len(self.posts)
+            self._cells[self._mine + WAITING] = len(self.registered)
 
     # -- waiting -------------------------------------------------------------------------------
     def wait(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:
-        """Return when `what` is done; posted where the thread has to sleep for it."""
+        """Return when `what` is done; registered if the thread has to sleep for it."""
         if what.done:
             return
         self.collect()
         if what.done:
             return
-        self.post(op, lane, what, times)
+        self.register(op, lane, what, times)
         try:
             while not what.done:
                 self._sleep(what)
         except RankLost as error:
-            self._bereave(error, lane, times)
+            self._end_by_loss(error, lane, times)
             raise
-        self.unpost()
+        self.unregister()
 
-    def _bereave(self, error: RankLost, lane: Any, times: Any) -> None:
-        """A wait has ended with this error: on a paced run now."""
-        self.unpost()
+    def _end_by_loss(self, error: RankLost, lane: Any, times: Any) -> None:
+        """End a wait with this error, on a paced run at the current time."""
+        self.unregister()
         lane.pace.restart()
-        if times is not None:  # else there is a span around
+        if times is not None:  # else an outer span records it
             lane.pace.end(times)
             lane.add("wait", None, times, {"peer": error.rank})
 
     def ask_why(
         self, peers: Iterable[int], details: Callable[[], dict[str, Any]], op: str, lane: Any
     ) -> None:
-        """What has failed with `peers` may be so since one of them is lost: raise RankLost then,
-        and return if not."""
+        """After a failure with `peers`: raise RankLost if one of them turns out to be lost."""
         if self.may_lose.intersection(peers):
-            self.wait(News(peers, details), op, lane)
+            self.wait(LossReport(peers, details), op, lane)
 
-    def wait_for_tick(self, what: Any, op: str, lane: Any, times: Any) -> None:
-        """`wait_for_others` until they have ticked off the message `what`."""
-        self._cells[what.tick + ASLEEP] = 1
+    def wait_for_completion(self, what: Any, op: str, lane: Any, times: Any) -> None:
+        """`wait_for_others` until the message `what` has its completion flag."""
+        self._cells[what.slot + ASLEEP] = 1
         self.wait_for_others(what, op, lane, times)
 
-    def tick(self, peer: int, tick: int, state: int, soon: bool) -> None:
-        """Tick a message of `peer` off, and wake it where it sleeps on that; `soon` where that is
-        sure."""
+    def complete(self, peer: int, slot: int, state: int, soon: bool) -> None:
+        """Set the completion flag of a message of `peer`, and wake it if it sleeps on that; `soon`
+        if it surely does."""
         with self._fence:  # first write, then look
-            self._cells[tick] = state
-        if self._cells[tick + ASLEEP]:
+            self._cells[slot] = state
+        if self._cells[slot + ASLEEP]:
             self._pipes.ring(peer)
 
     def wait_for_others(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:
-        """`wait` for what other ranks write on the board: they ring when they have."""
+        """`wait` for what other ranks write in shared memory: they ring when they have."""
         wants = self._mine + WANTS
         with self._fence:  # first ask, then look
             self._cells[wants] += 1
@@ -197,7 +196,7 @@ class Waiting:
                 self._cells[wants] -= 1
 
     def want(self, more: int) -> None:
-        """So many more threads of this rank need that others look what has come for them."""
+        """So many more threads of this rank need other ranks to read their pipes."""
         with self._fence:
             self._cells[self._mine + WANTS] += more
 
@@ -214,8 +213,7 @@ class Waiting:
         self._pipes.ring(peer)
 
     def rest(self, until: int) -> bool:
-        """Sleep until perf_counter_ns is `until`, and serve the others meanwhile; whether there was
-        anything to sleep off."""
+        """Sleep until perf_counter_ns is `until`, serving the others; False if that was past."""
         time_up = Time(until)
         slept = not time_up.done
         while not time_up.done:
@@ -223,8 +221,8 @@ class Waiting:
         return slept
 
     def _sleep(self, what: Any) -> None:
-        """Sleep until something has come for this rank, or for this thread from the one that reads
-        the pipe; at most until the time that `what` names."""
+        """Sleep until something arrives for this rank, or the thread that reads the pipe wakes this
+        one; for `what.left` seconds at most."""
         if self.lost and not what.done:
             what.give_up(self.lost)
         if self._reading.acquire(False):
@@ -244,40 +242,40 @@ class Waiting:
             finally:
                 self._leave()
             return
-        seat: SimpleQueue = SimpleQueue()
-        self._seats.append(seat)
+        wakeup: SimpleQueue = SimpleQueue()
+        self._sleepers.append(wakeup)
         if self._reading.locked() and not what.done:
             with suppress(Empty):
-                seat.get(timeout=what.left)
-        self._seats.remove(seat)
+                wakeup.get(timeout=what.left)
+        self._sleepers.remove(wakeup)
 
     def _leave(self) -> None:
-        """The calling thread no longer reads the pipe: another one may."""
+        """Stop reading the pipe: another thread may."""
         self._reading.release()
         self._wake()
 
     def _wake(self) -> None:
-        for seat in list(self._seats):
-            seat.put(None)
+        for wakeup in list(self._sleepers):
+            wakeup.put(None)
 
-    def why(self, tick: int) -> bytes | None:
-        """The form that this rank's message with that tick was refused for; None where this rank's
-        pipe was too full for that."""
+    def why(self, slot: int) -> bytes | None:
+        """The form of the receive that refused this rank's message in that slot; None if this
+        rank's pipe had no room for the refusal."""
         self.collect()
-        return self._inbox.refused.get(tick)
+        return self._inbox.refused.get(slot)
 
-    def ends_by_loss(self, post: PostedWait) -> bool:
-        """Whether nobody but lost ranks could have brought what a thread waits for."""
+    def ends_by_loss(self, entry: OpenWait) -> bool:
+        """Whether only lost ranks could have completed what a thread waits for."""
         try:
-            if post.what is not None:
-                post.what.give_up(self.lost)
+            if entry.what is not None:
+                entry.what.give_up(self.lost)
         except RankLost:
             return True
         return False
 
     # -- serving -------------------------------------------------------------------------------
     def collect(self) -> None:
-        """Take in what has come for this rank."""
+        """Read what has arrived for this rank, and match it."""
         with self._handling:
             data = self._pipes.read()
             if data:
@@ -285,14 +283,14 @@ class Waiting:
                 if self._horizon is not None:
                     self._horizon.hear(self._inbox.heard)
                     self._heard = self._inbox.heard.total()
-        if data and self._seats:
+        if data and self._sleepers:
             self._wake()
         if data and self._reading.locked() and self._reader != threading.get_ident():
             self._pipes.ring(self._rank)  # it sleeps on a pipe that is empty now
 
     def serve(self) -> None:
-        """For a rank whose threads all compute: take what was sent to it into the receives that it
-        has posted, so that its senders may go on."""
+        """For a rank whose threads all compute: take messages for its posted receives, so that
+        their senders may go on."""
         if self._reading.acquire(False):
             self._reader = threading.get_ident()
             try:
@@ -303,6 +301,6 @@ class Waiting:
 
     @property
     def wanted(self) -> bool:
-        """Whether another rank waits for ticks."""
+        """Whether another rank waits for what this one may write."""
         others = (rank for rank in range(self._ranks) if rank != self._rank)
         return any(self._cells[rank * STATE + WANTS] for rank in others)

@@ -1,2 +1,2 @@
-"""Groups of ranks: membership.py says who is in which, collective.py has the backend's collectives,
-survivors.py what the ranks that are left do, reduction.py sums in shared memory."""
+"""Groups of ranks: membership.py has their members, collective.py the backend's collectives,
+survivors.py what surviving ranks do together, reduction.py reductions in shared memory."""

@@ -1,10 +1,10 @@
 """The backend's own collectives, for code in which the collective is not the lesson.
 
-Each call is compared with those that the other ranks of the group made under the same sequence
-number before a byte moves. Where ranks can read each other's memory they meet in shared memory and
-take what they need (control/group.py), else gloo does it. Tensors on GPUs are NCCL's where each
-rank has a GPU of its own, and go by the host where not. On a paced run a collective starts at the
-latest rank's clock and lasts what `dlviz.sim` says.
+Each call is compared with the other ranks' calls under the same sequence number before any data
+moves. Ranks that can read each other's memory synchronize in shared memory and copy what they need
+(control/group.py); otherwise gloo does it. Tensors on GPUs go by NCCL if each rank has a GPU of its
+own, else through the host. On a paced run a collective starts at the latest rank's clock and lasts
+as long as `dlviz.sim` says.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from dlviz.cluster.control.form import NO_TENSOR, describe, dtype_name, form_of
 from dlviz.cluster.control.group import Group
-from dlviz.cluster.control.waiting import mourn
+from dlviz.cluster.control.waiting import raise_if_lost
 from dlviz.cluster.groups.reduction import REDUCTIONS, reduce_all, reduce_slice
 from dlviz.cluster.messages.requests import PeerLost
 from dlviz.cluster.pacing.clock import START_LINE
@@ -65,7 +65,7 @@ class Collectives:
         self._gloo: Any = None
         self._nccl: Any = None
         self._transport: Any = process.transport.among(members)
-        if self._transport.device is not None and self.size > 1:  # its ranks have just met
+        if self._transport.device is not None and self.size > 1:  # all its ranks are here
             self._nccl = self._transport.join(f"{name}.{number}", members)
 
     def barrier(self) -> None:
@@ -92,7 +92,7 @@ class Collectives:
         _put(tensor, wire)
 
     def reduce(self, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> None:
-        """Reduce `tensor` over all ranks into `tensor` of `root`; the other ranks' holds no
+        """Reduce `tensor` over all ranks into `tensor` of `root`; on other ranks it holds no
         result."""
         self._check_root(root)
         self._reduce("reduce", tensor, op, root)
@@ -217,7 +217,8 @@ class Collectives:
         root: int = -1,
         scale: int = 1,
     ) -> None:
-        """Compare the call with the others', and `move` the bytes; recorded, paced and posted."""
+        """Compare the call with the others', and `move` the bytes; recorded, paced and
+        registered."""
         lane = self.recorder.lane
         self.log.snapshot()
         sequence = self.agree(op, tensor, root)
@@ -227,28 +228,28 @@ class Collectives:
         with self.recorder.open("collective", op, fields):
             call = Call(self, op, lane, sequence, tensor)
             if tensor is None or self._by_backend(tensor):
-                self.group.meet(call)
+                self.group.rendezvous(call)
             try:
                 move(call)
-            except OSError:  # a rank that has come has gone, and its memory with it
+            except OSError:  # a member that had arrived is gone, and its memory with it
                 self._ask_why(sequence)
                 raise
             lane.pace.collective(call.start, op, self.members, nbytes)
         self.log.snapshot()
 
     def agree(self, op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
-        """Say that this rank's next collective is `op` of `tensor`, and raise ValueError, which
-        names both ranks, where another has come to another one; returns the number of the call. A
-        collective made of messages begins with it. RankLost where a member is known to be lost:
-        what it wrote of a call that failed must not pass for this one."""
+        """Publish this rank's next collective, `op` of `tensor`, and return its sequence number.
+        Raises ValueError, which names both ranks, if another member makes another call; RankLost if
+        a member is known to be lost: what it wrote of a call that failed must not pass for this
+        one. A collective made of messages begins with it."""
         if self.waiting.lost:
-            mourn(self.members, self.waiting.lost)
+            raise_if_lost(self.members, self.waiting.lost)
         calls = self.groups.calls
         sequence = calls.get(self.number, 0)
         calls[self.number] = sequence + 1
         form = NO_TENSOR if tensor is None else form_of(tensor.shape, tensor.dtype)
         where = 0 if tensor is None or not self._on_device(tensor) else ON_DEVICE
-        self.group.post_call(sequence, (CALLS.index(op) + where, root, form))
+        self.group.register_call(sequence, (CALLS.index(op) + where, root, form))
         self.compare_calls(sequence)
         return sequence
 
@@ -256,7 +257,7 @@ class Collectives:
         """Raise if another member made another call under this sequence number."""
         place = self.group.other_call(sequence)
         if place >= 0:
-            self._ask_why(sequence)  # one that caught RankLost has gone on to another call
+            self._ask_why(sequence)  # a member that caught RankLost makes another call
             mine, other = (self.group.read_call(each, sequence) for each in (self.rank, place))
             raise ValueError(
                 f"collective mismatch: as call number {sequence} in group {self.name}, "
@@ -266,12 +267,12 @@ class Collectives:
             )
 
     def _ask_why(self, sequence: int) -> None:
-        """A collective has failed: raise RankLost where that is so since a member is lost."""
+        """A collective has failed: raise RankLost if a member is lost."""
         place = partial(self.place_of, sequence)
         self.waiting.ask_why(self.members, place, "collective", self.recorder.lane)
 
     def place_of(self, sequence: int) -> dict[str, Any]:
-        """What a `Wait` says of a collective beside its operation and tensor."""
+        """The fields of a `Wait` in a collective, besides operation and tensor."""
         return {
             "group": self.name,
             "group_id": self.number,
@@ -283,7 +284,7 @@ class Collectives:
     def group(self) -> Group:
         """These ranks in shared memory (made when first used)."""
         if self._group is None:
-            self._group = self.groups.meet(self.number, self.members, self._transport)
+            self._group = self.groups.memory_group(self.number, self.members, self._transport)
         return self._group
 
     @property
@@ -314,7 +315,7 @@ class Collectives:
         return not self._transport.reaches or self._on_device(tensor)
 
     def _carry(self, wire: torch.Tensor, start: Callable[[Any], Any]) -> None:
-        """Have the backend do what `start` starts with it."""
+        """Run the backend's operation that `start` starts."""
         if wire.is_cpu:
             self._wait(start(self.gloo))
         else:
@@ -334,8 +335,8 @@ class Collectives:
 
 
 class Call:
-    """What a rank in a collective waits for: that all members have come as far. `start` is the
-    device time of the latest one when they first met."""
+    """What a rank in a collective waits for: that all members have arrived. `start` is the device
+    time of the latest one at their first rendezvous."""
 
     left = None
     start: Any = None
@@ -352,13 +353,13 @@ class Call:
 
     @property
     def done(self) -> bool:
-        return self._comm.group.met
+        return self._comm.group.all_arrived
 
     def give_up(self, lost: dict[int, str]) -> None:
-        mourn(self._comm.members, lost)
+        raise_if_lost(self._comm.members, lost)
 
-    def met(self, latest: float | None) -> None:
-        """All have come: the first time it is seen whether they make the same call."""
+    def all_arrived(self, latest: float | None) -> None:
+        """All have arrived: the first time, compare their calls."""
         if not self._compared:
             self.start, self._compared = latest, True
             self._comm.compare_calls(self._sequence)
@@ -371,7 +372,7 @@ class Call:
 
 
 class GlooWork:
-    """What gloo does for a collective in which all ranks are, as something to wait for."""
+    """A gloo collective of all members, as something to wait for."""
 
     left = GLANCE
 
@@ -384,15 +385,15 @@ class GlooWork:
         return self._work.is_completed()
 
     def give_up(self, lost: dict[int, str]) -> None:
-        mourn(self._comm.members, lost)
+        raise_if_lost(self._comm.members, lost)
 
     def details(self) -> dict[str, Any]:
         return self._comm.place_of(self._comm.groups.calls[self._comm.number] - 1)
 
 
 class Connecting(GlooWork):
-    """Making a gloo group, which takes all ranks: by a thread, that stays behind in it where one of
-    them is lost meanwhile."""
+    """Making a gloo group, which needs all members, on a thread: it is left behind if one of them
+    is lost meanwhile."""
 
     def __init__(self, comm: Collectives, name: str):
         super().__init__(comm, None)
@@ -412,7 +413,7 @@ class Connecting(GlooWork):
         return bool(self._made)
 
     def group(self) -> Any:
-        """What was made. Raises PeerLost where the connection broke."""
+        """The group. Raises PeerLost if the connection broke."""
         (made,) = self._made
         if isinstance(made, RuntimeError):
             raise self._comm.broken(made)

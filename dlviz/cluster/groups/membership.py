@@ -1,5 +1,4 @@
-"""Groups of ranks: what a rank knows of those that it is in, who is in which, and grids with named
-axes."""
+"""Groups of ranks: those that a rank belongs to, splitting by color, and grids with named axes."""
 
 from __future__ import annotations
 
@@ -21,9 +20,9 @@ LEFT = 256  # tensors, of a quarter of a megabyte at most
 
 
 class Groups:
-    """The groups that one rank is in. `calls` counts the collective calls made in each, by its
-    number; `next` is a number that no group has yet; `threads` are those of this process that run
-    nothing of the program's."""
+    """The groups of one rank. `calls` counts the collective calls made in each, by its number;
+    `next` is an unused group number; `threads` are those of this process that run none of the
+    program's code."""
 
     def __init__(
         self,
@@ -50,15 +49,15 @@ class Groups:
         self._details[number] = {"group": name, "members": members}
 
     def details(self, number: int) -> dict[str, Any]:
-        """What a `Wait` says of a group."""
+        """The fields of a `Wait` that name a group."""
         return self._details.get(number, {})
 
     def path(self, kind: str, number: int, members: tuple[int, ...]) -> str:
         """A file that the members of a group share."""
         return os.path.join(self.folder, f"{kind}-{number}-{members[0]}")
 
-    def meet(self, number: int, members: tuple[int, ...], transport: Transport) -> Group:
-        """A group whose members meet in shared memory."""
+    def memory_group(self, number: int, members: tuple[int, ...], transport: Transport) -> Group:
+        """A group whose members synchronize in shared memory."""
         path = self.path("group", number, members)
         return self._control.group(path, members, self._waiting, transport, self._left)
 

@@ -13,7 +13,7 @@ import torch
 from dlviz.cluster.control.group import Group
 from dlviz.cluster.messages.requests import PIECE, REDUCE
 
-LONG = 1 << 19  # bytes from which on to meet once more costs less than a copy of a slice
+LONG = 1 << 19  # bytes from which on a rendezvous costs less than a copy of a slice
 
 
 class Reduction(NamedTuple):
@@ -50,7 +50,7 @@ def reduce_all(group: Group, wire: torch.Tensor, op: str, call: Any, root: int =
         for place in others:
             read(place, 0, slices[place])
     if total is slices[me]:
-        group.meet(call)  # the row is the program's again
+        group.rendezvous(call)  # the program may write to the row again
     else:
         slices[me].copy_(total)
 

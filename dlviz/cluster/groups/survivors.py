@@ -1,14 +1,14 @@
-"""What the ranks that are left of a group do together, whoever is lost while they do it.
+"""What the surviving ranks of a group do together, even if more of them are lost meanwhile.
 
-They begin with a vote on who is left, do it, and vote again: it is over when all that are left then
-say that they are through. Else one of them has met a rank that was lost, and they begin anew.
+They vote on who is left, act, and vote again: it is over when all that are left have succeeded.
+Else one of them ran into a lost rank, and they begin again.
 
-    decision   vote number, are all through, next group | a cell a member: is it left
-    member m   vote number, is it through, next group
+    decision   vote number, have all succeeded, next group | a cell a member: is it left
+    member m   vote number, has it succeeded, next group
 
-The first of those that are left takes the decision, once all of them have voted. Where that one is
-lost before, the next finds no decision and takes it instead. Who votes again has read the last
-decision, so nothing is overwritten that another has yet to read.
+The first surviving rank decides, once all of them have voted. If it is lost before, the next finds
+no decision and decides instead. A rank that votes again has read the last decision, so nothing is
+overwritten unread.
 
 In MPI: MPI_Comm_shrink and MPI_Comm_agree of User Level Failure Mitigation.
 """
@@ -51,8 +51,8 @@ def together(comm: Any, act: Callable[[Any], Any], needed: Collection[int]) -> A
 
 
 class Decision(NamedTuple):
-    """The global ranks that are left, whether all of them are through, and the number of a group
-    that they may make."""
+    """The global ranks that are left, whether all of them have succeeded, and an unused group
+    number."""
 
     members: tuple[int, ...]
     through: bool
@@ -60,7 +60,7 @@ class Decision(NamedTuple):
 
 
 class Votes:
-    """Of the ranks of `comm`. Something to wait for: that the vote is decided."""
+    """Of the ranks of `comm`. Something to wait for: the decision of a vote."""
 
     left = None
 
@@ -99,7 +99,7 @@ class Votes:
 
     @property
     def done(self) -> bool:
-        """Whether it is decided; takes the decision where it is this rank's to take."""
+        """Whether the vote is decided; decides it if that is up to this rank."""
         cells, comm, lost = self._cells, self._comm, self._waiting.lost
         if cells[NUMBER] == self._number:
             return True
@@ -111,7 +111,7 @@ class Votes:
             cells[VOTE + place] = place in left
         cells[THROUGH] = all(cells[vote + THROUGH] for vote in votes)
         cells[GROUP] = max(cells[vote + GROUP] for vote in votes)
-        cells[NUMBER] = self._number  # from here on it stands
+        cells[NUMBER] = self._number  # last: now the decision can be read
         return True
 
     def give_up(self, lost: dict[int, str]) -> None:

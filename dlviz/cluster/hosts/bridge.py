@@ -1,5 +1,5 @@
-"""The bridge: on each host the thread that passes on what its ranks show those of other hosts of
-their collective calls, and notices when a host has gone.
+"""The bridge: on each host the thread that forwards its ranks' collective calls to other hosts, and
+notices when a host has gone.
 
     pipe of a rank elsewhere --> wire ~~> wire --> file of its group
     board: states of the ranks --> wire ~~> wire --> board of host 0
@@ -25,16 +25,16 @@ from dlviz.cluster.hosts.records import CELL, Cutter
 from dlviz.cluster.hosts.stalled import stalled
 from dlviz.cluster.hosts.wire import Forged, Wire
 
-# Kinds of frames: those of the bridges, and those that it hands on.
+# Kinds of frames: those of the bridge itself, and those for `take`.
 RECORDS, CELLS, PING, PONG = range(4)
 CONTROL, OUTPUT, ENDED, STACKS, OVER, INTERRUPT, LOST, STALLED = range(4, 12)
 BEAT = 0.02  # s between two looks at the states of this host's ranks
 PULSE = 0.5  # s between two pings
-SILENCE = 5.0  # s after which a host that says nothing has gone
-GAP = 3 * PULSE  # s in which a host that is heard says something
+SILENCE = 5.0  # s after which a silent host counts as gone
+GAP = 3 * PULSE  # s without a frame that are a gap
 LAST = 1.0  # s for what is left to send at the end
 ROUNDS = 60  # of ping-pong, of which the shortest counts
-ENOUGH = 2.0  # s for them: on a slow way fewer have to do
+ENOUGH = 2.0  # s for them: on a slow network fewer have to do
 MOMENT = struct.Struct("=3q")
 
 Take = Callable[[int, int, int, bytes], None]
@@ -71,7 +71,7 @@ class Bridge:
         os.set_blocking(self._wake, False)
         for wire in wires.values():
             wire.stir = self.stir
-        self._fence, self._telling = threading.Lock(), threading.Lock()
+        self._fence, self._states_lock = threading.Lock(), threading.Lock()
         self._over = False
         self.pids: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name="dlviz bridge", daemon=True)
@@ -80,7 +80,7 @@ class Bridge:
         self._thread.start()
 
     def close(self) -> None:
-        """Send what is left, and let go of everything but the wires."""
+        """Send what is left, and release everything but the wires."""
         self._over = True
         self.stir()
         self._thread.join()
@@ -98,7 +98,7 @@ class Bridge:
 
     # -- the loop ------------------------------------------------------------------------------
     def _run(self) -> None:
-        """Nobody else hears the others: where this fails, they are as good as gone."""
+        """Without it nobody hears the other hosts: if it fails, they count as gone."""
         try:
             self._loop()
         except Exception as error:
@@ -124,7 +124,7 @@ class Bridge:
                 wire.flush()
 
     def _turn(self) -> None:
-        """Pass on what has come, or comes within a beat."""
+        """Forward what has arrived, or arrives within BEAT."""
         readers = {p.own: rank for rank, p in self._pipes.items() if not self._full(rank)}
         sockets = {wire.sock.fileno(): host for host, wire in self.wires.items()}
         full = [wire.sock.fileno() for wire in self.wires.values() if wire.backlog]
@@ -142,7 +142,7 @@ class Bridge:
                 wire.flush()
 
     def _full(self, rank: int) -> bool:
-        """Whether what is for that rank should wait in its pipe, for those who write to it."""
+        """Whether records for that rank should stay in its pipe, so that their writers wait."""
         wire = self.wires.get(self.network.host_of[rank])
         return wire is not None and wire.full
 
@@ -190,8 +190,8 @@ class Bridge:
         self._look_for_stalled()
 
     def _look_for_stalled(self) -> None:
-        """Tell host 0 of a rank here that gets no answer from a host which is heard all the time:
-        where the network was cut as a whole, it may come back."""
+        """Report to host 0 a rank here that gets no answer from a host which is heard all the time:
+        a network that was cut as a whole may come back."""
         now = perf_counter()
         steady = [
             h for h in self.wires if now - self._heard[h] < GAP < SILENCE < now - self._steady[h]
@@ -212,8 +212,8 @@ class Bridge:
 
     # -- the clock of another host -------------------------------------------------------------
     def read_clock(self, host: int) -> Reading | None:
-        """What up to ROUNDS of ping-pong say, None where the host has gone; by any thread but the
-        bridge's own."""
+        """The reading of up to ROUNDS of ping-pong, None if the host has gone; for any thread but
+        the bridge's."""
         rounds: list[PingPong] = []
         pongs, until = self._pongs[host], perf_counter() + ENOUGH
         while len(rounds) < ROUNDS and host in self.wires:
@@ -227,11 +227,11 @@ class Bridge:
 
     # -- states, for host 0 --------------------------------------------------------------------
     def send_states(self) -> None:
-        """Send host 0 what has changed of the states of this host's ranks; by any thread. Called
-        before an answer of a rank is sent, so that host 0 never knows less of it than it said."""
+        """Send host 0 the changed states of this host's ranks; from any thread. Called before an
+        answer of a rank is sent, so that host 0's state of it is never older than the answer."""
         if not self.network.own:
             return
-        with self._telling:
+        with self._states_lock:
             for rank, before in self._states.items():
                 start = rank * STATE * 8
                 state = bytes(self._board.memory[start : start + STATE * 8])
@@ -241,12 +241,12 @@ class Bridge:
 
     # -- records -------------------------------------------------------------------------------
     def _deliver(self, host: int, rank: int, data: bytes) -> None:
-        """Show this host's ranks what one of another host has written for them, in the pipe of
-        `rank`."""
+        """Write into this host's group files what ranks of another host have published, in the pipe
+        of `rank`."""
         cutter = self._cutters[host, rank]
         for number, first, size, at, shown in cutter.shown(data):
             memory = self._file(f"group-{number}-{first}", size)
-            if len(shown) > CELL:  # who reads meanwhile finds no call rather than half of one
+            if len(shown) > CELL:  # a concurrent reader finds no call rather than half of one
                 memory[at : at + CELL] = bytes(CELL)
                 memory[at + CELL : at + len(shown)] = shown[CELL:]
             with self._fence:  # first write, then look

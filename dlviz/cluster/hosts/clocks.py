@@ -1,13 +1,13 @@
 """How far the clocks of two hosts are apart, by rounds of ping-pong.
 
-    here    t0 ----.              .---> t3        t1 - t0 = way there + offset
-                    \\            /               t2 - t3 = offset - way back
+    here    t0 ----.              .---> t3        t1 - t0 = delay there + offset
+                    \\            /               t2 - t3 = offset - delay back
     there            `-> t1  t2 -'
 
-The offset (there less here) is taken as ((t1 - t0) + (t2 - t3)) / 2, which is right where both ways
-take the same time. They take no less than nothing, so it is wrong by at most half of the round
-trip, (t3 - t0) - (t2 - t1): the shortest of many rounds says most. Between two readings, before and
-after a run, the offset lies on the line through both: clocks drift.
+The offset (there less here) is taken as ((t1 - t0) + (t2 - t3)) / 2, which is exact if both delays
+are equal. As neither is negative, the error is at most half of the round trip, (t3 - t0) - (t2 -
+t1): the shortest of many rounds is the best. Between two readings, before and after a run, the
+offset lies on the line through both: clocks drift.
 
 Times are integers, nanoseconds of perf_counter.
 
@@ -35,7 +35,7 @@ class PingPong(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The other clock less this one's, by how much that is wrong at most, and when (here)."""
+    """The other clock less this one, a bound on the error, and when it was read (here)."""
 
     offset: int
     error: int
@@ -48,7 +48,7 @@ class Reading(NamedTuple):
 
 
 def read(rounds: Iterable[PingPong]) -> Reading:
-    """What the shortest of the rounds says."""
+    """The reading of the shortest of the rounds."""
     t0, t1, t2, t3 = min(rounds, key=_round_trip)
     offset = ((t1 - t0) + (t2 - t3)) // 2
     return Reading(offset, -(-_round_trip(PingPong(t0, t1, t2, t3)) // 2) + 1, (t0 + t3) // 2)
@@ -73,7 +73,7 @@ class ClockLine:
 
     @property
     def error(self) -> int:
-        """Where the clock was stepped between the readings it is the step, as nobody knows when."""
+        """A step of the clock between the readings is added: its time is unknown."""
         worst = max(self.before.error, self.after.error)
         return worst + self.moved if self.stepped else worst
 

@@ -1,5 +1,5 @@
-"""Host 0's parent: the Supervisor of all ranks. Those of other hosts are there by what comes over
-the wires."""
+"""Host 0's parent: the Supervisor of all ranks. It learns about the ranks of other hosts from
+messages on the wires."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ ENDS = struct.Struct("=iB")  # exit code, is it known
 ToHere = Callable[[int], int]
 
 
-class Judge(HostSupervisor):
-    """Collects from all hosts and judges. `before` are the readings of their clocks."""
+class Coordinator(HostSupervisor):
+    """Supervises the ranks of all hosts. `before` are the first readings of their clocks."""
 
     def _prepare(self) -> None:
         self._stalled: tuple[int, str] | None = None
@@ -73,7 +73,7 @@ class Judge(HostSupervisor):
 
     def _take(self, host: int, kind: int, rank: int, data: bytes) -> None:
         if kind == INTERRUPT:
-            self._interrupts.note()
+            self._interrupts.record()
         elif kind == LOST:
             self.gone.setdefault(rank, data.decode())
         elif kind == STALLED:
@@ -83,7 +83,7 @@ class Judge(HostSupervisor):
 
     def _judge(self) -> None:
         if self.gone:
-            self._interrupts.check()  # it may have gone by one, and has said so before
+            self._interrupts.check()  # an interrupt may have ended it, which it reported before
             raise self._vanished()
         if self._stalled is not None:
             raise self._unanswered(*self._stalled)
@@ -151,7 +151,7 @@ class FarRank(Remote):
         self._wire = wire
 
     def take(self, kind: int, data: bytes) -> None:
-        """Something has come from its host."""
+        """Take in a frame from its host."""
         if kind == CONTROL:
             self.control.put(data)
         elif kind == OUTPUT:
@@ -180,7 +180,7 @@ class FarRank(Remote):
             self.failure = replace(self.failure, when=self.to_here(self.failure.when))
 
     def read(self) -> bytes:
-        """Its host sends no more before it knows that some was taken."""
+        """Its host sends only so much before it knows that some was taken."""
         try:
             data = self.output.recv_bytes()
         except EOFError:
@@ -198,7 +198,7 @@ class FarRank(Remote):
 
 
 class FarProcess:
-    """The process of a rank of another host; `sentinel` can be read from when it has ended."""
+    """The process of a rank of another host; `sentinel` is readable once it has ended."""
 
     pid = None  # none of this host's
     exitcode: int | None = None
@@ -217,7 +217,7 @@ class FarProcess:
         self._ended.wait(timeout)
 
     def kill(self) -> None:
-        """Its own parent does, when the run is over."""
+        """Its own parent kills it, when the run is over."""
 
     def close(self) -> None:
         self.end(None)
@@ -225,8 +225,8 @@ class FarProcess:
 
 
 class Mailbox:
-    """What one thread puts in and another one, that may wait for it as for a Connection, takes out;
-    nothing comes after b"". The bell rings while there is something in it: `put` never waits."""
+    """A queue between two threads, on which the receiving one can wait as on a Connection; b"" ends
+    it. Its descriptor is readable while it is not empty: `put` never waits."""
 
     def __init__(self) -> None:
         self.closed = False

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-WAIT = 60.0  # s for what another host is to write into the store
+WAIT = 60.0  # s for what another host writes into the store
 PATIENCE = 10.0  # s for a connection to be made
 
 
@@ -39,7 +39,7 @@ class Store:
     prefix: str
 
     def open(self) -> Any:
-        """Connect to it. ValueError where it is not there."""
+        """Connect to it. ValueError if that fails."""
         name = socket.gethostname()
         try:
             socket.create_connection((self.address, self.port), PATIENCE).close()
@@ -58,8 +58,8 @@ class Store:
         return dist.PrefixStore(self.prefix, store)  # pyright: ignore[reportPrivateImportUsage]
 
     def _connect(self) -> Any:
-        """torch's side of it. A thread waits for that: where another program has the port and says
-        nothing, torch waits for ever."""
+        """Connect on a thread: if another program has the port and stays silent, torch waits for
+        ever."""
         made: SimpleQueue[Any] = SimpleQueue()
         waits = timedelta(seconds=WAIT)
 
@@ -82,7 +82,7 @@ class Store:
 @dataclass(frozen=True)
 class Network:
     """The hosts of a run as the one with number `own` sees them. `ahead` is its clock less that of
-    host 0, in ns: for what a rank reads while it runs (the Trace knows better)."""
+    host 0, in ns: for what a rank reads while it runs (the Trace is more exact)."""
 
     hosts: tuple[Host, ...]
     own: int
@@ -118,12 +118,12 @@ class Network:
             world_size=len(self.host_of),
             timeout=timedelta(days=1),
         )
-        store.set_timeout(timedelta(days=1))  # a group is made when its last rank has come
+        store.set_timeout(timedelta(days=1))  # a group is made when its last rank joins
         return store
 
 
 def first_line(error: Exception) -> str:
-    """What torch says before the stack of its own."""
+    """torch's message, without the stack that it appends."""
     return str(error).partition("\n")[0]
 
 

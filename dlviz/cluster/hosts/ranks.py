@@ -1,5 +1,5 @@
-"""A rank of a run on several hosts: messages to ranks of other hosts go on lines, and what it shows
-of its collective calls goes through their pipes, which the parent of its host reads."""
+"""A rank of a run on several hosts: its messages to ranks of other hosts go on lines, its calls of
+collectives through their pipes, which the parent of its host reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.waiting import Waiting
 from dlviz.cluster.hosts.lines import HostPipes, connect
 from dlviz.cluster.hosts.network import Network
-from dlviz.cluster.hosts.records import CELL, shown, ticked
+from dlviz.cluster.hosts.records import CELL, completed, shown
 from dlviz.cluster.transport import Transport
 from dlviz.cluster.transport.choose import choose
 from dlviz.cluster.transport.gloo import Gloo
@@ -49,7 +49,7 @@ class SeveralHosts:
         return Group(*parts) if self.reaches(members) else HostGroup(*parts, self._network)
 
     def share_epoch(self, gloo: Any) -> None:
-        """Have the clock of this host's ranks be 0 when that of rank 0 is."""
+        """Align the clock of this host's ranks with that of rank 0."""
         epoch = torch.tensor([self.board.get(0, EPOCH)])
         options = torch.distributed.BroadcastOptions()
         options.rootRank, options.rootTensor = 0, 0
@@ -65,12 +65,12 @@ class SeveralHosts:
 
 
 def choose_by_host(
-    folder: str, rank: int, board: Board, group: Any, meet: Callable[[], None], network: Network
+    folder: str, rank: int, board: Board, group: Any, sync: Callable[[], None], network: Network
 ) -> Transport:
-    """The transport of the ranks of several hosts; as `choose`, which each host does for itself."""
+    """The transport of the ranks of several hosts; within a host the one that `choose` returns."""
     near = network.here.ranks
     board_of_host: Any = NearBoard(board, near[0], len(near))
-    inside = choose(folder, rank - near[0], board_of_host, group, meet)
+    inside = choose(folder, rank - near[0], board_of_host, group, sync)
     gloo = Gloo(group)
     if isinstance(inside, Gloo):
         return gloo
@@ -78,7 +78,7 @@ def choose_by_host(
 
 
 class HostWaiting(Waiting):
-    """Ticks of messages of ranks of other hosts go to these."""
+    """Sends the completions of messages from other hosts there."""
 
     _pipes: HostPipes
 
@@ -88,15 +88,15 @@ class HostWaiting(Waiting):
         super().__init__(rank, board, pipes, matching)
         self._times, self._near = board.times, network.near
 
-    def tick(self, peer: int, tick: int, state: int, soon: bool) -> None:
+    def complete(self, peer: int, slot: int, state: int, soon: bool) -> None:
         if peer in self._near:
-            super().tick(peer, tick, state, soon)
+            super().complete(peer, slot, state, soon)
             return
-        record = ticked(tick, state, self._times[tick + WHEN])
-        (self._pipes.send if soon else self._pipes.keep)(peer, record)
+        record = completed(slot, state, self._times[slot + WHEN])
+        (self._pipes.send if soon else self._pipes.send_later)(peer, record)
 
     def notify(self, *peers: int) -> None:
-        """Those of other hosts are rung by their parent."""
+        """Ranks of other hosts are rung by their parent."""
         super().notify(*self._near.intersection(peers))
 
     def write(self, peer: int, record: bytes) -> None:
@@ -111,9 +111,8 @@ class HostWaiting(Waiting):
 
 
 class HostGroup(Group):
-    """A group whose members are on several hosts: each host has a file of it, in which the parents
-    repeat what members elsewhere write. They show each other no tensors: gloo or NCCL
-    moves them."""
+    """A group whose members are on several hosts: each host has a copy of its file, in which the
+    parents repeat what members elsewhere write. Tensors go by gloo or NCCL."""
 
     def __init__(
         self, path: str, members: Any, rank: int, waiting: Any, transport: Any, left: Any,
@@ -127,12 +126,12 @@ class HostGroup(Group):
         firsts.pop(network.host_of[rank])
         self._elsewhere = list(firsts.values())  # a member on each of the other hosts
 
-    def post_call(self, sequence: int, call: Call) -> None:
-        super().post_call(sequence, call)
+    def register_call(self, sequence: int, call: Call) -> None:
+        super().register_call(sequence, call)
         self._show(self._call(self.place, sequence), CALL.size)
 
-    def _come(self, time: float | None) -> None:
-        super()._come(time)
+    def _arrive(self, time: float | None) -> None:
+        super()._arrive(time)
         self._show((self._places[self.place] + PHASE) * 8, CELL)
 
     def _show(self, at: int, length: int) -> None:
@@ -142,7 +141,7 @@ class HostGroup(Group):
 
 
 class Inside:
-    """A transport of this host's ranks, counted from 0, for their numbers in the run."""
+    """A transport of this host's ranks, counted from 0, addressed by their numbers in the run."""
 
     device = None
 
@@ -151,11 +150,11 @@ class Inside:
         self.release = transport.release
         self._transport, self._first = transport, first
 
-    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
-        return self._transport.expose(dst - self._first, tick, wire)
+    def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
+        return self._transport.expose(dst - self._first, slot, wire)
 
-    def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
-        self._transport.pull(src - self._first, tick, address, target)
+    def pull(self, src: int, slot: int, address: int, target: torch.Tensor) -> None:
+        self._transport.pull(src - self._first, slot, address, target)
 
     def among(self, members: Collection[int]) -> Transport:
         return self
@@ -170,27 +169,27 @@ class ByHost:
     def __init__(self, inside: Inside, between: Gloo, near: frozenset[int]):
         self.name = f"{inside.name} in a host, gloo between hosts"
         self._inside, self._between, self._near = inside, between, near
-        self._far: set[int] = set()  # ticks of messages to other hosts
+        self._far: set[int] = set()  # slots of messages to other hosts
 
-    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
+    def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
         if dst in self._near:
-            return self._inside.expose(dst, tick, wire)
-        self._far.add(tick)
-        return self._between.expose(dst, tick, wire)
+            return self._inside.expose(dst, slot, wire)
+        self._far.add(slot)
+        return self._between.expose(dst, slot, wire)
 
-    def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
-        way = self._inside if src in self._near else self._between
-        way.pull(src, tick, address, target)
+    def pull(self, src: int, slot: int, address: int, target: torch.Tensor) -> None:
+        transport = self._inside if src in self._near else self._between
+        transport.pull(src, slot, address, target)
 
-    def release(self, tick: int) -> None:
-        if tick in self._far:
-            self._far.discard(tick)
-            self._between.release(tick)
+    def release(self, slot: int) -> None:
+        if slot in self._far:
+            self._far.discard(slot)
+            self._between.release(slot)
         else:
-            self._inside.release(tick)
+            self._inside.release(slot)
 
     def among(self, members: Collection[int]) -> Transport:
-        """Where all are on this host, what it has for its own ranks."""
+        """The host's own transport if all members are on it."""
         return self._inside if self._near.issuperset(members) else self
 
 

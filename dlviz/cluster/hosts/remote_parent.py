@@ -1,5 +1,5 @@
-"""The parent of a host other than host 0: it starts this host's ranks, passes on what they say to
-host 0, and does as that says."""
+"""The parent of a host other than host 0: it starts this host's ranks, forwards what they say to
+host 0, and obeys it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from dlviz.cluster.rank import Place
 from dlviz.cluster.stuck.watch import TICK
 
 HELD = 1 << 16  # bytes that the pipe of a rank's output holds
-AHEAD = 1 << 20  # bytes of a rank's output that host 0 may have got and not taken in
+AHEAD = 1 << 20  # bytes of a rank's output sent to host 0 and not acknowledged, at most
 
 
-class Outpost(HostSupervisor):
+class RemoteParent(HostSupervisor):
     """The ranks of one host; `results` are those of ranks that are done, pickled."""
 
     def _prepare(self) -> None:
@@ -37,7 +37,7 @@ class Outpost(HostSupervisor):
         self.network = replace(self.network, ahead=-self._read_clock(0).offset)
 
     def _start(self, place: Place, environ: dict[str, str]) -> None:
-        if place.rank in self.seats:
+        if place.rank in self.waiters:
             super()._start(place, environ)
             self._own[place.rank] = self.ranks[-1]
 
@@ -47,31 +47,31 @@ class Outpost(HostSupervisor):
         super().__exit__(kind, error, trace)
 
     def lead(self) -> Left:
-        """Have this host's ranks do their work, and give each seat its rank's result when the run
-        is over. Raises what host 0 has found where it has failed."""
+        """Run this host's ranks, and give each waiter its rank's result when the run is
+        over. Raises the error that host 0 reports if it has failed."""
         try:
             for number, rank in self._own.items():
-                rank.send(self.seats[number].job)
+                rank.send(self.waiters[number].job)
             while self._over is None:
                 self._turn(TICK)
                 self._interrupts.check()
                 self._check_torchrun()
-                if self.vacancy:
-                    raise RunError(self.vacancy)
-                if self.gone and self._over is None:  # who is through goes, too
+                if self.ended_waiter:
+                    raise RunError(self.ended_waiter)
+                if self.gone and self._over is None:  # a host that has finished may leave
                     self._report()
         except KeyboardInterrupt:
             self.wires[0].send(INTERRUPT)
             raise
         name, message, about = self._over
         if name:
-            raise error_of(name, f"{message} ({self.network.hosts[0].name} tells all of it)", about)
-        for rank, seat in self.seats.items():
-            seat.answer("result", self.results[rank], {})
-        return [pickle.loads(self.results[min(self.seats)])], [""], None, {}
+            raise error_of(name, f"{message} ({self.network.hosts[0].name} shows all of it)", about)
+        for rank, waiter in self.waiters.items():
+            waiter.answer("result", self.results[rank], {})
+        return [pickle.loads(self.results[min(self.waiters)])], [""], None, {}
 
     def _report(self) -> None:
-        """Tell host 0 of another host that has gone; raise where it is host 0 itself."""
+        """Report to host 0 another host that has gone; raise if it is host 0 itself."""
         if 0 in self.gone:
             raise self._vanished()
         for host, how in self.gone.items():
@@ -80,7 +80,7 @@ class Outpost(HostSupervisor):
 
     def _vanished(self) -> RunError:
         return RunError(
-            f"the host {self.network.hosts[0].name}, which judges the run, has gone: "
+            f"the host {self.network.hosts[0].name}, which coordinates the run, has gone: "
             f"{self.gone.get(0, 'it closed its connection')}"
         )
 
@@ -99,7 +99,7 @@ class Outpost(HostSupervisor):
 
     # -- to host 0 -----------------------------------------------------------------------------
     def _sources(self) -> dict[Any, Callable[[], None]]:
-        """What a rank prints waits where host 0 has not taken in what came before."""
+        """A rank's output waits while host 0 has not taken in enough of it."""
         sources = super()._sources()
         for rank in self._own.values():
             if self._ahead[rank.number] >= AHEAD:
@@ -107,7 +107,7 @@ class Outpost(HostSupervisor):
         return sources
 
     def _print(self, rank: Remote) -> None:
-        """Pass on what it has printed so far; it may print for ever."""
+        """Forward what it has printed so far; it may print for ever."""
         left = HELD
         while left > 0 and not rank.output.closed and wait_for([rank.output], 0):
             data = rank.read()
@@ -121,7 +121,7 @@ class Outpost(HostSupervisor):
             self._say(rank)
 
     def _say(self, rank: Remote) -> None:
-        """Pass on one thing that a rank says, after what it has printed before."""
+        """Forward one message of a rank, after what it has printed before."""
         try:
             data = rank.control.recv_bytes()
         except (EOFError, OSError):

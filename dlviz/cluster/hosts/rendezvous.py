@@ -1,9 +1,9 @@
-"""How the parents of the hosts find each other: each writes into torchrun's store who it is, reads
-who the others are, and refuses what cannot work together. Then they connect, two by two.
+"""How the parents of the hosts find each other: each describes itself in torchrun's store, reads
+about the others, and refuses to run with hosts that do not match. Then they connect, two by two.
 
-The run's secret is what the environment variable DLVIZ_SECRET says on all hosts. Where it is not
-set host 0 draws one and puts it into the store: it is then as safe as the store, and who can write
-into that can have torchrun itself do anything.
+The run's secret is the environment variable DLVIZ_SECRET, the same on all hosts. If it is not set
+host 0 draws one and puts it into the store: it is then as safe as the store, and whoever can write
+there controls torchrun itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from dlviz.cluster.errors import RunError
-from dlviz.cluster.hosts.handshake import STRANGERS, Door, greet
+from dlviz.cluster.hosts.handshake import UNIDENTIFIED, Listener, shake_hands
 from dlviz.cluster.hosts.network import (
     PATIENCE,
     WAIT,
@@ -36,7 +36,7 @@ from dlviz.cluster.hosts.wire import Wire
 
 SECRET = "DLVIZ_SECRET"  # in the environment
 INTERFACE = "GLOO_SOCKET_IFNAME"  # the same, also gloo's
-LONGER = 2.0  # s that who is connected to has more patience: who connects knows more
+LONGER = 2.0  # s more patience of the accepting end: the connecting one knows more
 ADDRESS_OF = 0x8915  # SIOCGIFADDR
 
 
@@ -47,13 +47,13 @@ class Rendezvous(NamedTuple):
     wires: dict[int, Wire]
 
 
-def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...], device: str) -> Rendezvous:
-    """Meet the other hosts; this one's `ranks` have their tensors on `device`. Raises, on all of
-    them, ValueError where they do not fit together or do not reach each other, RunError where one
-    does not come: each says what failed first."""
+def join(store: Store, number: int, hosts: int, ranks: tuple[int, ...], device: str) -> Rendezvous:
+    """Join the other hosts; this one's `ranks` have their tensors on `device`. Raises on all of
+    them what failed first: ValueError if they do not match or reach each other, RunError if one
+    does not join."""
     keys = store.open()
     try:
-        return _meet(keys, store, number, hosts, ranks, device)
+        return _join(keys, store, number, hosts, ranks, device)
     except (ValueError, RunError) as error:
         first = said = str(error)
         with suppress(dist.DistError):  # the store may be what has failed
@@ -64,19 +64,19 @@ def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...], device: 
         raise type(error)(first) from None  # which may be why the others are out of reach
 
 
-def _meet(
+def _join(
     keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ...], device: str
 ) -> Rendezvous:
-    interface, address = way_to(store.address, store.port)
+    interface, address = route_to(store.address, store.port)
     if number == 0 and address.startswith("127."):  # its own name may lead there alone
-        interface, address = way_to(_read(keys, 1)["address"], store.port)
-    with socket.create_server((address, 0), backlog=2 * STRANGERS) as listener:
+        interface, address = route_to(_read(keys, 1)["address"], store.port)
+    with socket.create_server((address, 0), backlog=2 * UNIDENTIFIED) as server:
         about = {
             "name": socket.gethostname(),
             "address": address,
             "interface": interface,
             "ranks": ranks,
-            "port": listener.getsockname()[1],
+            "port": server.getsockname()[1],
             "versions": versions(),
             "device": device,
             "secret": SECRET in os.environ,
@@ -86,7 +86,7 @@ def _meet(
         check(all_of)
         secret = _secret(keys, number)
         found = tuple(_host(each, all_of) for each in range(hosts))
-        wires = _connect(listener, number, all_of, secret, keys)
+        wires = _connect(server, number, all_of, secret, keys)
     return Rendezvous(Network(found, number, store), wires)
 
 
@@ -98,8 +98,8 @@ def _read(keys: Any, number: int) -> dict[str, Any]:
 
 
 def _get(keys: Any, key: str, lacks: str) -> bytes:
-    """What a host has put or puts into the store; RunError, which says what it `lacks`, where that
-    does not come."""
+    """What a host puts into the store; RunError, which says what it `lacks`, if that does not
+    arrive."""
     try:
         return keys.get(key)
     except dist.DistStoreError:
@@ -124,7 +124,7 @@ def _host(number: int, all_of: list[dict[str, Any]]) -> Host:
 
 
 def check(all_of: list[dict[str, Any]]) -> None:
-    """Raise where the hosts do not run the same on the same, or do not all have a secret."""
+    """Raise if versions or devices differ, or only some hosts have a secret."""
     first = all_of[0]
     for other in all_of[1:]:
         for what, version in first["versions"].items():
@@ -155,7 +155,7 @@ def _secret(keys: Any, number: int) -> bytes:
 
 
 # -- interfaces ------------------------------------------------------------------------------------
-def way_to(address: str, port: int) -> tuple[str, str]:
+def route_to(address: str, port: int) -> tuple[str, str]:
     """The interface with the route to that address and its own address; or the one that
     GLOO_SOCKET_IFNAME names."""
     there = interfaces()
@@ -173,7 +173,7 @@ def way_to(address: str, port: int) -> tuple[str, str]:
             return name, its
     raise ValueError(
         f"the address {own} of {socket.gethostname()}, from which {address} is reached, belongs to "
-        f"none of {', '.join(there)}: set {INTERFACE} to the interface that it is to use."
+        f"none of {', '.join(there)}: set {INTERFACE} to the interface to use."
     )
 
 
@@ -187,7 +187,7 @@ def own_address(address: str, port: int) -> str:
         raise ValueError(
             f"{socket.gethostname()} finds no IPv4 address of {address}, where torchrun's store is "
             f"({error}): hosts talk to each other by IPv4; give torchrun on the first host "
-            "--local-addr=ADDRESS with such a one."
+            "--local-addr=ADDRESS with an IPv4 address."
         ) from None
     except OSError as error:
         raise ValueError(
@@ -210,7 +210,7 @@ def interfaces() -> dict[str, str]:
 
 # -- wires -----------------------------------------------------------------------------------------
 def _connect(
-    listener: socket.socket, own: int, all_of: list[dict[str, Any]], secret: bytes, keys: Any
+    server: socket.socket, own: int, all_of: list[dict[str, Any]], secret: bytes, keys: Any
 ) -> dict[int, Wire]:
     """Connect to the hosts before this one, and have those after it connect."""
     wires: dict[int, Wire] = {}
@@ -218,13 +218,13 @@ def _connect(
         for number in range(own):
             sock = _reach(all_of[own], all_of[number])
             try:
-                _, wires[number] = greet(sock, own, secret, called=False)
+                _, wires[number] = shake_hands(sock, own, secret, called=False)
             except ConnectionError:
                 sock.close()
-                raise _stranger(all_of[own], all_of[number]) from None
-        with Door(listener, own, secret, range(own + 1, len(all_of)), wires) as door:
-            _let_in(door, all_of, keys)
-        for number in door.others:  # gloo's connections go this way, too
+                raise _unauthenticated(all_of[own], all_of[number]) from None
+        with Listener(server, own, secret, range(own + 1, len(all_of)), wires) as listener:
+            _accept_all(listener, all_of, keys)
+        for number in listener.others:  # gloo connects in this direction, too
             _reach(all_of[own], all_of[number]).close()
         _agree(keys, len(all_of))
     except BaseException:
@@ -251,25 +251,25 @@ def _reach(own: dict[str, Any], other: dict[str, Any]) -> socket.socket:
         raise ValueError(
             f"{own['name']} (interface {own['interface']}, {own['address']}) cannot reach "
             f"{other['name']} (interface {other['interface']}, {other['address']}): {error}; let "
-            f"the hosts' firewalls pass what they say to each other, or set {INTERFACE} on each to "
+            f"the hosts' firewalls pass their traffic to each other, or set {INTERFACE} on each to "
             "the interface on the network of both."
         ) from None
 
 
-def _let_in(door: Door, all_of: list[dict[str, Any]], keys: Any) -> None:
-    """Return when all hosts after this one are in."""
+def _accept_all(listener: Listener, all_of: list[dict[str, Any]], keys: Any) -> None:
+    """Return when all hosts after this one have connected."""
     until = monotonic() + PATIENCE + LONGER
-    while missing := [number for number in door.others if number not in door.wires]:
+    while missing := [number for number in listener.others if number not in listener.wires]:
         if keys.check(["met"]):
             raise ValueError(keys.get("met").decode())
         if monotonic() > until:
-            raise _stranger(all_of[door.own], all_of[missing[0]])
-        door.look()
+            raise _unauthenticated(all_of[listener.own], all_of[missing[0]])
+        listener.look()
 
 
-def _stranger(own: dict[str, Any], other: dict[str, Any]) -> ValueError:
+def _unauthenticated(own: dict[str, Any], other: dict[str, Any]) -> ValueError:
     return ValueError(
-        f"{own['name']} and {other['name']} could not make sure of each other within "
-        f"{PATIENCE:g} s: set {SECRET} to the same on both, and let their firewalls pass what they "
-        "say to each other."
+        f"{own['name']} and {other['name']} could not authenticate each other within "
+        f"{PATIENCE:g} s: set {SECRET} to the same on both, and let their firewalls pass their "
+        "traffic to each other."
     )

@@ -1,10 +1,9 @@
-"""Connections of ranks over which nothing gets through, though their hosts hear each other: where a
-firewall lets some ports pass and not others, gloo waits for ever, and the system sends the same
-again for a quarter of an hour.
+"""Connections of ranks that are blocked though their hosts hear each other: if a firewall lets only
+some ports pass, gloo waits for ever, and the system retransmits for a quarter of an hour.
 
-Linux says in /proc/net/tcp how often it has sent what a connection waits to have acknowledged, each
-time after twice the time, from 0.2 s on (1 s while it connects). Who only is slow to read, or was
-stopped, acknowledges: his system does so for him.
+Linux counts in /proc/net/tcp how often it has sent what was not acknowledged, at intervals that
+double from 0.2 s (1 s while it connects). A process that only reads slowly, or is stopped, still
+acknowledges: its system does.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ AGAIN = {"01": 5, "02": 3}  # by state (established, connecting): 6.2 s and 7 s 
 
 def stalled(pids: dict[int, int], addresses: Collection[str]) -> tuple[int, str] | None:
     """A rank, of those whose processes are `pids`, and which of `addresses` has not answered it for
-    six seconds; None if all have, or the system cannot tell."""
+    six seconds; None if all have, or if unknown."""
     if sys.platform != "linux":
         return None
     found = {inode: address for address, inode in _unanswered() if address in addresses}

@@ -1,5 +1,5 @@
-"""The parents of ranks whose seats torchrun has started: that of all ranks, where they are on one
-host, and what those of several hosts share."""
+"""Parents under torchrun: that of a run on one host, and what the parents of several hosts
+share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlviz.cluster.errors import RankError, RunError
 from dlviz.cluster.hosts.bridge import Bridge
 from dlviz.cluster.hosts.clocks import Reading
 from dlviz.cluster.hosts.rendezvous import Rendezvous
-from dlviz.cluster.hosts.torchrun_ranks import Seat
+from dlviz.cluster.hosts.torchrun_ranks import Waiter
 from dlviz.cluster.parent.output import Progress
 from dlviz.cluster.parent.remote import Lost
 from dlviz.cluster.parent.supervise import Supervisor
@@ -26,12 +26,12 @@ from dlviz.trace import Trace
 Left = tuple[list[Any], list[str], Trace | None, dict[int, Lost]]  # results, outputs, Trace, lost
 
 
-class SeatSupervisor(Supervisor):
-    """A run whose ranks have seats: `seats` are those of this host, by rank."""
+class TorchrunSupervisor(Supervisor):
+    """A run under torchrun: `waiters` are those of this host, by rank."""
 
     def __init__(
         self,
-        seats: list[Seat],
+        waiters: list[Waiter],
         ranks: int,
         machine: Machine | None,
         device: str,
@@ -39,58 +39,58 @@ class SeatSupervisor(Supervisor):
         may_lose: frozenset[int] = frozenset(),
     ):
         super().__init__(ranks, machine, device, timeout, Progress(), may_lose)
-        self.seats = {seat.rank: seat for seat in seats}
-        self._vacant: list[int] = []  # ranks whose seats have gone
+        self.waiters = {waiter.rank: waiter for waiter in waiters}
+        self._ended: list[int] = []  # ranks whose waiter has ended
         self._torchrun, self._starter = os.getppid(), "torchrun"
 
     def lead(self) -> Left:
-        """Have the ranks do what their seats ask for, and give each seat its rank's result."""
-        jobs = {rank: seat.job for rank, seat in self.seats.items()}
+        """Run the jobs of the waiters, and give each its rank's result."""
+        jobs = {rank: waiter.job for rank, waiter in self.waiters.items()}
         results, output, trace = self.run(jobs)
-        for rank, seat in self.seats.items():
-            seat.answer("result", pack(results[rank], leave=False), self.lost)
+        for rank, waiter in self.waiters.items():
+            waiter.answer("result", pack(results[rank], leave=False), self.lost)
         return results, output, trace, self.lost
 
     def _start(self, place: Place, environ: dict[str, str]) -> None:
-        super()._start(place, self.seats[place.rank].environ)
+        super()._start(place, self.waiters[place.rank].environ)
 
     def _sources(self) -> dict[Any, Callable[[], None]]:
-        """A seat says nothing while its rank works: what comes is that it has gone."""
-        taken = [seat for rank, seat in self.seats.items() if rank not in self._vacant]
+        """A waiter sends nothing: what arrives is its end."""
+        running = [waiter for rank, waiter in self.waiters.items() if rank not in self._ended]
         gone = {
-            seat.connection: partial(self._vacant.append, seat.rank)
-            for seat in taken
-            if seat.connection is not None
+            waiter.connection: partial(self._ended.append, waiter.rank)
+            for waiter in running
+            if waiter.connection is not None
         }
         return super()._sources() | gone
 
     def _judge(self) -> None:
         self._check_torchrun()
-        if self._vacant:
-            says = self.vacancy
-            raise RankError(says, rank=self._vacant[0], **self._gather(says))
+        if self._ended:
+            says = self.ended_waiter
+            raise RankError(says, rank=self._ended[0], **self._gather(says))
         super()._judge()
 
     def _check_torchrun(self) -> None:
-        """Raise where it was killed: who kills it wants the run to end."""
+        """Raise if torchrun was killed: that is meant to end the run."""
         if os.getppid() != self._torchrun:
             raise RunError(f"{self._starter}, which started this, was killed.")
 
     @property
-    def vacancy(self) -> str:
-        """What is to be said of a seat that has gone, "" while all are there."""
-        called = [rank.called for rank in self.ranks if rank.number in self._vacant[:1]]
+    def ended_waiter(self) -> str:
+        """The error of a waiter that has ended, "" while there is none."""
+        called = [rank.called for rank in self.ranks if rank.number in self._ended[:1]]
         return f"torchrun's process for {called[0]} ended before the run was over" if called else ""
 
 
-class HostSupervisor(SeatSupervisor, ABC):
-    """The ranks of one host of several. `gone` says of hosts that have gone how."""
+class HostSupervisor(TorchrunSupervisor, ABC):
+    """The ranks of one host of several. `gone` says how hosts have gone."""
 
     bridge: Bridge
 
-    def __init__(self, meeting: Rendezvous, seats: list[Seat], device: str, timeout: float):
-        super().__init__(seats, len(meeting.network.host_of), None, device, timeout)
-        self.network, self.wires = meeting
+    def __init__(self, joined: Rendezvous, waiters: list[Waiter], device: str, timeout: float):
+        super().__init__(waiters, len(joined.network.host_of), None, device, timeout)
+        self.network, self.wires = joined
         self.gone: dict[int, str] = {}
         self._starter = f"torchrun on {self.network.here.name}"
 
@@ -121,7 +121,7 @@ class HostSupervisor(SeatSupervisor, ABC):
 
     @abstractmethod
     def _vanished(self) -> Exception:
-        """What is raised where a host has gone."""
+        """The error for a host that has gone."""
 
     def stacks_of(self, rank: int) -> str:
         return os.path.join(self._folder, f"stacks-{rank}")

@@ -1,8 +1,8 @@
-"""What torchrun has started on one host: one process, the parent, starts the host's ranks, and the
-others hold a seat. They hand over what their rank is to do and in which environment, and wait.
+"""What torchrun has started on one host: one process, the parent, starts the host's ranks; the
+others hand over their rank's job and environment, and wait for its result.
 
-    seat  --job, environment-->  parent        by a socket in a folder of this user's alone
-    seat  <--result or error---  parent
+    waiter  --job, environment-->  parent      by a socket in a folder of this user's alone
+    waiter  <--result or error---  parent
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ERRORS = {each.__name__: each for each in (DeadlockError, RankError, RunTimeout)
 GLANCE = 0.2  # s between two looks at the time
 
 
-class Seat(NamedTuple):
-    """One rank of this host, as the parent has it; `connection` leads to its process, None for the
-    parent's own."""
+class Waiter(NamedTuple):
+    """torchrun's process for one rank of this host, as the parent has it; `connection` leads to it,
+    None for the parent itself."""
 
     rank: int
     environ: dict[str, str]
@@ -41,31 +41,32 @@ class Seat(NamedTuple):
 
 
 @contextmanager
-def seats(folder: str, own: Seat, ranks: int, timeout: float) -> Iterator[list[Seat]]:
-    """All of the host's, in the order of their ranks, once all have come. Who has not had an answer
-    by the end of the `with` is told of the failure."""
+def waiters(folder: str, own: Waiter, ranks: int, timeout: float) -> Iterator[list[Waiter]]:
+    """All of the host's, in the order of their ranks, once all have connected. If the `with` fails,
+    they receive its error."""
     found = [own]
     try:
-        _await_seats(folder, found, ranks, timeout)
+        _await_waiters(folder, found, ranks, timeout)
         yield sorted(found)
     except BaseException as error:
-        for seat in found:
-            seat.answer("failed", *summary(error))
+        for waiter in found:
+            waiter.answer("failed", *summary(error))
         raise
     finally:
-        for seat in found:
-            if seat.connection is not None:
-                seat.connection.close()
+        for waiter in found:
+            if waiter.connection is not None:
+                waiter.connection.close()
 
 
-def _await_seats(folder: str, found: list[Seat], ranks: int, timeout: float) -> None:
-    """Add to those that are `found` until all have come; in a folder that is there until then."""
+def _await_waiters(folder: str, found: list[Waiter], ranks: int, timeout: float) -> None:
+    """Add to those that are `found` until all have connected, in a folder that exists until
+    then."""
     until = monotonic() + max(timeout, WAIT)
     shutil.rmtree(folder, ignore_errors=True)  # of a parent that was killed
     os.mkdir(folder, 0o700)
     try:
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(os.path.join(folder, "seats"))
+            listener.bind(os.path.join(folder, "ranks"))
             listener.listen(ranks)
             listener.settimeout(GLANCE)
             while len(found) < ranks:
@@ -74,23 +75,23 @@ def _await_seats(folder: str, found: list[Seat], ranks: int, timeout: float) -> 
                 with suppress(TimeoutError, EOFError, ConnectionError):
                     connection = Connection(listener.accept()[0].detach())
                     rank, environ, job = connection.recv()
-                    found.append(Seat(rank, environ, job, connection))
+                    found.append(Waiter(rank, environ, job, connection))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _missing(found: list[Seat], ranks: int, timeout: float) -> RunError:
+def _missing(found: list[Waiter], ranks: int, timeout: float) -> RunError:
     first = found[0].rank
-    missing = {*range(first, first + ranks)} - {seat.rank for seat in found}
+    missing = {*range(first, first + ranks)} - {waiter.rank for waiter in found}
     return RunError(
         f"{ranks_in_words(missing)} of this host did not call launch within "
         f"{max(timeout, WAIT):g} s: every process that torchrun starts has to call it."
     )
 
 
-def sit(folder: str, own: Seat, timeout: float) -> tuple[Any, dict[int, Any]]:
-    """Hand over what this rank is to do; its result, and the ranks that the run has lost."""
-    with Connection(_connect(os.path.join(folder, "seats"), timeout).detach()) as connection:
+def await_result(folder: str, own: Waiter, timeout: float) -> tuple[Any, dict[int, Any]]:
+    """Hand over this rank's job; returns its result, and the ranks that the run has lost."""
+    with Connection(_connect(os.path.join(folder, "ranks"), timeout).detach()) as connection:
         try:
             connection.send(own[:3])
             what, *rest = connection.recv()
@@ -122,14 +123,14 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 
 def summary(error: BaseException) -> tuple[str, str, dict[str, Any]]:
-    """What other processes are told of an error: its name, its first line, and what it says of
+    """An error as other processes receive it: its name, its first line, and what it says of
     ranks."""
     about = {name: getattr(error, name, None) for name in ("rank", "exitcode", "cycle")}
     return type(error).__name__, str(error).partition("\n")[0], about
 
 
 def error_of(name: str, message: str, about: dict[str, Any]) -> BaseException:
-    """The error that was told of, for a process in which it has not happened."""
+    """The error of a `summary`, for a process in which it has not happened."""
     if name == "ValueError":
         return ValueError(message)
     if name in ("RunInterrupted", "KeyboardInterrupt"):

@@ -2,13 +2,13 @@
 
     frame    length | seal | kind, rank | data
 
-What is longer than a PART goes in several frames: a frame that says that it is longer is refused
-before it has come, so that nobody fills this host's memory who does not know the secret.
+Data longer than a PART goes in several frames: a longer frame is refused before it is read, so that
+nobody without the secret can fill this host's memory.
 
 The seal is an HMAC-SHA256 of the frame and its number, by a key that follows from the run's secret,
-from a number that each end has drawn for this connection, and from the direction. So who does not
-know the secret can neither send a frame nor repeat, change or swap those of others, and nothing is
-unpickled that has no seal. What is sent can be read by who listens in: it is not encrypted.
+from a nonce of each end, and from the direction. So nobody without the secret can send a frame, or
+repeat, change or swap those of others, and nothing is unpickled that has no seal. Eavesdroppers can
+read what is sent: it is not encrypted.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ HEADER = struct.Struct("=Bi")  # kind, rank
 CHUNK = 1 << 18  # bytes read at a time
 PART = 1 << 20  # bytes of data in one frame at most
 MORE = 128  # in a kind: the data goes on in the next frame
-FULL = 1 << 22  # bytes left to send, with which a wire should be given no more that can wait
+FULL = 1 << 22  # bytes left to send, from which on records that can wait should wait
 NUMBER = struct.Struct("=Q")
 
 
 class Forged(ConnectionError):
-    """A frame that nobody who knows the run's secret has sent."""
+    """A frame whose sender does not know the run's secret."""
 
 
 class Wire:
-    """One end. `keys` are those of what is sent and of what comes; `stir` is called when a frame
-    could not be sent at once, so that somebody calls `flush` once there is room."""
+    """One end. `keys` are for sending and for receiving; `stir` is called when a frame could not be
+    sent immediately, so that somebody calls `flush` once there is room."""
 
     def __init__(self, sock: socket.socket, keys: tuple[bytes, bytes]):
         self.sock = sock
         self.stir: Callable[[], None] = lambda: None
         self._out, self._in = map(Seal, keys)
         self._left: deque[memoryview] = deque()
-        self._parts: list[bytes] = []  # that have come of what has more
+        self._parts: list[bytes] = []  # received, of data that goes on in the next frame
         self._rest = b""
         self._read = memoryview(bytearray(CHUNK))
         self._lock = threading.Lock()
@@ -57,12 +57,12 @@ class Wire:
 
     @property
     def full(self) -> bool:
-        """Whether so much is left that what can wait should."""
+        """Whether records that can wait should wait."""
         return sum(map(len, list(self._left))) > FULL
 
     def send(self, kind: int, rank: int = 0, data: bytes = b"") -> None:
-        """Send data, in order, by any thread. Where the connection has broken it is lost: who
-        reads sees that."""
+        """Send data, in order, from any thread. On a broken connection it is lost: the reader
+        notices."""
         with self._lock:
             for at in range(0, len(data) or 1, PART):
                 more = MORE if at + PART < len(data) else 0
@@ -74,7 +74,7 @@ class Wire:
             self.stir()
 
     def flush(self) -> None:
-        """Send of what is left what there is room for."""
+        """Send as much of the backlog as there is room for."""
         with self._lock:
             self._flush()
 
@@ -94,8 +94,8 @@ class Wire:
                     self._left[0] = self._left[0][done:]
 
     def receive(self) -> Iterator[tuple[int, int, bytes]]:
-        """Kind, rank and data of what has come. EOFError where the other end has gone, Forged where
-        a frame is not what it has to be."""
+        """Kind, rank and data of each frame that has arrived. EOFError if the other end has gone,
+        Forged for an invalid frame."""
         try:
             length = self.sock.recv_into(self._read)
         except BlockingIOError:
@@ -109,7 +109,7 @@ class Wire:
         yield from self.cut(bytes(self._read[:length]))
 
     def cut(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """What ends in `data`, which has come next."""
+        """The frames that `data`, received next, completes."""
         data = self._rest + data if self._rest else data
         at = 0
         while len(data) - at >= FRAME.size:
@@ -138,8 +138,8 @@ class Wire:
 
 
 class Seal:
-    """Of the frames that go one way, one after the other: each by a copy of what has the key
-    already, as to begin with the key takes longer."""
+    """Seals the frames of one direction in order: each with a copy of an HMAC that has the key
+    already, as a new one takes longer."""
 
     def __init__(self, key: bytes):
         self._keyed = hmac.new(key, digestmod="sha256")
@@ -152,10 +152,10 @@ class Seal:
         return begun.digest()[:16]
 
 
-def keys(secret: bytes, drawn: tuple[bytes, bytes], first: bool) -> tuple[bytes, bytes]:
-    """The keys of what an end sends and of what comes to it; `drawn` are the numbers that the two
-    ends drew, `first` says whether this one's is the first."""
-    both = b"".join(drawn)
+def keys(secret: bytes, nonces: tuple[bytes, bytes], first: bool) -> tuple[bytes, bytes]:
+    """An end's keys for sending and for receiving, from the `nonces` of both ends; `first`: the
+    first is this end's."""
+    both = b"".join(nonces)
     down = hmac.digest(secret, b"dlviz down" + both, "sha256")
     up = hmac.digest(secret, b"dlviz up" + both, "sha256")
     return (down, up) if first else (up, down)

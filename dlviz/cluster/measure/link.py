@@ -6,7 +6,7 @@ long ones. gamma is what adding costs, measured on rank 0.
 
     seconds  |            x    slope beta (s/byte)
              |       x
-             |  x              where it meets the axis: alpha (s)
+             |  x              intercept alpha (s)
              +---------------  bytes
 
 On a paced run it is the device clock that is read, so the line is the Machine's own.
@@ -41,7 +41,7 @@ REPEATS = 5  # round trips of each size, of which the median counts
 
 @dataclass(frozen=True)
 class LinkCost:
-    """A message takes alpha s + beta s/byte, adding what came gamma s/byte.
+    """A message takes alpha s + beta s/byte, adding it gamma s/byte.
 
     `error` is the fit's: the root mean square of its relative distances from the `seconds` that
     messages of `sizes` bytes took.
@@ -62,18 +62,18 @@ class LinkCost:
 
 
 def measure_link(machine: Machine | None = None, repeats: int = 25) -> LinkCost:
-    """The link between two ranks that are started for it, by the wall clock or, with a `machine` of
-    two ranks or more, by its own, the slowest where it has several. `repeats` round trips of each
-    size from 8 bytes to 1 MiB."""
+    """The link between two ranks that are started for it, by the wall clock; or, with a `machine`
+    of two ranks or more, its slowest link, by the device clock. `repeats` round trips of each size
+    from 8 bytes to 1 MiB."""
     check_counts(repeats=repeats)
     ranks = 2 if machine is None else machine.topology.ranks
     return launch(link_cost, ranks=ranks, machine=machine, args=(FINE, repeats)).results[0]
 
 
 def link_cost(comm: Comm, sizes: Sequence[int] = SIZES, repeats: int = REPEATS) -> LinkCost:
-    """The link between ranks 0 and 1 of a group of two or more, which all call this; every rank
-    returns what rank 0 found. Where the machine gives ranks links of their own, it is that between
-    rank 0 and the rank whose link is the slowest.
+    """The link between ranks 0 and 1 of a group of two or more, whose ranks all call this and
+    return what rank 0 found. If the machine gives ranks links of their own, it is that between rank
+    0 and the rank whose link is the slowest.
 
     Cost: 2 * len(sizes) * (repeats + 1) messages between two ranks, and a broadcast.
     """
@@ -95,8 +95,8 @@ def ping_pong(
     comm: Comm, first: int, other: int, sizes: Sequence[int], repeats: int
 ) -> list[float]:
     """On `first` half of a round trip to `other` and back for messages of each of `sizes` bytes, in
-    seconds: the median of `repeats`. These two call it; on `other`, and on whoever else does, it is
-    0 for all."""
+    seconds: the median of `repeats`. These two call it; on `other`, and on any other rank, all
+    times are 0."""
     if comm.rank == first:
         return [median(_round_trips(comm, other, nbytes, repeats)) / 2 for nbytes in sizes]
     if comm.rank == other:
@@ -114,8 +114,8 @@ def cost_of(sizes: Sequence[int], seconds: Sequence[float], gamma: float) -> Lin
 
 
 def fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
-    """alpha and beta of the line through `seconds` over `sizes`, neither below 0. What takes less
-    than SHORTEST, on a link that costs nothing say, counts as that."""
+    """alpha and beta of the line through `seconds` over `sizes`, neither below 0. Times below
+    SHORTEST, on a free link say, count as SHORTEST."""
     times = np.maximum(np.array(seconds), SHORTEST)
     rows = np.stack([np.ones(len(sizes)), np.array(sizes)], axis=1) / times[:, None]
     alpha, beta = np.linalg.lstsq(rows, np.ones(len(sizes)), rcond=None)[0]

@@ -8,12 +8,12 @@ ranks share.
     host 1    2   3                beta: all ranks of a host send to those of the next host at the
                                    same time, first from even hosts, then from odd ones
 
-One pair of ranks need not fill the link of its host, and alone it has for itself what the others
-use as well. So what is divided by the seconds is all that a host sends, until its slowest rank has
-received; messages grow until that takes LONG, or they are of MOST bytes. The first round of a size
-does not count: it uses up what a network lets through at once (a token bucket). Of the others the
-quickest does: whatever else the hosts do can only make it longer. It is what a program gets: of
-1 Gbit/s the headers of frames leave about 95 %. Where hosts differ the slowest counts.
+One pair of ranks need not fill the link of its host, and alone it does not share it. So the rate is
+all bytes that a host sends, over the seconds until its slowest rank has received; messages grow
+until that takes LONG, or they are of MOST bytes. The first round of a size does not count: it uses
+up the burst that a network lets through (a token bucket). Of the others the quickest counts:
+whatever else the hosts do can only slow it down. It is what a program gets: of 1 Gbit/s the headers
+of frames leave about 95 %. If hosts differ the slowest counts.
 
 Source: R. W. Hockney's ping-pong (link.py); all ranks of a host send at the same time in the
 multiple-pair bandwidth test of the OSU micro-benchmarks, too.
@@ -48,8 +48,8 @@ ROUNDS = 3  # of which the quickest counts
 
 @dataclass(frozen=True)
 class NetworkCost:
-    """The link `inside` a host and the one `between` hosts, of which each has one; `ranks` are how
-    many each has, or None where hosts have not as many, or their ranks are not in a row."""
+    """The link `inside` a host and the one `between` hosts, of which each has one; `ranks` is the
+    number on each, None if it differs, or ranks are not numbered host by host."""
 
     hosts: int
     ranks: int | None
@@ -58,13 +58,13 @@ class NetworkCost:
 
     @property
     def topology(self) -> Topology:
-        """Of hosts with as many ranks each."""
+        """For hosts with equally many ranks."""
         assert self.ranks is not None
         return Topology.racks(self.hosts, self.ranks, _link(self.inside), _link(self.between))
 
     @property
     def machine(self) -> Machine:
-        """One on which a collective can be played; its ranks compute as fast as this one adds."""
+        """One to simulate collectives on; its ranks compute as fast as this one adds."""
         rate = 1 / max(self.inside.gamma, 1e-12)
         device = Device("measured", rate, rate, rate, self.inside.gamma)
         return Machine(device, self.topology)
@@ -78,8 +78,8 @@ def measure_network(comm: Comm) -> Topology:
     a paced run of the machine's own link. `Machine(device, topology)` of it imitates the hosts on
     one.
 
-    ValueError, on all ranks, where hosts have not as many ranks each, or those of a host are not
-    next to each other in this group: racks cannot say so.
+    ValueError, on all ranks, if hosts have different numbers of ranks, or the group is not numbered
+    host by host: racks cannot describe that.
 
     Cost: each rank sends 1 MB, on a slow network, to 80 MB, on a quick one.
     """
@@ -89,9 +89,9 @@ def measure_network(comm: Comm) -> Topology:
         return Topology.switch(comm.size, _link(link_cost(comm)))
     if ranks_a_host(comm.hosts) is None:
         raise ValueError(
-            f"the ranks of {comm.name} are on the hosts {comm.hosts}: a network of racks needs as "
-            "many ranks on each, one after the other. Start as many on every host, or call it on a "
-            "group, split from this one, that has as many of each."
+            f"the ranks of {comm.name} are on the hosts {comm.hosts}: a network of racks needs "
+            "equally many ranks on each, one after the other. Start equally many on every host, or "
+            "call it on a group, split from this one, with equally many of each."
         )
     return network_cost(comm).topology
 
@@ -100,7 +100,7 @@ def network_cost(comm: Comm) -> NetworkCost:
     """What the links of a group on several hosts cost, the same on all ranks, which all call it."""
     with comm.span("phase", "measure the network"):
         inside, short = _ping_pongs(comm)
-        sent, seconds = _all_at_once(comm)
+        sent, seconds = _all_together(comm)
     beta = max(seconds - short.alpha, 0.0) / sent
     between = replace(short, beta=beta)
     ranks = ranks_a_host(comm.hosts)
@@ -108,7 +108,7 @@ def network_cost(comm: Comm) -> NetworkCost:
 
 
 def ranks_a_host(hosts: Sequence[Sequence[int]]) -> int | None:
-    """How many, where that is the same for all and ranks are numbered host by host."""
+    """How many; None unless all have equally many, numbered host by host."""
     each = len(hosts[0])
     in_order = [rank for host in hosts for rank in host] == list(range(each * len(hosts)))
     return each if in_order and all(len(host) == each for host in hosts) else None
@@ -133,7 +133,7 @@ def _ping_pongs(comm: Comm) -> tuple[LinkCost | None, LinkCost]:
     return inside, cost_of(SHORT, times[len(SIZES) :], gamma)
 
 
-def _all_at_once(comm: Comm) -> tuple[int, float]:
+def _all_together(comm: Comm) -> tuple[int, float]:
     """Bytes that each host sends to the next one, and the seconds that this takes the slowest."""
     hosts = comm.hosts
     pairs = min(map(len, hosts))
@@ -145,7 +145,8 @@ def _all_at_once(comm: Comm) -> tuple[int, float]:
 
 def _exchange(comm: Comm, hosts: Sequence[Sequence[int]], pairs: int, nbytes: int) -> float:
     """Seconds until the slowest rank has what it gets: first the hosts with an even number send to
-    the next one, then the others. Both ways at once acknowledgements would queue behind data."""
+    the next one, then the others. In both directions at the same time acknowledgements would queue
+    behind data."""
     mine = next(number for number, host in enumerate(hosts) if comm.rank in host)
     place = hosts[mine].index(comm.rank)
     onward, back = (mine + 1) % len(hosts), (mine - 1) % len(hosts)

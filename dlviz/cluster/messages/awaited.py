@@ -1,5 +1,5 @@
-"""What a rank waits for beside its requests: room for a message, the next message of a channel, the
-earliest of several channels."""
+"""What a rank waits for besides its requests: room for a message, the next message of a channel,
+the earliest of several channels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from dlviz.cluster.control.form import dtype_name
 from dlviz.cluster.control.matching import Channel
-from dlviz.cluster.control.waiting import mourn
+from dlviz.cluster.control.waiting import raise_if_lost
 from dlviz.cluster.messages.requests import SendRequest
 from dlviz.cluster.pacing.pace import Earliest
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
@@ -19,7 +19,7 @@ GLANCE = 1e-3  # s between two looks for room
 
 
 class Room:
-    """What a sender waits for before its message can go: it looks now and then."""
+    """Room for a message, which its sender waits for, looking every GLANCE."""
 
     left = GLANCE
 
@@ -48,7 +48,7 @@ class Next:
         return bool(self._channel.headers)
 
     def give_up(self, lost: dict[int, str]) -> None:
-        mourn((self._channel.peer,), lost)
+        raise_if_lost((self._channel.peer,), lost)
 
     def details(self) -> dict[str, Any]:
         channel, key = self._channel, self._channel.key
@@ -59,8 +59,8 @@ class Next:
 class AnySource:
     """The earliest message of several channels, as something to wait for, until the `deadline` if
     there is one (seconds of the run's clock). On a paced run that is the one with the smallest
-    stamp, once the wall clock has reached it. `found` is it, None where the deadline has passed;
-    what it says of shape and dtype is that of the `tensor` it goes into, if that is known."""
+    stamp, once the wall clock has reached it. `found` is the message, None if the deadline has
+    passed; `details` has the shape and dtype of the `tensor` that it goes into, if known."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class AnySource:
     @property
     def done(self) -> bool:
         if not self._decided:
-            self._choice = self._pace.earliest(self._come, self._deadline)
+            self._choice = self._pace.earliest(self._unclaimed, self._deadline)
         return self._decided
 
     @property
@@ -100,19 +100,19 @@ class AnySource:
 
     @property
     def until(self) -> float | None:
-        """The device time at which it is over by itself."""
+        """The device time at which it ends by itself."""
         return self._choice.until
 
-    def _come(self) -> list[Any]:
-        """The first message that nobody has claimed of each channel that has one."""
+    def _unclaimed(self) -> list[Any]:
+        """The first unclaimed message of each channel that has one."""
         return [each.headers[0] for each in self._channels if each.headers]
 
     def give_up(self, lost: dict[int, str]) -> None:
-        """Raise RankLost where all sources, or one that was listed, are lost and have left no
+        """Raise RankLost if all sources, or one that was listed, are lost and have left no
         message."""
         gone = {each.peer for each in self._channels if each.peer in lost and not each.headers}
         if self._listed or len(gone) == len(self._channels):
-            mourn((rank for rank in reversed(lost) if rank in gone), lost)
+            raise_if_lost((rank for rank in reversed(lost) if rank in gone), lost)
 
     def details(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""What a rank keeps for its messages: buffers to receive into, and what is on its way."""
+"""A rank's buffers to receive into, and its sends in flight."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlviz.cluster.control.board import ASLEEP, WHEN, Board
 from dlviz.cluster.control.form import empty
 from dlviz.cluster.control.pipes import TAKEN
 
-SOME = 64  # ticks that a rank begins to use at a time
+SOME = 64  # slots that a rank begins to use at a time
 
 
 class BufferPool:
@@ -45,50 +45,50 @@ class BufferPool:
 
 
 class OutstandingSends:
-    """The messages of one rank that their receivers have not taken, by tick: their bytes stay where
-    they are until then."""
+    """The messages of one rank that their receivers have not taken, by slot: their bytes stay in
+    place until then."""
 
     def __init__(self, board: Board, rank: int):
         self._board = board
-        self.under_way: dict[int, Any] = {}
+        self.in_flight: dict[int, Any] = {}
         self._free: list[int] = []
-        self._unused = iter(board.ticks(rank))
+        self._unused = iter(board.completion_slots(rank))
         self._lock = threading.Lock()  # lanes of one rank send at the same time
 
     def begin(self, request: Any) -> bool:
-        """Give a send its tick; False where there is none left."""
+        """Give a send its slot; False if none is left."""
         with self._lock:
             if not self._free and not self._find():
                 return False
-            tick = request.tick = self._free.pop()
+            slot = request.slot = self._free.pop()
             board = self._board
-            board.cells[tick] = board.cells[tick + ASLEEP] = 0
-            board.times[tick + WHEN] = NAN
-            self.under_way[tick] = request
+            board.cells[slot] = board.cells[slot + ASLEEP] = 0
+            board.times[slot + WHEN] = NAN
+            self.in_flight[slot] = request
         return True
 
-    def keep(self, request: Any) -> None:
+    def claim(self, request: Any) -> None:
         """Its thread waits for it from now on, and ends it."""
         with self._lock:
             request.awaited = True
 
     def end(self, request: Any) -> None:
-        """It was taken: its tensor is the program's again."""
+        """It was taken: the program may write to its tensor again."""
         with self._lock:
             self._end(request)
 
     def _end(self, request: Any) -> None:
-        tick, request.tick = request.tick, 0
-        del self.under_way[tick]
+        slot, request.slot = request.slot, 0
+        del self.in_flight[slot]
         if request.wire is not None:
-            request.release(tick)
-        self._free.append(tick)
+            request.release(slot)
+        self._free.append(slot)
 
     def _find(self) -> bool:
-        """More ticks: of sends that were taken and that nobody has waited for, or new ones."""
+        """Find free slots: of sends that were taken and for which nobody waits, or new ones."""
         cells = self._board.cells
-        for tick, request in list(self.under_way.items()):
-            if cells[tick] == TAKEN and not request.awaited:
+        for slot, request in list(self.in_flight.items()):
+            if cells[slot] == TAKEN and not request.awaited:
                 self._end(request)
         if not self._free:
             self._free += islice(self._unused, SOME)

@@ -1,12 +1,12 @@
 """Comm: what a rank sends, receives and computes, spelled as torch.distributed spells it.
 
-A send writes an envelope into its receiver's pipe: who sends how much of what, where its bytes are,
-and on a paced run when it arrives. The receiver takes the bytes and ticks the message off. That is
-how a receive that does not fit is refused before a byte moves, how a receive from any source picks
-the earliest message, and how the parent knows who waits for whom. Every message, collective and
-wait is recorded; `Comm` is the only place that records messages.
+A send writes a message header into its receiver's pipe: who sends how much of what, where its bytes
+are, and on a paced run when it arrives. The receiver takes the bytes and sets the completion flag.
+So a receive that does not fit is refused before any data moves, a receive from any source picks the
+earliest message, and the parent knows who waits for whom. Every message, collective and wait is
+recorded; `Comm` is the only place that records messages.
 
-    isend -> envelope -> pipe -> matching -> take -> tick      control/, requests.py, transport/
+    isend -> header -> pipe -> matching -> take -> completion    control/, requests.py, transport/
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Comm(Collectives):
         self._send(tensor, dst, tag, flags=SYNC)
 
     def wait_sent(self, requests: Iterable[SendRequest]) -> None:
-        """Wait for sends under way, recorded as one wait."""
+        """Wait for sends in flight, recorded as one wait."""
         lane = self.recorder.lane
         times = lane.pace.start()
         for request in requests:
@@ -102,8 +102,8 @@ class Comm(Collectives):
         self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy"
     ) -> ReceiveRequest:
         """Start to receive from `src` into `tensor`, which holds the message after `wait()`; with
-        op="add" the message is added to what the tensor holds, with op="max" the larger of both
-        is kept in each element. ValueError where shape or dtype cannot take the message."""
+        op="add" the message is added to what the tensor holds, with op="max" each element becomes
+        the larger of both. ValueError if the message does not fit its shape or dtype."""
         _check_order("irecv", tensor, src)
         return self._receive(tensor, src, tag, op, self.recorder.lane.pace.ahead)
 
@@ -134,24 +134,24 @@ class Comm(Collectives):
         op: str = "copy",
         deadline: float | None = None,
     ) -> int | None:
-        """Receive into `tensor` from `src`, or from whichever message comes first: of all ranks',
-        or of those that `src` lists, RankLost as soon as one of these is lost and has sent none.
+        """Receive into `tensor` from `src`, or the message that comes first from any rank (None),
+        or from any that `src` lists: RankLost as soon as one of these is lost and has sent none.
         Returns the source.
 
-        With a `deadline`, seconds of the run's clock (`comm.now() + 0.2`, say), it returns None
-        when no message has come by then, and leaves `tensor` as it was; one that comes later is
-        there for a later receive. A deadline that is past counts as now: what has come is taken,
-        nothing is waited for. The rank is in no deadlock meanwhile.
+        With a `deadline`, seconds of the run's clock (`comm.now() + 0.2`, say), it returns None if
+        no message has come by then, and leaves `tensor` unchanged; a later message is left for a
+        later receive. A past deadline counts as now: it takes what has come and does not wait.
+        Meanwhile the rank is in no deadlock.
 
-        On a paced run the device's clock alone decides what has come, and in which order: a
-        message counts that this rank's port has taken in by the deadline, however late its sender's
-        process is. So the wait goes on until each of the other ranks has come so far, by its own
-        clock, that no message of it can be here in time, or waits itself, is lost or has finished;
-        longer than the deadline by the wall clock where one is late. (A sender whose `isend` waits
-        for this rank to take another message first sends nothing meanwhile. Where pairs of ranks
-        share links, the order in which messages cross these is as certain as the ledger's.)
+        On a paced run the device's clock alone decides what has come, and in which order: a message
+        counts if this rank's port has taken it in by the deadline, however late its sender's
+        process is. So the wait goes on until each other rank is so far, by its own clock, that no
+        message of it can arrive in time, or waits itself, is lost or has finished; longer than the
+        deadline by the wall clock if one is late. (A sender whose `isend` waits for this rank to
+        take another message first sends nothing meanwhile. Where pairs of ranks share links, the
+        order in which messages cross these is as certain as the ledger's.)
 
-        ValueError for a deadline that is no finite number.
+        ValueError for a deadline that is not a finite number.
         """
         _check_order("recv", tensor, src)
         lane = self.recorder.lane
@@ -178,8 +178,8 @@ class Comm(Collectives):
     def probe(self, src: int, tag: int = 0, *, deadline: float | None) -> torch.Tensor | None: ...
     def probe(self, src: int, tag: int = 0, deadline: float | None = None) -> torch.Tensor | None:
         """Wait until the next message from `src` has been sent; returns an empty tensor of its
-        shape and dtype to receive it into. With a `deadline`, as `recv` has, None where none has
-        come by then."""
+        shape and dtype to receive it into. With a `deadline`, as `recv` has, None if none has been
+        sent by then."""
         channel = self._from(src, tag)
         if not channel.headers or deadline is not None:
             lane = self.recorder.lane
@@ -238,19 +238,19 @@ class Comm(Collectives):
     def _write(
         self, request: SendRequest, flags: int, wall: int, lane: Any, times: list[Any]
     ) -> None:
-        """Give the receiver the envelope."""
+        """Send the receiver the header."""
         endpoint, channel, departure = self._endpoint, request.channel, request.departure
         wire, address, data = request.wire, 0, b""
         if not wire.is_cpu:
             flags |= ON_DEVICE
-            endpoint.transport.expose(channel.peer, request.tick, wire)
+            endpoint.transport.expose(channel.peer, request.slot, wire)
         elif wire.nbytes <= LONGEST:
             flags, data = flags | INLINE, string_at(wire.data_ptr(), wire.nbytes)
             request.wire = None
         else:
-            address = endpoint.transport.expose(channel.peer, request.tick, wire)
+            address = endpoint.transport.expose(channel.peer, request.slot, wire)
         when = departure.entry, departure.stamp
-        head = HEAD.pack(channel.number, flags, wall, request.tick, address, *when, request.form)
+        head = HEAD.pack(channel.number, flags, wall, request.slot, address, *when, request.form)
         while True:
             try:
                 channel.write(head + data)
@@ -261,7 +261,7 @@ class Comm(Collectives):
                 endpoint.waiting.wait(Room(request, room), "send", lane, times)
 
     def _wait_for_room(self, request: SendRequest, lane: Any, times: list[Any]) -> None:
-        """Wait until one more of this rank's messages can be on its way."""
+        """Wait until one more of this rank's messages can be in flight."""
         endpoint = self._endpoint
 
         def room() -> bool:
@@ -273,7 +273,7 @@ class Comm(Collectives):
         self, tensor: torch.Tensor, src: int, tag: int, op: str, posted_at: float
     ) -> ReceiveRequest:
         if op not in REDUCE:
-            raise ValueError(f"op={op!r} is no way to receive: use one of {', '.join(REDUCE)}.")
+            raise ValueError(f"op={op!r} is no receive operation: use one of {', '.join(REDUCE)}.")
         endpoint = self._endpoint
         channel = self._incoming.get((src, tag)) or self._from(src, tag)
         if self.log.watched:
@@ -281,9 +281,9 @@ class Comm(Collectives):
         form = form_of(tensor.shape, tensor.dtype)
         request = ReceiveRequest(endpoint, channel, tensor, form, op, posted_at)
         endpoint.matching.post(channel, request)
-        misfit = request.misfit()
-        if misfit is not None:
-            raise misfit
+        truncation = request.truncation()
+        if truncation is not None:
+            raise truncation
         return request
 
     def _earliest(
@@ -316,8 +316,8 @@ class Comm(Collectives):
         times: list[Any] | None,
         deadline: float | None,
     ) -> int | None:
-        """The source of the earliest message with `tag` that nobody has claimed; None where the
-        deadline has passed, and the lane has come to it."""
+        """The source of the earliest message with `tag` that nobody has claimed; None once the
+        deadline has passed, which is then the lane's time."""
         if listed is not None and not listed:
             raise ValueError(f"src={listed!r} lists no rank to receive from: name one or more.")
         lane, waiting = self.recorder.lane, self.waiting
@@ -326,7 +326,7 @@ class Comm(Collectives):
         channels = [self._from(rank, tag) for rank in sources]
         first = AnySource(channels, listed is not None, lane.pace, self._key(tag), tensor, deadline)
         if deadline is not None:
-            waiting.collect()  # what has come before a deadline that is past
+            waiting.collect()  # what came before a past deadline
         if not first.done:
             lane.pace.settle()  # messages come in meanwhile
         waiting.wait(first, "recv", lane, times)
@@ -349,9 +349,7 @@ class Comm(Collectives):
         if not isinstance(rank, int) or not 0 <= rank < self.size:
             raise ValueError(f"{name}={rank!r} is no rank of {self}: use 0 to {self.size - 1}.")
         if rank == self.rank:
-            raise ValueError(
-                f"{name}={rank} is this rank itself: a rank keeps what it has, it sends to others."
-            )
+            raise ValueError(f"{name}={rank} is this rank itself: name another rank.")
         return self.members[rank]
 
     def _key(self, tag: int) -> int:
@@ -387,32 +385,32 @@ class Comm(Collectives):
     def shared(self, tensor: torch.Tensor) -> Shared:
         """Put rank 0's `tensor` into memory that all ranks share: an object with `tensor`, the
         same on every rank, and `lock()`. Every rank of this Comm must call it, with a tensor of
-        that shape and dtype. It goes with the run. The ranks are on one host."""
+        that shape and dtype. It is freed with the run. The ranks are on one host."""
         return share(self, tensor)
 
     # -- ranks that are lost ---------------------------------------------------------------------
     @property
     def lost(self) -> dict[int, str]:
-        """The ranks that the run has lost (see `launch`, `may_lose`), as far as this one has been
-        told, and how: {1: "was killed by signal 9"}."""
+        """The ranks that the run has lost (see `launch`, `may_lose`), as far as this one knows, and
+        how: {1: "was killed by signal 9"}."""
         self.waiting.collect()
         lost = self.waiting.lost
         return {rank: lost[member] for rank, member in enumerate(self.members) if member in lost}
 
     def together(self, act: Callable[[Comm], T], needed: Collection[int] = ()) -> T:
-        """What `act(left)` returns, `left` a Comm of those of these ranks that the run has not
-        lost. All of them must call it. Where one is lost meanwhile, those that are left begin
-        `act` again without it, also who was through: in the end all have done the same.
+        """What `act(left)` returns; `left` is a Comm of these ranks without those that the run has
+        lost. All of them must call it. If one is lost meanwhile, the others repeat `act` without
+        it, even those that had finished it: in the end all have done the same.
 
-        Raises RankLost where one of `needed` is lost.
+        Raises RankLost if one of `needed` is lost.
         """
         return together(self, act, needed)
 
     # -- time, buffers, progress -----------------------------------------------------------------
     @property
     def step(self) -> int:
-        """The step that this lane is at, as messages and snapshots are recorded with it: the round
-        of a collective, else the `step` of the innermost span that has one; -1 without."""
+        """The step of this lane, recorded with messages and snapshots: the round of a collective,
+        else the `step` of the innermost span that has one; -1 without."""
         return step_of(self.recorder.lane)
 
     def now(self) -> float:
@@ -435,13 +433,13 @@ class Comm(Collectives):
         return self.recorder.beside(kind, name, fields)
 
     def begin(self) -> None:
-        """On a paced run what comes next starts when the program reaches it, however long setting
-        it up has taken: that is no work of the device's."""
+        """On a paced run, start what follows when the program reaches it, however long its setup
+        took: setup is not the device's work."""
         self.recorder.lane.pace.restart()
 
     def start_line(self) -> None:
-        """All ranks go on together once the last has come; on a paced run START_LINE later, when
-        each of them has long got there. As `begin`, whatever setting up has taken."""
+        """All ranks go on together once the last has arrived, however long its setup took; on a
+        paced run START_LINE later, when each of their processes is ready."""
         self.recorder.lane.pace.restart(START_LINE)
         self.barrier()
 
@@ -450,7 +448,7 @@ class Comm(Collectives):
         self.recorder.lane.pace.settle()
 
     def watch(self, tensor: torch.Tensor, name: str = "buffer") -> None:
-        """Locate messages in `tensor` (contiguous) by offset and count, and keep a snapshot of it
+        """Locate messages in `tensor` (contiguous) by offset and count, and record a snapshot of it
         at each communication call of this rank from now on."""
         if not tensor.is_contiguous():
             raise ValueError(
@@ -459,7 +457,8 @@ class Comm(Collectives):
         self.log.watch(tensor, name)
 
     def snapshot(self) -> None:
-        """Keep what the watched tensors hold now: a rank has changed one without communicating."""
+        """Record what the watched tensors hold now: a rank has changed one without
+        communicating."""
         self.log.snapshot()
 
     def memory(self, what: str, nbytes: int) -> None:

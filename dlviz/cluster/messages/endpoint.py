@@ -1,9 +1,9 @@
 """The endpoint of a rank's messages: the parts of its process that they go through.
 
-    isend    outstanding   gives it a tick        irecv    matching    finds its envelope
-             transport     shows its bytes                 transport   takes its bytes
-             pipes         carry its envelope              buffers     hold them, if they must wait
-             waiting       until it is ticked off          board       ticks it off
+    isend    outstanding   gives it a slot        irecv    matching    finds its header
+             transport     exposes its bytes               transport   takes its bytes
+             pipes         carry its header                buffers     hold them, if they must wait
+             waiting       until it is completed           board       has its completion flag
 
 `pacing` says when each happens on a paced run, `recorder` and `log` what the Trace shows of it.
 """
@@ -24,7 +24,7 @@ from dlviz.trace.recorder import Recorder
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Of one rank in one group. The parts are the rank's, which its groups have in common."""
+    """Of one rank in one group. All groups of a rank share the parts."""
 
     group: str
     rank: int

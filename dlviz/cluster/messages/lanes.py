@@ -1,8 +1,8 @@
-"""A lane: a thread of a rank that works through what is submitted to it, beside the rank's own
-program.
+"""A lane: a thread of a rank that works through what is submitted to it while the rank's own
+program goes on.
 
-DDP's communication lane is one: while backward goes on, it all-reduces the buckets that are
-ready, in order.
+DDP's communication lane is one: during backward it all-reduces the buckets that are ready, in
+order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Handle:
         self._comm = comm
         self._function = function
         self._args = args
-        self._context = submitter.context  # its spans bear the submitter's step
+        self._context = submitter.context  # its spans carry the submitter's step
         self._origin = submitter.place(2)
         # device time at which it was submitted (paced runs)
         self._ready = self._end = submitter.pace.time
@@ -36,22 +36,22 @@ class Handle:
         lane.pace.wait_until(self._ready)
         try:
             self._result = self._function(self._comm, *self._args)
-        except BaseException as error:  # handed to whoever waits
+        except BaseException as error:  # for the thread that waits
             self._error = error
         self._end = lane.pace.time
         self._over.set()
 
     def wait(self, **fields: Any) -> Any:
-        """Wait for the lane to have done it; recorded as a `wait` with `fields` (bucket=3, say)."""
+        """Wait until the lane has done it; recorded as a `wait` with `fields` (bucket=3, say)."""
         waiting, lane = self._comm.waiting, self._comm.recorder.lane
         with self._comm.span("wait", f"for lane {self._comm.name.rpartition('.')[2]}", **fields):
             lane.pace.pay()  # what comes before the wait ends at its own time
             if not self._over.is_set():
-                waiting.post("lane", lane, None)
+                waiting.register("lane", lane, None)
                 lane.pace.idles(lambda: not self._over.is_set())
                 self._over.wait()
                 lane.pace.idles()
-                waiting.unpost()
+                waiting.unregister()
             lane.pace.wait_until(self._end)
             lane.pace.settle()
         self._waited = True
@@ -60,7 +60,7 @@ class Handle:
         return self._result
 
     def unseen(self) -> BaseException | None:
-        """What it raised, where nobody has waited for it."""
+        """The error it raised, unless somebody has waited for it."""
         return None if self._waited else self._error
 
 
@@ -96,8 +96,8 @@ class Lane:
         return handle
 
     def close(self) -> None:
-        """Let the thread end once it has done what was submitted; raises what a job raised that
-        nobody waited for."""
+        """End the thread once it has done what was submitted; raises the error of a job that nobody
+        waited for."""
         self._jobs.put(None)
         self._thread.join()
         self._lanes.remove(self)

@@ -1,7 +1,7 @@
-"""Sends and receives under way.
+"""Sends and receives in flight.
 
-A request ends with `wait()`. That is where a rank waits for another, so it is there that the wait
-is posted for the parent to see, recorded, and on a paced run held to the device's pace.
+A request ends with `wait()`. There a rank waits for another, so there the wait is registered for
+the parent to see, recorded, and on a paced run held to the device's pace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dlviz.cluster.control.board import WHEN
 from dlviz.cluster.control.form import describe, dtype_name, dtype_of, fits, shape_of, size_of
 from dlviz.cluster.control.matching import Channel
 from dlviz.cluster.control.pipes import ON_DEVICE, REFUSED, SYNC, TAKEN, Header, refusal
-from dlviz.cluster.control.waiting import mourn
+from dlviz.cluster.control.waiting import raise_if_lost
 from dlviz.cluster.messages.endpoint import Endpoint
 from dlviz.cluster.recording.log import Received
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
@@ -26,7 +26,7 @@ from dlviz.cluster.transport import wire_of
 from dlviz.trace.recorder import LaneSpans
 
 PIECE = 1 << 18  # bytes of a message that are taken and reduced at a time
-# What becomes of a message where it lands.
+# How a message is combined with the tensor that receives it.
 REDUCE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "copy": torch.Tensor.copy_,
     "add": torch.Tensor.add_,
@@ -35,15 +35,15 @@ REDUCE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 
 
 class PeerLost(ConnectionError):
-    """The process at the other end has gone; what happened to it is the news, not this."""
+    """The process at the other end has gone: this error is only a consequence."""
 
 
 class Request:
-    """A send or receive under way: message number `index` of its channel. `wait()` ends it: the
+    """A send or receive in flight: message number `index` of its channel. `wait()` ends it: the
     tensor may then be reused, or holds the message."""
 
     __slots__ = ("_endpoint", "awaited", "channel", "form", "index", "message", "over", "tensor")
-    left = None  # it is waited for for as long as it takes
+    left = None  # it is waited for without limit
     message: tuple[int, int, int, int]  # source, destination, key, index
 
     def __init__(self, endpoint: Endpoint, channel: Channel, tensor: torch.Tensor, form: bytes):
@@ -75,7 +75,7 @@ class Request:
             lane.add("wait", name, times, fields)
 
     def details(self) -> dict[str, Any]:
-        """Of a wait for it: what `Wait` says beside its operation."""
+        """The fields of a `Wait` for it, besides its operation."""
         return {
             "peer": self.channel.peer,
             "tag": self.channel.key & TAGS,
@@ -86,28 +86,28 @@ class Request:
         }
 
     def give_up(self, lost: dict[int, str]) -> None:
-        """Raise RankLost where the peer is lost."""
-        mourn((self.peer,), lost)
+        """Raise RankLost if the peer is lost."""
+        raise_if_lost((self.peer,), lost)
 
 
 class SendRequest(Request):
     """`departure` says when the message leaves the port, on a paced run."""
 
-    __slots__ = ("departure", "tick", "wire")
+    __slots__ = ("departure", "slot", "wire")
 
     def __init__(self, endpoint: Endpoint, channel: Channel, tensor: torch.Tensor, form: bytes):
         super().__init__(endpoint, channel, tensor, form)
         self.message = endpoint.rank, channel.peer, channel.key, channel.count
-        # None where its bytes go with the envelope
+        # None where its bytes go with the header
         self.wire: Any = wire_of(tensor, endpoint.transport)
 
     @property
     def done(self) -> bool:
-        return self._endpoint.board.cells[self.tick] != 0
+        return self._endpoint.board.cells[self.slot] != 0
 
-    def release(self, tick: int) -> None:
-        """Its bytes, which had that tick, have been taken."""
-        self._endpoint.transport.release(tick)
+    def release(self, slot: int) -> None:
+        """Its bytes, exposed under that slot, have been taken."""
+        self._endpoint.transport.release(slot)
         self.wire = None
 
     def about(self) -> dict[str, Any]:
@@ -120,16 +120,16 @@ class SendRequest(Request):
         self._wait("isend", self.finish, "send", fields)
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
-        """Wait as `wait` does; what it is recorded as is the caller's. `op` is "isend", or "send"
-        for one that ends when the receiver has taken the message."""
+        """Wait as `wait` does; the caller records it. `op` is "isend", or "send" for one that ends
+        when the receiver has taken the message."""
         board, taken = self._endpoint.board, NAN
-        self._endpoint.outstanding.keep(self)
-        if self.tick:  # else it was seen that it is taken
-            if not board.cells[self.tick]:
-                self._endpoint.waiting.wait_for_tick(self, op, lane, times)
-            if board.cells[self.tick] == REFUSED:
-                raise misfit(self.message, self.form, self._endpoint.waiting.why(self.tick))
-            taken = board.times[self.tick + WHEN]
+        self._endpoint.outstanding.claim(self)
+        if self.slot:  # else it was taken, and its slot freed
+            if not board.cells[self.slot]:
+                self._endpoint.waiting.wait_for_completion(self, op, lane, times)
+            if board.cells[self.slot] == REFUSED:
+                raise truncation(self.message, self.form, self._endpoint.waiting.why(self.slot))
+            taken = board.times[self.slot + WHEN]
             self._endpoint.outstanding.end(self)
         self.over = True
         if op == "send":
@@ -139,8 +139,8 @@ class SendRequest(Request):
 
 
 class ReceiveRequest(Request):
-    """`posted_at` is the device time at which it was posted, where its rank does not wait in it at
-    once, else NaN."""
+    """`posted_at` is the device time at which it was posted, NaN if its rank waits in it
+    immediately."""
 
     __slots__ = ("_error", "_landed", "posted_at", "done", "header", "op")
 
@@ -167,7 +167,7 @@ class ReceiveRequest(Request):
         self._wait("irecv", self.finish, None, self.about())
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
-        """Wait as `wait` does; what it is recorded as is the caller's."""
+        """Wait as `wait` does; the caller records it."""
         endpoint, pace = self._endpoint, lane.pace
         self.awaited = self.over = True
         pace.begin()
@@ -181,8 +181,8 @@ class ReceiveRequest(Request):
                 endpoint.waiting.ask_why((self.peer,), self.details, op, lane)
             raise self._error
         arrived, received = pace.arrived(self.header)
-        if received is not None and self._ticks_late():
-            self._tick(received)
+        if received is not None and self._completes_late():
+            self._complete(received)
         wall = perf_counter_ns()
         if self._landed is not None:
             self._put(self._landed)
@@ -199,24 +199,24 @@ class ReceiveRequest(Request):
             log.snapshot()
 
     def give_up(self, lost: dict[int, str]) -> None:
-        """Raise RankLost where the peer is lost and has not sent the message."""
+        """Raise RankLost if the peer is lost and has not sent the message."""
         if self.header is None:
             super().give_up(lost)
 
     # -- taking the message: by whichever thread of the rank has a moment ------------------------
     def matched(self, header: Header) -> None:
-        """The message that goes into it has been sent."""
+        """Its message has been sent."""
         self.header = header
 
-    def misfit(self) -> ValueError | None:
-        """What is wrong with the message, where it does not fit."""
+    def truncation(self) -> ValueError | None:
+        """The truncation error, if the message does not fit."""
         if self.header is None or fits(self.header.form, self.form):
             return None
-        return misfit(self.message, self.header.form, self.form)
+        return truncation(self.message, self.header.form, self.form)
 
     def take(self) -> None:
-        """Fetch the message: into the tensor where a thread waits for it, else aside."""
-        self._error = self.misfit()
+        """Fetch the message: into the tensor if a thread waits for it, else into a buffer."""
+        self._error = self.truncation()
         if self._error is not None:
             self._refuse()
             self.done = True
@@ -231,24 +231,24 @@ class ReceiveRequest(Request):
                 self._taken()
 
     def land(self, message: torch.Tensor) -> None:
-        """The message has come, in a tensor of its own on this rank's GPU."""
+        """Complete the request with `message`, a tensor on this rank's GPU."""
         self._landed = message.cpu() if self.tensor.is_cpu else message
         self._taken()
 
     def fail(self, error: Exception) -> None:
-        """The message cannot be had."""
+        """Fail the request with this error."""
         if isinstance(error, OSError):
             error = PeerLost(f"rank {self._endpoint.rank} lost rank {self.peer}: {error}")
         self._error, self.done = error, True
 
     def _taken(self) -> None:
-        if not self._ticks_late():
-            self._tick(self.posted_at)
+        if not self._completes_late():
+            self._complete(self.posted_at)
         self.done = True
 
-    def _ticks_late(self) -> bool:
-        """Whether the message is ticked off when it has arrived by the device's clock, rather than
-        when its bytes have."""
+    def _completes_late(self) -> bool:
+        """Whether the completion flag is set when the message has arrived by the device's clock,
+        rather than when its bytes have."""
         assert self.header is not None
         waits = bool(self.header.flags & SYNC) and self.posted_at != self.posted_at
         return waits and self._endpoint.pacing.defers
@@ -278,7 +278,7 @@ class ReceiveRequest(Request):
             memmove(target.data_ptr(), header.data, target.nbytes)
             return
         address = header.address + offset
-        self._endpoint.transport.pull(header.src, header.tick, address, target)
+        self._endpoint.transport.pull(header.src, header.slot, address, target)
 
     def _reduce_in_pieces(self) -> None:
         """Take a piece, which stays in the cache, and reduce it."""
@@ -301,22 +301,23 @@ class ReceiveRequest(Request):
             self._endpoint.transport.used(landed)
         self._landed = None
 
-    def _tick(self, when: float) -> None:
-        """Tell the sender that its message was taken, at that device time (NaN: on the wall)."""
+    def _complete(self, when: float) -> None:
+        """Set the completion flag: the message was taken, at that device time (NaN: on the wall
+        clock)."""
         header, endpoint = self.header, self._endpoint
         assert header is not None
-        endpoint.board.times[header.tick + WHEN] = when
-        endpoint.waiting.tick(header.src, header.tick, TAKEN, bool(header.flags & SYNC))
+        endpoint.board.times[header.slot + WHEN] = when
+        endpoint.waiting.complete(header.src, header.slot, TAKEN, bool(header.flags & SYNC))
 
     def _refuse(self) -> None:
-        """Tell the sender that its message does not fit."""
+        """Refuse the message: it does not fit."""
         header, endpoint = self.header, self._endpoint
         assert header is not None
-        endpoint.pipes.send(header.src, refusal(header.tick, self.form))
-        endpoint.waiting.tick(header.src, header.tick, REFUSED, True)
+        endpoint.pipes.send(header.src, refusal(header.slot, self.form))
+        endpoint.waiting.complete(header.src, header.slot, REFUSED, True)
 
 
-def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes | None) -> ValueError:
+def truncation(message: tuple[int, int, int, int], sent: bytes, posted: bytes | None) -> ValueError:
     src, dst, _, index = message
     into = "a tensor that it does not fit"
     if posted:

@@ -1,8 +1,8 @@
 """The device clock of a paced run: real math and real messages, modelled durations.
 
 Eight ranks on two cores contend for them, so wall times show the contention and not the
-algorithm. On a paced run each lane of a rank keeps `free`, the device time (seconds from the
-run's start) at which it is next free:
+algorithm. On a paced run each lane of a rank has `free`, the device time (seconds from the run's
+start) at which it is next free:
 
     a computation of s seconds     free <- free + s    (its inputs have moved free to their arrival)
     a message that arrives at t    free <- max(free, t)
@@ -44,7 +44,7 @@ from dlviz.machine import Machine
 from dlviz.machine.topology import moment
 
 # A collective that is a lane's first operation is the start line: all ranks leave it together,
-# this many seconds after the last one came, when each of them has long got there.
+# this many seconds after the last one arrived, when each process is ready.
 START_LINE = 0.02
 
 
@@ -126,7 +126,7 @@ class DeviceClock:
             return Departure(self.rank, -1, start, stamp, gone)
 
     def full(self) -> bool:
-        """Whether too many of this rank's messages are on their way for one more."""
+        """Whether too many of this rank's messages are in transit for one more."""
         if self._ledger is None or not self._ledger.full(self.rank, self.lost):
             return False
         for message in self._left:  # so that their receivers can read them
@@ -134,15 +134,15 @@ class DeviceClock:
         return True
 
     def has_come(self, message: Departure) -> bool:
-        """Whether the wall clock has reached the message's stamp; every message with a smaller one
-        is then known. Its stamp moves on where a shared link keeps it waiting."""
+        """Whether the wall clock has reached the message's stamp: every message with a smaller one
+        is then known. Its stamp grows while a shared link delays it."""
         now = self.now()
         if message.entry >= 0 and now >= message.stamp:
             self._look(message, now)
         return message.entry < 0 and now >= message.stamp
 
     def wait_for(self, message: Departure) -> bool:
-        """Sleep until it has come; whether there was anything to sleep off."""
+        """Sleep until it has come; whether that took any sleep."""
         slept = False
         while not self.has_come(message):
             slept = self.rest(self.wall(message.stamp) + 1)
@@ -165,7 +165,7 @@ class DeviceClock:
             self._ledger.look(message, now, self.rank)
 
     def expect(self, header: Header) -> None:
-        """An envelope has come: its message will want this rank's port."""
+        """A header has arrived: its message will need this rank's port."""
         with self._lock:
             self._queue(header)
 
@@ -174,14 +174,14 @@ class DeviceClock:
         heapq.heappush(self._inbound, place)
 
     def arrival(self, header: Header) -> float:
-        """When this rank's port has taken a message that has come."""
+        """When this rank's port has taken a message that has arrived."""
         with self._lock:
             last = moment(header.stamp), header.src
             while self._inbound and self._inbound[0][:2] <= last:
                 place, _, _, first = heapq.heappop(self._inbound)
                 self._look(first, self.now())
                 if first.entry >= 0 or moment(first.stamp) > place:
-                    self._queue(first)  # a shared link keeps it waiting
+                    self._queue(first)  # a shared link delays it
                     continue
                 seconds = self.path(first.src, self.rank).taking(size_of(first.form))
                 first.arrived = self._in = max(first.stamp, self._in + seconds)
@@ -204,7 +204,7 @@ class DeviceClock:
         """A lane completes them when its debt is slept off."""
 
     def report(self) -> dict[str, Any]:
-        """How well the pace was kept: lateness in seconds, and who used the processors."""
+        """How late the run was (s), and who used the processors."""
         late = sorted(value for lane in self.lanes for value in lane.late) or [0]
         return {
             "lateness": {"worst": late[-1] * 1e-9, "median": late[len(late) // 2] * 1e-9},

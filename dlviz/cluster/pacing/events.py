@@ -1,8 +1,8 @@
-"""The clock of a rank that computes on a GPU: a span starts and ends when the GPU has come to it.
+"""The clock of a rank that computes on a GPU: a span starts and ends when the GPU reaches it.
 
 Python only launches what the GPU does; by its clock a forward would last as long as its launch, and
 the next wait as long as the forward. So each end of a span is an event in the stream of the thread
-that records it. The GPU notes when it passes the event, and the Trace gets these times after the
+that records it. The GPU records when it passes the event, and the Trace gets these times after the
 run.
 
     Python   |F|B|     wait      |
@@ -10,9 +10,8 @@ run.
 
 An event's time is the GPU's, seconds from another event. That other one is recorded, and waited
 for, when the rank joins the run, so that its time by the rank's clock is known too, to some 10 µs.
-(CUDA says milliseconds in 32 bits: an hour from the start that is a quarter of a millisecond.)
-Messages bear the time at which Python has handed them over, or found that they had come.
-"""
+(CUDA returns milliseconds in 32 bits: an hour from the start that is a quarter of a millisecond.)
+Messages have the time at which Python handed them over, or found that they had arrived."""
 
 from __future__ import annotations
 
@@ -74,7 +73,8 @@ class EventClock(NoDevice):
 
     def read_times(self) -> None:
         """Read when the GPU passed the events. What it has not passed lasts until now at least. No
-        event has come before Python has recorded it: what says so is the error of two clocks."""
+        event is earlier than its recording by Python: a time that is shows the error of two
+        clocks."""
         now = perf_counter_ns()
         for _ in range(len(self._open)):
             event, times, end = self._open.popleft()

@@ -1,8 +1,8 @@
 """Whether a message that would be here by some device time can still be sent (paced runs).
 
-A rank whose process is late by the wall clock still sends what its device has sent in time. So who
-waits for messages until a deadline asks how far the others have come, and gives up when none of
-them can send one any more that would be here by then. Each rank keeps a row in shared memory:
+A rank whose process is late by the wall clock still sends what its device has sent in time. So a
+rank that waits for messages until a deadline asks how far the others have come, and gives up when
+none of them can still send one that would be here by then. Each rank has a row in shared memory:
 
     clock     the device time of its slowest lane: it sends nothing before
     asleep    how many records it had read when it last looked and went to sleep, -1 while awake
@@ -12,9 +12,8 @@ them can send one any more that would be here by then. Each rank keeps a row in 
     heard     how many it has read of each rank
 
 A rank that is awake sends at its clock at the earliest. One that sleeps, and has read all that was
-written to it, sends nothing before somebody wakes it. So those that are awake, or wake by
-themselves, begin whatever comes; where each of them is so far that a message of its own would be
-too late, all are.
+written to it, sends nothing before another one wakes it. So any message traces back to one that is
+awake, or wakes by itself; if all of those are too late to send one in time, every rank is.
 
 Source: K. M. Chandy and J. Misra, "Distributed Simulation: A Case Study in Design and Verification
 of Distributed Programs", IEEE Transactions on Software Engineering, 1979 (a process's clock bounds
@@ -85,7 +84,7 @@ class Horizon:
         self._times[CLOCK] = math.inf
 
     def hear(self, counts: Mapping[int, int]) -> None:
-        """So many records of each rank have been read, and what they bring can be seen."""
+        """So many records of each rank have been read, and have taken effect."""
         for src, count in counts.items():
             self._heard[src] = count
 
@@ -97,19 +96,19 @@ class Horizon:
             until = math.inf
         if until is None or sum(lane.bound < math.inf for lane in self._lanes) > 1:
             return  # it looks now and then, or another lane may send
-        self._cells[TAKER] = what.peer + 1 if hasattr(what, "tick") else 0
+        self._cells[TAKER] = what.peer + 1 if hasattr(what, "slot") else 0
         self._times[UNTIL] = until
         self._cells[ASLEEP] = heard
 
     def wake(self) -> None:
         self._cells[ASLEEP] = AWAKE
 
-    # -- what it makes of the others -----------------------------------------------------------
+    # -- what it sees of the others ------------------------------------------------------------
     def passed(self, limit: float, waiter: Any, lost: Collection[int]) -> bool:
         """Whether no message can still be sent to this rank, whose lane `waiter` sleeps until
         `limit`, that would be here by then; all that were sent have been read."""
         rows = self._memory[self._span]
-        if rows != self._memory[self._span]:  # some rank is writing: it was no one moment
+        if rows != self._memory[self._span]:  # some rank is writing: no consistent snapshot
             return False
         cells = np.frombuffer(rows, np.int64).reshape(self._shape)
         ranks = len(cells)
@@ -130,8 +129,8 @@ class Horizon:
     def _too_late(
         self, rank: int, limit: float, cells: np.ndarray, times: np.ndarray, asleep: np.ndarray
     ) -> bool:
-        """Whether what that rank sends of its own accord is here after `limit`; at the same moment
-        the waits of lower ranks are over first."""
+        """Whether what that rank sends by itself arrives after `limit`; at the same moment the
+        waits of lower ranks end first."""
         taker = int(cells[TAKER])
         # A rank that is awake takes a message at any time, into a receive that it has posted ahead.
         rests = bool(asleep[rank] and (not taker or asleep[taker - 1]))

@@ -1,4 +1,4 @@
-"""Who has a shared link when: one ledger for all ranks, in shared memory (paced runs).
+"""Which message has a shared link when: one ledger for all ranks, in shared memory (paced runs).
 
 Where pairs of ranks share links (racks, a tree, a ring) a message is entered when it is sent and
 booked later, when it is clear that none comes before it. The messages of a rank queue at its port
@@ -6,19 +6,19 @@ in the order in which they were sent; the first of them comes to its links when 
 port is free, and those of all ranks are booked in the order in which they come, at the same moment
 by rank:
 
-    sent    = max(ready, port free, each shared link on its way free)
+    sent    = max(ready, port free, each shared link on its path free)
     stamp   = sent + latency + bytes/bandwidth, until when the port is busy
     a link  is busy from sent on, for bytes/bandwidth of its own
 
 Two ranks may send in another order by the wall clock than by the device clock. So nobody asks for a
 booking before the wall clock has passed the earliest stamp that the message can have: whatever
 comes to the links before it has then been entered, unless a rank is late by as long as the message
-takes. Who waits for the message asks, its receiver or its sender, so that nobody keeps the books.
+takes. Its receiver or its sender asks, when it waits for the message: no process does the
+bookkeeping.
 
-The ledger keeps no past: of a link and a port the time from which on it is free, of each rank the
-latest ENTRIES messages, a place being used again when the receiver has read what is in it.
-dlviz/sim/collective.py plays by the same law.
-"""
+The ledger holds no history: of a link and a port the time from which on it is free, of each rank
+the latest ENTRIES messages, a place being used again when the receiver has read what is in it.
+dlviz/sim/collective.py follows the same rule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from typing import IO
 from dlviz.machine import Machine
 from dlviz.machine.topology import PICOSECONDS, Path, moment
 
-ENTRIES = 1024  # messages of one rank on their way at the same time
+ENTRIES = 1024  # messages of one rank in transit at the same time
 LINK = struct.Struct("=d")  # free
 PORT = struct.Struct("=d2q")  # free; messages entered, booked
 ENTRY = struct.Struct("=2q3d")  # destination, nbytes; ready, sent, stamp
@@ -100,7 +100,7 @@ class Ledger:
             return Departure(src, entered, math.nan, stamp)
 
     def look(self, message: Departure, now: float, reader: int) -> None:
-        """Bring a message up to date: book it, and all that come before it, where that is clear at
+        """Bring a message up to date: book it, and all that come before it, if that is certain at
         device time `now`. Its `reader` is its sender or its receiver."""
         with self._alone():
             src, number = message.src, message.entry
@@ -118,8 +118,8 @@ class Ledger:
                 self._write(src, number, READ, *rest, message.sent, message.stamp)
 
     def full(self, src: int, lost: Collection[int]) -> bool:
-        """Whether the place of the next message of `src` holds one that nobody has read, and that
-        a rank which is not `lost` will."""
+        """Whether the place of the next message of `src` holds an unread one, whose receiver is not
+        `lost`."""
         with self._alone():
             number = self._port(src)[1] - ENTRIES
             return number >= 0 and self._read(src, number)[0] not in (READ, *lost)
@@ -140,14 +140,14 @@ class Ledger:
         PORT.pack_into(self._memory, self._ranks[src], stamp, entered, number + 1)
 
     def _first_of_each_port(self) -> Iterator[tuple[int, int]]:
-        """When it comes to its links, and the rank."""
+        """When it reaches its links, and the rank."""
         for rank in range(len(self._ranks)):
             free, entered, booked = self._port(rank)
             if booked < entered:
                 yield moment(max(free, self._read(rank, booked)[2])), rank
 
     def _earliest(self, src: int, number: int) -> float:
-        """The stamp that a message gets where no link keeps it or those before it waiting."""
+        """The stamp that a message gets if no link delays it or those before it."""
         stamp, _, booked = self._port(src)
         for each in range(booked, number + 1):
             stamp = max(stamp, self._read(src, each)[2]) + self._seconds(src, each)
@@ -172,7 +172,7 @@ class Ledger:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Neither another rank nor another lane of this one is at the books."""
+        """Inside, neither another rank nor another lane of this one uses the ledger."""
         with self._lock:
             fcntl.lockf(self._file, fcntl.LOCK_EX)
             try:

@@ -1,6 +1,6 @@
-"""Who kept the processors busy while a run was under way: its ranks, or other programs.
+"""Who used the processors during a run: its ranks, or other programs.
 
-A paced run that is late was kept waiting for a processor. What all processors did is the system's
+A paced run that is late had to wait for a processor. What all processors did is the system's
 own count (Linux: /proc/stat), what a rank did is its process's; the difference is other programs'.
 """
 
@@ -41,8 +41,8 @@ class Use:
 
 
 def share_of_others(uses: list[dict[str, float]]) -> float | None:
-    """The share of the machine's processors that others than the ranks had, by the ranks' reports;
-    None where nobody knows."""
+    """The share of the machine's processors that other programs had, by the ranks' reports; None if
+    unknown."""
     elapsed, every = (max((use[of] for use in uses), default=math.nan) for of in ("elapsed", "all"))
     others = (every - sum(use["own"] for use in uses)) / ((os.cpu_count() or 1) * elapsed or 1)
     return None if math.isnan(others) else round(min(max(others, 0.0), 1.0), 3)

@@ -19,9 +19,9 @@ GONE = Departure(-1, -1, NAN, NAN)  # when a message leaves: when it is sent
 
 
 class Earliest(NamedTuple):
-    """What a receive from several ranks makes of the messages that have come: the one that it
-    takes; or None, where its deadline is `over`, or it looks again after `left` seconds (None: when
-    something has come). On a paced run it goes on by itself at device time `until`."""
+    """The choice of a receive from several ranks: the message that it takes, or None if its
+    deadline is `over`, or it looks again after `left` seconds (None: when something arrives). On a
+    paced run it goes on by itself at device time `until`."""
 
     message: Any
     over: bool = False
@@ -39,13 +39,13 @@ class NoDevice:
         return NoPace(self)
 
     def serve_with(self, waiting: Any) -> None:
-        """Be told how the rank sleeps."""
+        """Sleep as `waiting` does."""
 
     def expect(self, header: Any) -> None:
-        """An envelope has come."""
+        """A header has arrived."""
 
     def full(self) -> bool:
-        """Whether too many of this rank's messages are on their way for one more."""
+        """Whether too many of this rank's messages are in transit for one more."""
         return False
 
     def take_stock(self) -> None:
@@ -62,7 +62,7 @@ class NoDevice:
         """Complete the times of what has been recorded."""
 
     def report(self) -> dict[str, Any]:
-        """How well the pace was kept."""
+        """How late the run was."""
         return {}
 
 
@@ -80,7 +80,7 @@ class NoPace(WallPace):
         """The lane's first operation starts now."""
 
     def settle(self) -> None:
-        """Sleep until the wall clock has come to where the lane is, before its next operation."""
+        """Sleep until the wall clock has reached the lane's time, before its next operation."""
 
     pay = settle
 
@@ -88,7 +88,7 @@ class NoPace(WallPace):
         """What the lane waits for can be used from that device time on."""
 
     def restart(self, ahead: float = 0.0) -> None:
-        """What comes next starts now, however long setting it up has taken."""
+        """What follows starts now, however long its setup took."""
 
     def now(self) -> float:
         """Seconds from the run's start."""
@@ -124,8 +124,8 @@ class NoPace(WallPace):
         """A message was added to what was there."""
 
     def earliest(self, come: Callable[[], Sequence[Any]], deadline: float | None) -> Earliest:
-        """The first to be delivered of those that have `come()` from several ranks, before the
-        deadline if there is one."""
+        """The first to be delivered of those that have `come()` from several ranks, by the deadline
+        if there is one."""
         first = min(come(), key=lambda header: header.wall, default=None)
         if first is not None or deadline is None:
             return Earliest(first)

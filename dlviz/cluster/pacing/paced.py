@@ -70,7 +70,7 @@ class Pace:
 
     def begin(self, ahead: float = 0.0) -> None:
         """The lane's first operation starts when the program reaches it, or `ahead` seconds later;
-        what set it up takes no device time."""
+        its setup takes no device time."""
         if not self._begun:
             self.wait_until(self.device.now() + ahead)
 
@@ -115,8 +115,7 @@ class Pace:
         self.overruns += math_ns > max(seconds * 1e9, OWN_TIME)
 
     def restart(self, ahead: float = 0.0) -> None:
-        """What comes next starts now, or `ahead` seconds later, however long setting it up has
-        taken."""
+        """What follows starts now, or `ahead` seconds later, however long its setup took."""
         self.wait_until(self.device.now() + ahead)
 
     def now(self) -> float:
@@ -144,8 +143,8 @@ class Pace:
         return self.free if self._begun and not self._idle() else math.inf
 
     def settle(self, slept: bool = False) -> None:
-        """Sleep off the debt before the next operation, and note how late that one begins. `slept`:
-        the lane has just slept, until about that moment."""
+        """Sleep off the debt before the next operation, and record how late that one begins.
+        `slept`: the lane has just slept, until about that moment."""
         self.pay(slept)
         self.late.append(self._read - self.device.wall(self.free))
 
@@ -217,7 +216,7 @@ class Pace:
         first = _first(come())  # all are known now that are here by then
         if first is None or moment(first.stamp) > moment(limit):
             return Earliest(None, over=True) if limit == deadline else again
-        if not device.has_come(first):  # a shared link keeps it waiting
+        if not device.has_come(first):  # a shared link delays it
             return again
         on_time = moment(device.arrival(first)) <= moment(deadline)
         return Earliest(first) if on_time else Earliest(None, over=True)

@@ -43,7 +43,7 @@ def check(
 
 
 def check_may_lose(may_lose: Any, ranks: int) -> None:
-    """Raise TypeError or ValueError where these are not some of the ranks."""
+    """Raise TypeError or ValueError unless these are some, not all, of the ranks."""
     if not isinstance(may_lose, Collection) or isinstance(may_lose, str | bytes):
         raise TypeError(
             f"may_lose={may_lose!r} is no tuple of ranks: write may_lose=({may_lose!r},), say."
@@ -55,13 +55,13 @@ def check_may_lose(may_lose: Any, ranks: int) -> None:
             )
     if len({*may_lose}) == ranks:
         raise ValueError(
-            f"may_lose={may_lose!r} names all {ranks} ranks: leave out at least one, which the run "
-            "is to go on with."
+            f"may_lose={may_lose!r} names all {ranks} ranks: leave out at least one, with which "
+            "the run goes on."
         )
 
 
 def _check_place(ranks: int, machine: Any, device: Any) -> None:
-    """The same of what the run is on."""
+    """Raise ValueError for a machine, ranks or device that cannot be used."""
     if machine is not None and not isinstance(machine, Machine):
         raise ValueError(
             f"machine={machine!r} is no Machine: use dlviz.machine.classroom({ranks}), or None."
@@ -81,7 +81,7 @@ def _check_place(ranks: int, machine: Any, device: Any) -> None:
         raise ValueError(f"device={device!r} is not known: use 'auto', 'cpu' or 'cuda'.")
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
-            "device='cuda' is not to be had here: torch finds no GPU; use 'cpu' or 'auto'."
+            "device='cuda' is not available here: torch finds no GPU; use 'cpu' or 'auto'."
         )
 
 
@@ -89,7 +89,7 @@ def _check_signature(worker: Callable[..., Any], args: Any, kwargs: dict[str, An
     try:
         signature = inspect.signature(worker)
     except (TypeError, ValueError):
-        return  # written in C: it will say itself what it takes
+        return  # written in C: it checks its arguments itself
     try:
         signature.bind(None, *args, **kwargs)
     except TypeError as error:
@@ -153,7 +153,7 @@ def pack_worker(worker: Callable[..., Any], args: tuple, kwargs: dict[str, Any])
 
 
 def _culprit(function: Any, seen: set[int]) -> str:
-    """What of the things a function uses cannot be pickled, "" where that is not to be found."""
+    """What a function uses that cannot be pickled, "" if unknown."""
     code = inspect.unwrap(getattr(function, "__func__", function))
     if not inspect.isfunction(code) or id(code) in seen:
         return ""

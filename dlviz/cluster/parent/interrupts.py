@@ -1,4 +1,4 @@
-"""Interrupts of the launching process: put off to where a run can be left without a loss."""
+"""Interrupts of the launching process: deferred to where a run can be left safely."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 
 class Interrupts:
-    """From entering to leaving it, SIGINT is noted and raises nothing by itself; `check` raises
-    KeyboardInterrupt for one that came. One that nobody has checked for is raised on leaving."""
+    """Inside the `with` SIGINT is recorded and raises nothing by itself; `check` raises
+    KeyboardInterrupt for one that came. An unchecked one is raised on leaving."""
 
     def __init__(self) -> None:
         self._came = False
@@ -21,7 +21,7 @@ class Interrupts:
         handler = signal.getsignal(signal.SIGINT) if here else None  # None: not one of Python's
         if handler is not None:
             self._before = handler
-            signal.signal(signal.SIGINT, lambda number, frame: self.note())
+            signal.signal(signal.SIGINT, lambda number, frame: self.record())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -30,8 +30,8 @@ class Interrupts:
             if self._came and error[0] is None:
                 signal.raise_signal(signal.SIGINT)
 
-    def note(self) -> None:
-        """An interrupt has come."""
+    def record(self) -> None:
+        """Record an interrupt."""
         self._came = True
 
     def check(self) -> None:
@@ -42,7 +42,7 @@ class Interrupts:
 
 @contextmanager
 def sigterm_too() -> Iterator[None]:
-    """Within it SIGTERM, which would end this process at once, interrupts it as SIGINT does."""
+    """Inside, SIGTERM, which would end this process immediately, interrupts it as SIGINT does."""
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

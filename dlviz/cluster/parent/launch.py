@@ -61,20 +61,20 @@ def launch(
     "cuda"; `timeout` in seconds covers the whole run. Raises ValueError or TypeError for an
     argument that cannot be used, RankError if a rank raises or dies, DeadlockError if ranks wait
     for each other for ever, RunTimeout when the time is up, RunInterrupted (a KeyboardInterrupt)
-    when it is interrupted; each bears the Trace up to then.
+    when it is interrupted; each carries the Trace up to then.
 
     The run survives the exit, exception or kill of the ranks in `may_lose`, whose processes end,
     as do those of them that are still at work when the time is up and all others have finished.
-    Whoever sends to a lost rank (and waits for that), receives from it or meets it in a collective
-    gets RankLost, which it may catch; a receive from any source goes on with the rest. What such a
-    rank had sent is received, but messages longer than about 4 KB may have gone with its memory.
+    Whoever sends to a lost rank (and waits for that), receives from it or calls a collective with
+    it gets RankLost, which it may catch; a receive from any source goes on with the rest. What such
+    a rank had sent is received, but messages longer than about 4 KB may have gone with its memory.
     `comm.lost` says who is lost; `comm.together` has those that are left call collectives.
 
     `progress` is called many times a second, in place of bars and of a warning that the run was
-    late (`Run.late` says so): with the name of a bar of the ranks', how far the rank is that is
-    behind the others, and of how much; with None and how many ranks have started of all; with "MB
-    of results". What it raises ends the run. With it `launch` may be called in any thread. Under
-    torchrun it is not called.
+    late (see `Run.late`): with the name of the ranks' bar, how far the last rank is, and of how
+    much; with None, how many ranks have started, and of how many; with "MB of results", how many
+    have come, and of how many. What it raises ends the run. With it `launch` may be called in any
+    thread. Under torchrun it is not called.
 
     Under torchrun every process calls it, `ranks` must be their number, and each rank has the
     arguments and the environment of its process. All is as above in rank 0's process, where ranks
@@ -104,12 +104,12 @@ def _refuse_inside() -> None:
     if start.inside_rank:
         raise RuntimeError(
             "launch was called inside a rank: a rank cannot start ranks; call launch where the run "
-            "begins, or split the ranks there are with comm.split."
+            "begins, or split the existing ranks with comm.split."
         )
     if multiprocessing.current_process().daemon:
         raise RuntimeError(
-            "launch was called in a daemonic process, such as a Pool's, which may start no "
-            "processes: call it in the main process, or in a Process that is no daemon."
+            "launch was called in a daemonic process, such as a Pool's, which cannot start "
+            "processes: call it in the main process, or in a Process that is not daemonic."
         )
 
 

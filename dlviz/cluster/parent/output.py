@@ -11,19 +11,19 @@ from tqdm import tqdm
 from dlviz.cluster.control.board import DONE, TOTAL, Board
 from dlviz.cluster.parent.remote import Remote
 
-SHOWN = 100_000  # characters shown live; all is kept
+SHOWN = 100_000  # characters shown live; all are stored
 
 
 class Output:
-    """Keeps all that each rank prints and shows it as it comes, up to SHOWN characters."""
+    """Stores all that each rank prints and shows it live, up to SHOWN characters."""
 
     def __init__(self, ranks: int):
-        self._kept: list[list[bytes]] = [[] for _ in range(ranks)]
+        self._printed: list[list[bytes]] = [[] for _ in range(ranks)]
         self._open = [b""] * ranks  # the line that each has begun
         self._room = SHOWN  # characters that may still be shown; -1: no more is
 
     def add(self, rank: int, data: bytes) -> None:
-        self._kept[rank].append(data)
+        self._printed[rank].append(data)
         if self._room >= 0:
             *lines, self._open[rank] = (self._open[rank] + data).split(b"\n")
             if len(self._open[rank]) > self._room:  # too much to wait for its end
@@ -31,14 +31,14 @@ class Output:
             self._show(rank, lines)
 
     def flush(self) -> None:
-        """Show the last lines, which nobody ended."""
+        """Show the last lines, which no newline ends."""
         for rank, rest in enumerate(self._open):
             if rest:
                 self._open[rank] = b""
                 self._show(rank, [rest])
 
     def texts(self) -> list[str]:
-        return [b"".join(parts).decode(errors="replace") for parts in self._kept]
+        return [b"".join(parts).decode(errors="replace") for parts in self._printed]
 
     def _show(self, rank: int, lines: list[bytes]) -> None:
         if not lines or self._room < 0:
@@ -95,10 +95,10 @@ class Progress:
 
 
 class ProgressCallback(Progress):
-    """Calls a function instead, many times a second, with the name of the bar, how far the rank is
-    that is behind all others with a bar, and of how much; while ranks start, with None, how many
-    have been started, and of how many; while large results come, with "MB of results", how many
-    have come, and of how many. What the function raises ends the run."""
+    """Calls a function instead, many times a second, with the name of the bar, how far the last
+    rank with a bar is, and of how much; while ranks start, with None, how many have been started,
+    and of how many; while large results come, with "MB of results", how many have come, and of how
+    many. What the function raises ends the run."""
 
     def __init__(self, callback: Callable[[str | None, int, int], None]):
         super().__init__()
@@ -145,7 +145,7 @@ class DisplayedLine:
             self._handle = display(content, raw=True, display_id=True)
 
     def flush(self) -> None:
-        """Each write is shown at once."""
+        """Each write is shown immediately."""
 
 
 def _in_notebook() -> bool:

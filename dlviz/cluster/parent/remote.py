@@ -15,7 +15,7 @@ from dlviz.cluster.recording.log import RankRecord
 from dlviz.cluster.recording.results import PackedResult, load
 from dlviz.cluster.stuck.waits import RankState
 
-GRACE = 1.0  # s given to a process to end, and to ranks to tell what they know of a failure
+GRACE = 1.0  # s given to a process to end, and to ranks to report what they know of a failure
 PATIENCE = 1.0  # s to wait for stacks
 
 
@@ -67,7 +67,7 @@ class Remote:
         return self.process.exitcode
 
     def send(self, data: bytes) -> None:
-        with suppress(OSError):  # it has died: whoever reads from it will see that
+        with suppress(OSError):  # it has died: reading from it will show that
             self.control.send_bytes(data)
 
     def ask(self, question: str) -> None:
@@ -90,7 +90,7 @@ class Remote:
             return
         self.pending.discard(what)
         if self.finished:
-            return  # an answer that was under way: its last words say more
+            return  # an answer that was in transit: its last message says more
         match what:
             case "program":
                 self.send(b"program" + program.answer(*rest))
@@ -113,8 +113,8 @@ class Remote:
         return data
 
     def lose(self, epoch: int) -> Lost:
-        """End what is left of a rank that has failed or died, or is overdue, and say what became of
-        it. `epoch` is perf_counter_ns at the run's start."""
+        """End what is left of a rank that has failed or died, or is overdue, and say what happened
+        to it. `epoch` is perf_counter_ns at the run's start."""
         when, how = perf_counter_ns(), "closed its connection to the launching process"
         if self.failure is not None:
             when, code = self.failure.when, self.failure.exitcode

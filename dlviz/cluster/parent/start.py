@@ -45,7 +45,7 @@ PRELOADED = [
 # judged the fork server does so once for many runs, in a script each rank that has an optimizer.
 OPTIMIZERS = ["torch._dynamo"]
 LONGEST = 60  # characters of a folder in which a socket may lie, whose whole path has 107 at most
-JUDGES = "DLVIZ_JUDGES"  # in the environment of a process that judges students' programs
+JUDGES = "DLVIZ_JUDGES"  # in the environment of a process that grades students' programs
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
 ENDING = {signal.SIGINT, signal.SIGTERM}  # what ends a program from outside, often as a group
 context: Any = multiprocessing.get_context(METHOD)
@@ -54,15 +54,14 @@ _lock = threading.Lock()
 _owner = os.getpid()  # a process that was forked has no fork server of its own
 
 
-def holds_seat() -> bool:
-    """Whether torchrun has started this process beside another one of this host, which starts the
-    ranks."""
+def is_waiter() -> bool:
+    """Whether torchrun has started this process and another one of this host starts the ranks."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
 
 
 def warm_up() -> None:
     """Start the fork server, which loads torch while this process goes on."""
-    if METHOD != "forkserver" or holds_seat():
+    if METHOD != "forkserver" or is_waiter():
         return
     os.register_at_fork(after_in_child=_in_a_fork)
     many = "IPython" in sys.modules or JUDGES in os.environ
@@ -111,12 +110,12 @@ def program() -> types.ModuleType:
 
 def _serve() -> None:
     """Start the fork server where it does not run. What ends this process, and perhaps its whole
-    group, is blocked in it from its first instruction on: who interrupts a notebook while it loads
-    torch would read its traceback, and what SIGTERM interrupts has ranks to end."""
+    group, is blocked in it from its first instruction on: an interrupt while it loads torch would
+    show its traceback in the notebook, and a process that SIGTERM interrupts has ranks to end."""
     from multiprocessing import forkserver, resource_tracker
 
     resource_tracker.ensure_running()  # where it starts one it unblocks SIGINT
-    _keep_folder()
+    _make_folder()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         forkserver.ensure_running()
@@ -124,7 +123,7 @@ def _serve() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _keep_folder() -> None:
+def _make_folder() -> None:
     """Give multiprocessing a folder for its socket. The fork server removes it when it ends, which
     it does with this process however that ends; where it is killed too, a later launch does."""
     config = multiprocessing.current_process()._config  # pyright: ignore[reportAttributeAccessIssue]
@@ -138,7 +137,7 @@ def _keep_folder() -> None:
 
 def end_server() -> None:
     """End the fork server of this process, which would go on loading torch before it notices that
-    this process has gone; not while it has children to tell of."""
+    this process has gone; not while it has children to report."""
     from multiprocessing import forkserver
 
     server = forkserver._forkserver
@@ -166,8 +165,8 @@ def shared_memory() -> str:
 
 @contextmanager
 def run_folder() -> Iterator[str]:
-    """A folder in shared memory for one run, removed at the end. Those of launching processes that
-    were killed are removed on the way."""
+    """A folder in shared memory for one run, removed at the end. Folders of launching processes
+    that were killed are removed too."""
     for home in {shared_memory(), tempfile.gettempdir()}:
         _sweep(home)
     folder = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-", dir=shared_memory())
@@ -180,7 +179,7 @@ def run_folder() -> Iterator[str]:
 
 
 def on_disk(folder: str) -> str:
-    """Where a run keeps files that are too large for shared memory."""
+    """Where a run stores files that are too large for shared memory."""
     return os.path.join(tempfile.gettempdir(), os.path.basename(folder) + "-files")
 
 

@@ -16,7 +16,7 @@ from time import perf_counter, perf_counter_ns, sleep
 from typing import Any, Self
 
 from dlviz.cluster.control.board import EPOCH, WAITING, WANTS, Board
-from dlviz.cluster.control.pipes import loss, tell
+from dlviz.cluster.control.pipes import loss, write_to
 from dlviz.cluster.errors import DeadlockError, RankError, RunInterrupted, RunTimeout
 from dlviz.cluster.pacing.ledger import bytes_of
 from dlviz.cluster.parent import start
@@ -58,7 +58,7 @@ class Supervisor:
         self.progress = progress
         self._size = ranks
         self._may_lose = may_lose
-        self._untold: list[tuple[int, bytes]] = []  # ranks, and what they are to hear of losses
+        self._unsent: list[tuple[int, bytes]] = []  # ranks, and records of losses for them
         self._left = ExitStack()
 
     def __enter__(self) -> Self:
@@ -82,7 +82,7 @@ class Supervisor:
         return self
 
     def _prepare(self) -> None:
-        """Whatever the ranks need beside folder and board."""
+        """Prepare what the ranks need besides folder and board."""
 
     def _place(self, number: int, ledger: int) -> Place:
         on = self.device, self.machine, self._may_lose
@@ -166,7 +166,7 @@ class Supervisor:
         rank.ended = True
 
     def _judge(self) -> None:
-        """Note which ranks are lost; raise if the run cannot complete."""
+        """Record which ranks are lost; raise if the run cannot complete."""
         self._count_losses()
         left = [rank for rank in self.ranks if rank.lost is None]
         dead = [rank for rank in left if rank.gone and rank.failure is None]
@@ -178,7 +178,7 @@ class Supervisor:
             if failure.lost_peer and perf_counter_ns() - failure.when < NEWS * 1e9:
                 return  # somebody must have died
             raise self._failure(first, failure)
-        states = None if self._untold else self._watch.look()
+        states = None if self._unsent else self._watch.look()
         if states is not None:
             raise self._deadlock(states)
         if perf_counter() - self.started > self.timeout and not self._give_up():
@@ -187,7 +187,7 @@ class Supervisor:
     # -- losses --------------------------------------------------------------------------------
     def _count_losses(self) -> None:
         """Give up the ranks that the run may lose and that have failed or died since all had
-        joined, or are overdue, and tell the others, each as soon as its pipe has room."""
+        joined, or are overdue, and report them to the others, each as soon as its pipe has room."""
         epoch = self.board.get(0, EPOCH)
         for number in self._may_lose if epoch else ():
             rank = self.ranks[number]
@@ -195,11 +195,12 @@ class Supervisor:
                 record = loss(number, rank.lose(epoch).how)
                 for cell in (WAITING, WANTS):  # it needs no serving
                     self.board.put(number, cell, 0)
-                self._untold += [(other, record) for other in range(self._size) if other != number]
-        self._untold = [each for each in self._untold if not tell(self._folder, *each)]
+                self._unsent += [(other, record) for other in range(self._size) if other != number]
+        self._unsent = [each for each in self._unsent if not write_to(self._folder, *each)]
 
     def _give_up(self) -> bool:
-        """The time is up: lose the ranks that are still at it, where the run may lose all these."""
+        """The time is up: lose the ranks that are still at work, if the run may lose all of
+        them."""
         late = [rank for rank in self.ranks if rank.lost is None and not rank.finished]
         found = self.board.get(0, EPOCH) and self._may_lose.issuperset(r.number for r in late)
         for rank in late if found else ():
@@ -227,7 +228,7 @@ class Supervisor:
         death = verdict.death(rank)
         details = self._gather(death)
         stack = verdict.crash(rank)
-        message = "\n  ".join([death, *verdict.bereaved(rank, details["waits"] or [])])
+        message = "\n  ".join([death, *verdict.waits_for_dead(rank, details["waits"] or [])])
         return RankError(
             f"{message}\n\n{stack}" if stack else message,
             rank=rank.number,
@@ -282,7 +283,7 @@ class Supervisor:
         self.output.flush()
 
     def _results(self) -> list[Any]:
-        """What the ranks returned. Large tensors come only now."""
+        """What the ranks returned. Large tensors are fetched only now."""
         parcels = [rank.result or PackedResult() for rank in self.ranks]
         total, done = sum(parcel.left for parcel in parcels), 0
 

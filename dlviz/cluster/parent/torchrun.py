@@ -1,11 +1,11 @@
 """Processes that torchrun has started: on each host the first is the parent, which starts the ranks
-of all of them, and the others hold a seat until these are done.
+of all of them, and the others wait until these are done.
 
     torchrun --standalone --nproc-per-node=4 script.py
 
-Every process runs the script and so calls `launch`, each for one rank of the run: what this rank is
-to do, and its environment, come from there. On one host the parent is what launches a run without
-torchrun, a Supervisor; on several (`--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=host:port`) the
+Every process runs the script and so calls `launch`, each for one rank of the run, which gets its
+job and its environment from there. On one host the parent is a Supervisor, as without torchrun; on
+several (`--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=host:port`) the
 parents join: see cluster/hosts.
 """
 
@@ -15,15 +15,15 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-from dlviz.cluster.hosts.coordinator import Judge
+from dlviz.cluster.hosts.coordinator import Coordinator
 from dlviz.cluster.hosts.network import Store
-from dlviz.cluster.hosts.remote_parent import Outpost
-from dlviz.cluster.hosts.rendezvous import meet
-from dlviz.cluster.hosts.supervise import Left, SeatSupervisor
-from dlviz.cluster.hosts.torchrun_ranks import Seat, seats, sit
+from dlviz.cluster.hosts.remote_parent import RemoteParent
+from dlviz.cluster.hosts.rendezvous import join
+from dlviz.cluster.hosts.supervise import Left, TorchrunSupervisor
+from dlviz.cluster.hosts.torchrun_ranks import Waiter, await_result, waiters
 from dlviz.cluster.parent.arguments import choose_device, pack_worker, ranks_here
 from dlviz.cluster.parent.interrupts import sigterm_too
-from dlviz.cluster.parent.start import holds_seat, shared_memory
+from dlviz.cluster.parent.start import is_waiter, shared_memory
 from dlviz.machine import Machine
 
 _launched = 0  # runs that this process has joined
@@ -44,7 +44,7 @@ def join_run(
     kwargs: dict[str, Any],
     may_lose: Collection[int],
 ) -> Left:
-    """Be the parent of this host's ranks, or hold the seat of one of them."""
+    """Be the parent of this host's ranks, or wait for the result of one of them."""
     global _launched
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     run = f"{attempt:04x}{_launched:04x}"
@@ -52,20 +52,20 @@ def join_run(
     _launched += 1
     here = ranks_here(ranks)
     _check(ranks, here, machine, may_lose)
-    own = Seat(int(os.environ["RANK"]), dict(os.environ), pack_worker(worker, args, kwargs))
-    if holds_seat():
-        result, lost = sit(folder, own, timeout)
+    own = Waiter(int(os.environ["RANK"]), dict(os.environ), pack_worker(worker, args, kwargs))
+    if is_waiter():
+        result, lost = await_result(folder, own, timeout)
         return [result], [""], None, lost
     on = choose_device(device, here), timeout
-    with sigterm_too(), seats(folder, own, here, timeout) as all_seats:
+    with sigterm_too(), waiters(folder, own, here, timeout) as all_waiters:
         if here < ranks:
-            return _join_hosts(run, all_seats, *on)
-        with SeatSupervisor(all_seats, ranks, machine, *on, frozenset(may_lose)) as parent:
+            return _join_hosts(run, all_waiters, *on)
+        with TorchrunSupervisor(all_waiters, ranks, machine, *on, frozenset(may_lose)) as parent:
             return parent.lead()
 
 
 def _check(ranks: int, here: int, machine: Machine | None, may_lose: Collection[int]) -> None:
-    """Raise where torchrun has not started what such a run needs."""
+    """Raise if torchrun has not started what such a run needs."""
     size = int(os.environ["WORLD_SIZE"])
     if ranks != size:
         raise ValueError(
@@ -73,21 +73,21 @@ def _check(ranks: int, here: int, machine: Machine | None, may_lose: Collection[
         )
     if here < ranks and machine is not None:
         raise ValueError(
-            "a run on several hosts cannot be paced: their clocks are not alike to less than a "
-            "message takes; leave out the machine, or start all ranks on one host."
+            "a run on several hosts cannot be paced: their clocks differ by more than a message "
+            "takes; leave out the machine, or start all ranks on one host."
         )
     if here < ranks and may_lose:
         raise ValueError(
-            f"may_lose={may_lose!r} cannot be kept on several hosts: leave it out, or start all "
+            f"may_lose={may_lose!r} does not work on several hosts: leave it out, or start all "
             "ranks on one host."
         )
 
 
-def _join_hosts(run: str, here: list[Seat], device: str, timeout: float) -> Left:
+def _join_hosts(run: str, here: list[Waiter], device: str, timeout: float) -> Left:
     """Be the parent of this host's ranks of run number `run` beside those of other hosts."""
     number, hosts = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
     prefix = f"dlviz {os.environ['TORCHELASTIC_RUN_ID']} {run}"
     store = Store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), prefix)
-    meeting = meet(store, number, hosts, tuple(seat.rank for seat in here), device)
-    with (Outpost if number else Judge)(meeting, here, device, timeout) as parent:
+    joined = join(store, number, hosts, tuple(waiter.rank for waiter in here), device)
+    with (RemoteParent if number else Coordinator)(joined, here, device, timeout) as parent:
         return parent.lead()

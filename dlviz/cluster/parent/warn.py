@@ -1,4 +1,4 @@
-"""What a run warns of: at once in a script, and once for a cell in a notebook.
+"""What a run warns of: immediately in a script, and once for a cell in a notebook.
 
 A cell may start many runs, and on a busy machine most of the paced ones are late. Each warning by
 itself would bury the cell's output, so it is one sentence after the cell:
@@ -26,7 +26,7 @@ FEWER = "run it again, or take fewer ranks"
 
 @dataclass
 class Cell:
-    """What the runs of one cell came to: how many were paced, the late ones' meta, other words."""
+    """The runs of one cell: how many were paced, the late ones' meta, other warnings."""
 
     paced: int = 0
     late: list[dict[str, Any]] = field(default_factory=list)
@@ -37,7 +37,7 @@ _cell = Cell()
 
 
 def late(meta: dict[str, Any]) -> str:
-    """What the Trace of a paced run that could not keep its pace says of it; else ""."""
+    """The warning of a paced run that was late; else ""."""
     if overran(meta):
         return (
             f"the run could not keep its pace: the math of {meta['overruns']} of "

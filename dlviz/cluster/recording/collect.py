@@ -80,7 +80,7 @@ def build(
     meta: dict[str, Any],
     failed: Failed | None = None,
 ) -> Trace:
-    """A Trace of what `reports` (one per rank that still could tell) say. `epoch` is
+    """A Trace of what `reports` (one per rank that could still report) say. `epoch` is
     perf_counter_ns at time 0. Of a run that failed, spans that were still open end together, when
     the last rank was asked."""
     messages, rows_of = _messages(reports, epoch)
@@ -148,7 +148,8 @@ def _messages(
 def _message(
     row: Sent, left: float, stamp: float, taken: Received | None, epoch: int
 ) -> tuple[Any, ...]:
-    """A message that left and arrived at those device times, and was taken so, or never."""
+    """The row of a message that left and arrived at those device times, and was `taken`, or
+    never."""
     wall_sent = (row.wall - epoch) * 1e-9
     wall_received = NAN if taken is None else (taken.wall - epoch) * 1e-9
     op, offset = ("", -1) if taken is None else (taken.op, taken.offset)
@@ -174,7 +175,7 @@ def _add_span(
     epoch: int,
 ) -> None:
     wall_start = wall_end = NAN
-    if row.wall_start and row.wall_end:  # else the rank failed before the wall clock came to it
+    if row.wall_start and row.wall_end:  # else the rank failed before the wall clock reached it
         wall_start, wall_end = (row.wall_start - epoch) * 1e-9, (row.wall_end - epoch) * 1e-9
     paced, fields = row.start is not None, row.fields
     start, end = (row.start, row.end) if paced else (wall_start, wall_end)
@@ -206,8 +207,7 @@ def _time(device: float | None, wall: int, epoch: int) -> float:
 def _pace(
     reports: list[RankRecord], columns: dict[str, list[Any]], meta: dict[str, Any]
 ) -> dict[str, Any]:
-    """How well a paced run kept its pace: lateness in seconds, and a warning where it could not
-    keep up."""
+    """How late a paced run was (s), and a warning if that is too much."""
     if meta["clock"] != "paced":
         return {}
     known = [(a, b) for a, b in zip(columns["start"], columns["end"], strict=True) if b == b]

@@ -1,4 +1,4 @@
-"""What one rank recorded beside its spans: messages, snapshots of watched buffers, memory."""
+"""What one rank recorded besides its spans: messages, snapshots of watched buffers, memory."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Log:
         return -1
 
     def snapshot(self) -> None:
-        """Keep what the watched buffers hold now."""
+        """Record what the watched buffers hold now."""
         if not self.watched or not self._recorder.on:
             return
         lane, now = self._recorder.lane, perf_counter_ns()

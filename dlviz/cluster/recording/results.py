@@ -1,8 +1,8 @@
-"""What a worker returned, on its way to the launching process.
+"""What a worker returned, in transit to the launching process.
 
 A large tensor is left behind and fetched in pieces: out of the rank's memory, which stays until the
 run is over, or where one process may not read another's out of a file that the rank writes. The
-file is in shared memory if there is room, else on the disk, and goes when it is opened.
+file is in shared memory if there is room, else on the disk, and is removed when it is opened.
 
     rank      result  --pickled-->  parcel  +  large tensors, in memory or in files
     parent    result  <--------------------------'
@@ -78,7 +78,8 @@ class Pickler(cloudpickle.Pickler):
 
 
 class Unpickler(pickle.Unpickler):
-    """`find`: what finds a class or function by module and name, for who trusts not all of them."""
+    """`find`: what finds a class or function by module and name, for callers that do not trust all
+    of them."""
 
     def __init__(
         self, file: io.BytesIO, taken: Callable[[int], Any] = bool, find: Find | None = None
@@ -99,7 +100,7 @@ def load(data: bytes) -> Any:
 
 @contextmanager
 def finding(find: Find) -> Iterator[None]:
-    """Make only what `find` returns of what is received inside."""
+    """Unpickle only what `find` returns of what is received inside."""
     before = FIND.set(find)
     try:
         yield
@@ -138,7 +139,7 @@ def fetch(
     dtype: torch.dtype,
     taken: Callable[[int], None],
 ) -> torch.Tensor:
-    """A tensor that was left; a Pickler says all but `taken`."""
+    """A tensor that was left; a Pickler sets all arguments but `taken`."""
     tensor = torch.empty(shape, dtype=dtype)
     for nbytes in where.read(_bytes(tensor).split(PIECE)):
         taken(nbytes)

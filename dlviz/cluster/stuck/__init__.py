@@ -1,1 +1,1 @@
-"""Whether anybody can still go on, and what is said where nobody can."""
+"""Whether any rank can still go on, and the report if none can."""

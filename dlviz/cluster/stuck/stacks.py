@@ -1,5 +1,5 @@
-"""Where the threads of this process are, as faulthandler tells: it reads all of them while none can
-go on.
+"""Where the threads of this process are, by faulthandler: it reads all of them while none can go
+on.
 
 Frames of another thread, from `sys._current_frames`, may not be followed instead. While that thread
 goes on, `f_back` can lead into memory that is something else's by then (seen with Python 3.11): a
@@ -20,7 +20,7 @@ ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")  # i
 
 
 class Called(NamedTuple):
-    """Where a call has come to, line 0 where that is not known, and of which function."""
+    """Where a call is, line 0 if unknown, and of which function."""
 
     where: tuple[str, int]  # file, line
     function: str
@@ -48,7 +48,7 @@ def parsed(text: str) -> dict[int, list[Called]]:
 
 
 def called(line: str) -> Called | None:
-    """What a line that faulthandler wrote says of a call; None of another line."""
+    """The call in a line that faulthandler wrote; None if it has none."""
     found = CALL.match(line)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What is said about a run that did not complete: the text of its error."""
+"""The error texts of runs that did not complete."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ STARTER = f'"{rank_main.__file__}"'
 
 
 def origin(failures: dict[int, Failure]) -> tuple[int, Failure]:
-    """The rank whose failure came first, and its failure. One that tells of a lost connection
-    comes after any other: it is a consequence."""
+    """The rank whose failure came first, and its failure. One that reports a lost connection comes
+    after any other: it is a consequence."""
     return min(failures.items(), key=lambda each: (each[1].lost_peer, each[1].when))
 
 
@@ -50,21 +50,21 @@ def death(rank: Remote) -> str:
     except ValueError:
         name = f"signal {-code}"
     hint = {
-        "SIGKILL": "; the system kills a process so when memory runs out",
-        "SIGBUS": "; a process ends so when shared memory (/dev/shm) is full",
+        "SIGKILL": "; the system kills processes like this when memory runs out",
+        "SIGBUS": "; that happens when shared memory (/dev/shm) is full",
     }.get(name, "")
     return f"{rank.called} was killed by {name} {when}{hint}"
 
 
-def bereaved(dead: Remote, waits: list[Wait]) -> list[str]:
-    """The waits that miss the dead rank, in a sentence each: they say in which group (an axis of a
-    mesh, say) it died."""
+def waits_for_dead(dead: Remote, waits: list[Wait]) -> list[str]:
+    """The waits for the dead rank, in a sentence each, which names the group (an axis of a mesh,
+    say)."""
     return [describe(wait) for wait in waits if wait.misses(dead.number)]
 
 
 @dataclass(frozen=True)
 class Deadlock:
-    """What is said of a deadlock: the error's message, the same in one sentence, the waits of the
+    """The report of a deadlock: the error's message, the same in one sentence, the waits of the
     ranks that are stuck, and the ranks that wait for each other in a cycle, if any do."""
 
     message: str
@@ -135,7 +135,7 @@ def timeout(seconds: float, ranks: list[Remote]) -> tuple[str, str]:
 
 
 def describe(wait: Wait, states: dict[int, RankState] | None = None) -> str:
-    """A wait in a sentence; `states` tells who has yet to enter a collective."""
+    """A wait in a sentence; `states` shows who has yet to enter a collective."""
     seconds = (perf_counter_ns() - wait.since) * 1e-9
     text = f"{wait.describe()}, for {seconds:.1f} s now, at {show_line(wait.where)}"
     absent = missing(wait, states) if states and wait.members and wait.sequence >= 0 else []
@@ -153,7 +153,7 @@ def stack(rank: Remote) -> tuple[str, str]:
                 lines.append(f"    {show_line(where).partition(': ')[2]}")
                 places.append(where)
     places.sort(key=lambda where: is_inside(where.rpartition(":")[0]))
-    place = f"at {show_line(places[0])}" if places else "at a place that it could not tell"
+    place = f"at {show_line(places[0])}" if places else "at an unknown place"
     return place, "\n".join(lines)
 
 

@@ -1,10 +1,10 @@
-"""Who waits for whom, and whether anybody can still go on.
+"""Who waits for whom (the wait-for graph), and whether any rank can still go on.
 
-Each thread of a rank posts the wait it is in. A rank is blocked when every thread of it is in a
-posted wait that nothing has answered yet: a receive whose message was not sent, a send whose
-receive was not posted, a collective that some member has not entered. Some ranks are deadlocked
-when each of their waits can be answered by nobody but another of them, or by a rank that has
-finished; what the other ranks do does not matter then.
+Each thread of a rank registers its wait. A rank is blocked when every thread of it is in a wait
+that nothing has answered yet: a receive whose message was not sent, a send whose receive was not
+posted, a collective that some member has not entered. Some ranks are deadlocked when each of their
+waits can be answered only by another of them, or by a rank that has finished, whatever the other
+ranks do.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Wait:
         return f"rank {self.rank}{self._place} waits in {what}{detail}"
 
     def misses(self, rank: int) -> bool:
-        """Whether it may be the loss of that rank that keeps it waiting: it is for that rank, in a
-        collective with it, or for a message of a group of both, such as a ring's round."""
+        """Whether it may wait because that rank is lost: it is for that rank, in a collective with
+        it, or for a message of a group of both, such as a ring's round."""
         together = self.sequence >= 0 or not self.of_world
         return self.peer == rank or (together and rank in self.members)
 
@@ -116,17 +116,17 @@ def show_line(where: str) -> str:
 
 
 def name_cells(text: str) -> str:
-    """A traceback in which lines of cells are called so: a cell's file says nothing to anybody."""
+    """A traceback that says "cell" in place of a cell's file, whose name means nothing."""
     return re.sub(rf'File "[^"]*{CELL}[^"]*"', "cell", text)
 
 
 @dataclass
 class RankState:
-    """What one rank says of itself when asked. `sent` and `claimed` count messages sent and
-    receives posted, by peer and `Wait.key`; `calls` are the collective calls made, by group."""
+    """One rank's answer about its own state. `sent` and `claimed` count messages sent and receives
+    posted, by peer and `Wait.key`; `calls` are the collective calls made, by group."""
 
     waits: list[Wait] = field(default_factory=list)
-    busy_threads: int = 0  # threads that are in no posted wait, or in one that a loss has ended
+    busy_threads: int = 0  # threads in no registered wait, or in one that a loss has ended
     finished: bool = False
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     claimed: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -154,7 +154,7 @@ def answered(wait: Wait, states: dict[int, RankState]) -> bool:
 
 
 def missing(wait: Wait, states: dict[int, RankState]) -> list[int]:
-    """The members of a collective that have not entered it, as far as `states` tells."""
+    """The members of a collective that have not entered it, as far as `states` shows."""
     return [
         member
         for member in wait.members
@@ -173,7 +173,7 @@ def helpers(wait: Wait, states: dict[int, RankState]) -> set[int]:
 
 
 def deadlocked(states: dict[int, RankState]) -> list[int]:
-    """The unfinished ranks of the largest set of which no one can ever go on, [] if there is none.
+    """The unfinished ranks of the largest deadlocked set, [] if there is none.
 
     `states` may leave out ranks that are known to be computing.
     """

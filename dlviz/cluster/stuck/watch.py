@@ -1,4 +1,4 @@
-"""The watchdog: notices, while a run goes on, that some ranks can never go on."""
+"""The watchdog: notices deadlocks while a run goes on."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Watchdog:
         self._board = board
         self._ranks = ranks
         self._activity = [-1] * len(ranks)
-        self._asked: dict[int, int] = {}  # the look under way: activity of the ranks when asked
+        self._asked: dict[int, int] = {}  # the current look: activity of the ranks when asked
         self._found: list[int] = []  # the ranks that the look before found stuck
         self._next = 0.0
         self._give_up = 0.0
 
     def look(self) -> dict[int, RankState] | None:
-        """What the ranks that sit still or have finished say, once some are deadlocked."""
+        """The states of the ranks that sit still or have finished, once some are deadlocked."""
         now = perf_counter()
         if now < self._next:
             return None

@@ -1,6 +1,6 @@
 """The bytes of messages: how they get from one rank's memory into another's.
 
-A transport can be put beside these by answering what `Transport` asks.
+To add a transport, implement `Transport`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class Transport(Protocol):
 
     @property
     def device(self) -> torch.device | None:
-        """The GPU whose tensors it sends from where they are; those of others go by the host."""
+        """The GPU whose tensors it sends directly; those of others go through the host."""
 
-    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
-        """Let `dst` take the bytes of `wire`, which `wire_of` has made, until they are ticked off;
-        returns their address. `tick` is a number that no other message under way has."""
+    def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
+        """Let `dst` take the bytes of `wire`, which `wire_of` has made, until the message is
+        completed; returns their address. `slot` is a number that no other message in flight has."""
         ...
 
-    def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
-        """Copy what `src` has exposed into `target`, contiguous and on the CPU. OSError where it
-        has gone."""
+    def pull(self, src: int, slot: int, address: int, target: torch.Tensor) -> None:
+        """Copy what `src` has exposed into `target`, contiguous and on the CPU. OSError if it has
+        gone."""
         ...
 
-    def release(self, tick: int) -> None:
+    def release(self, slot: int) -> None:
         """What was exposed has been taken."""
 
     def among(self, members: Collection[int]) -> Transport:

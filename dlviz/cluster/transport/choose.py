@@ -22,14 +22,14 @@ KNOWN = 0x646C76697A  # what a rank finds in its neighbour's memory
 ENOUGH = 512 * 2**20  # bytes free in shared memory, for files there
 
 
-def choose(folder: str, rank: int, board: Board, group: Any, meet: Callable[[], None]) -> Transport:
-    """Called by all ranks; `meet` returns when all have called it. ValueError for a transport that
-    is not known."""
+def choose(folder: str, rank: int, board: Board, group: Any, sync: Callable[[], None]) -> Transport:
+    """Called by all ranks; `sync` returns when all have called it. ValueError for an unknown
+    transport."""
     asked = os.environ.get(ASKED, "memory")
     if asked not in ("memory", "files", "gloo"):
         raise ValueError(f"{ASKED}={asked!r} is no transport: use memory, files or gloo.")
     if asked == "memory":
-        memory = _try_memory(rank, board, meet)
+        memory = _try_memory(rank, board, sync)
         if memory is not None:
             return memory
     if asked != "gloo":
@@ -37,13 +37,13 @@ def choose(folder: str, rank: int, board: Board, group: Any, meet: Callable[[], 
     return Gloo(group)
 
 
-def _try_memory(rank: int, board: Board, meet: Callable[[], None]) -> Memory | None:
+def _try_memory(rank: int, board: Board, sync: Callable[[], None]) -> Memory | None:
     """Every rank reads eight bytes of its neighbour's memory; None where one of them may not."""
     memory = Memory(lambda peer: board.get(peer, PID)) if sys.platform == "linux" else None
     known, found = torch.tensor([KNOWN]), torch.zeros(1, dtype=torch.int64)
     board.put(rank, PID, os.getpid())
     board.put(rank, PROBE, known.data_ptr())
-    meet()
+    sync()
     neighbour = (rank + 1) % board.ranks
     try:
         if memory is not None:
@@ -51,7 +51,7 @@ def _try_memory(rank: int, board: Board, meet: Callable[[], None]) -> Memory | N
     except OSError:
         pass
     board.put(rank, UNREAD, int(found.item() != KNOWN))
-    meet()
+    sync()
     refused = any(board.get(each, UNREAD) for each in range(board.ranks))
     return None if refused else memory
 

@@ -1,33 +1,33 @@
 """Messages of tensors on GPUs, where every rank has a GPU of its own. Control stays with the hosts;
 the bytes go from GPU to GPU, by NCCL (nccl.py).
 
-NCCL knows no tag and no source that is left open: on a communicator the first send to a rank meets
-that rank's first receive from there, and either keeps a stream of its GPU busy until they have met.
-So the hosts agree on a message before its bytes move. It is matched, and refused where it does not
-fit, by its envelope, like any other; then
+NCCL has no tags and no open sources: on a communicator the first send to a rank matches that rank's
+first receive from there, and either occupies a stream of its GPU until they match. So the hosts
+agree on a message before its bytes move. It is matched, or refused, by its header, like any other;
+then
 
-    sender    keeps the tensor  --envelope-->  matches it       receiver
-              sends it          <----go------  receives it next
-              may write to it   <---tick-----  has it
+    sender    holds the tensor  ------header------->  matches it       receiver
+              sends it          <--clear to send----  receives it next
+              may write to it   <--completion flag--  has it
 
 No program makes two ranks wait for each other in this, whatever its order and its tags:
 
-- A thread of each rank takes that rank's messages, one after the other. What it does next after a
-  go is to receive that message, and it goes to the next one when it has it.
-- A rank sends on a communicator, so on a stream, in which the others only receive. It sends what it
-  is told to at once: whichever of its threads reads the pipe does that, while the rank waits, and
-  while it computes when the launching process has it look (every 0.05 s).
-- So the first send in a stream meets a receive that its receiver has begun, or begins next, and
-  that nothing else is in front of. It ends, and then the same holds of the next one. A receive
-  waits for nothing but its own send.
-- A collective has a communicator of its group's own, and begins when all members have come to it. A
+- A thread of each rank takes that rank's messages, one after the other: once it has cleared one to
+  be sent, it receives that one before it goes on to the next.
+- A rank sends on a communicator, so on a stream, in which the others only receive. It sends a
+  cleared message immediately: whichever of its threads reads the pipe does that, while the rank
+  waits, and while it computes when the launching process has it look (every 0.05 s).
+- So the first send in a stream matches a receive that its receiver has begun, or begins next, with
+  nothing in front of it. It ends, and the same holds for the next one. A receive waits for nothing
+  but its own send.
+- A collective has a communicator of its group's own, and begins when all members have arrived. A
   message is put into the program's tensor when the host knows that it has landed, and a collective
   is over when the host knows it: no stream of a program's own math waits for another rank.
-- To make a communicator, and NCCL's first message between two ranks, are calls in which hosts wait
-  for each other. All of that is done where the ranks have just met: when they join the run, or make
-  a Comm; and by the thread that takes messages, so that none is under way to this rank meanwhile.
+- Making a communicator, and NCCL's first message between two ranks, are calls in which hosts wait
+  for each other. All of them are made when the ranks have just synchronized, to join the run or to
+  make a Comm, and by the thread that takes messages, so that none is in transit to this rank.
 
-It rests on a GPU that can be in a send, a receive, and a collective of each lane at the same time.
+It needs a GPU that can be in a send, a receive, and a collective of each lane at the same time.
 """
 
 from __future__ import annotations
@@ -39,34 +39,33 @@ from typing import Any, Protocol
 
 import torch
 
-from dlviz.cluster.control.pipes import Pipes, go
+from dlviz.cluster.control.pipes import Pipes, clear_to_send
 from dlviz.cluster.control.waiting import Waiting
 from dlviz.cluster.transport import Transport
 
 
 class DeviceGroup(Protocol):
-    """All ranks, each on a GPU of its own. `mark` is how far a stream has come, as `after` takes
-    it."""
+    """All ranks, each on a GPU of its own. `mark` returns a position in a stream, for `after`."""
 
     name: str
     device: torch.device
 
     def mark(self) -> Any:
-        """What the calling thread has had its GPU do so far."""
+        """The position that the calling thread's stream has reached."""
         ...
 
-    def send(self, wire: torch.Tensor, dst: int, tick: int, after: Any) -> Any:
-        """Start to send, once the GPU has done what lies before the mark `after`. What is returned
-        is kept until `dst` has the message."""
+    def send(self, wire: torch.Tensor, dst: int, slot: int, after: Any) -> Any:
+        """Start to send, once the GPU has done what lies before the mark `after`. The caller holds
+        the result until `dst` has the message."""
         ...
 
-    def receive(self, form: bytes, src: int, tick: int) -> torch.Tensor:
+    def receive(self, form: bytes, src: int, slot: int) -> torch.Tensor:
         """Receive the next message from `src` into a new tensor; returns when it is there. OSError
-        where `src` has gone."""
+        if `src` has gone."""
         ...
 
     def used(self, landed: torch.Tensor) -> None:
-        """The calling thread has had its GPU read what `receive` returned."""
+        """The calling thread's stream reads what `receive` returned."""
 
     def join(self, name: str, members: tuple[int, ...]) -> Any:
         """A torch process group of these ranks, which all call this, for collectives."""
@@ -74,13 +73,13 @@ class DeviceGroup(Protocol):
 
     def carry(self, start: Callable[[], Any]) -> None:
         """Return when the collective that `start` starts is over. It begins when the GPU has done
-        what the calling thread has had it do so far."""
+        the calling thread's work so far."""
         ...
 
 
 class DeviceTransport:
     """The transport of ranks that have a GPU each: messages of tensors on the CPU, and of those on
-    another GPU, go as `host` has them go."""
+    another GPU, go by `host`."""
 
     def __init__(
         self, host: Transport, group: DeviceGroup, rank: int, pipes: Pipes, waiting: Waiting
@@ -93,49 +92,49 @@ class DeviceTransport:
         self._rank = rank
         self._pipes = pipes
         self._waiting = waiting
-        # By tick: what is to be sent and how, then what its way keeps.
-        self._kept: dict[int, list[Any]] = {}
+        # By slot: the arguments of `send`, then its result.
+        self._held: dict[int, list[Any]] = {}
         self._receiver = ThreadPoolExecutor(1, "dlviz")
-        waiting.obey(self._send)
+        waiting.send_when_clear(self._send)
 
-    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
+    def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
         if wire.is_cpu:
-            return self._host.expose(dst, tick, wire)
-        self._kept[tick] = [wire, dst, tick, self._group.mark()]
+            return self._host.expose(dst, slot, wire)
+        self._held[slot] = [wire, dst, slot, self._group.mark()]
         return 0
 
-    def release(self, tick: int) -> None:
-        if self._kept.pop(tick, None) is None:
-            self._host.release(tick)
+    def release(self, slot: int) -> None:
+        if self._held.pop(slot, None) is None:
+            self._host.release(slot)
 
     def among(self, members: Collection[int]) -> Transport:
         """The same, with what the host has for these ranks."""
-        way = copy(self)
-        way._host = self._host.among(members)
-        way.reaches = way._host.reaches
-        return way
+        transport = copy(self)
+        transport._host = self._host.among(members)
+        transport.reaches = transport._host.reaches
+        return transport
 
     def join(self, name: str, members: tuple[int, ...]) -> Any:
-        """A torch process group of these ranks, which have just met, for `carry`."""
+        """A torch process group of these ranks, which have just synchronized, for `carry`."""
         return self._receiver.submit(self._group.join, name, members).result()
 
     def receive(self, request: Any) -> None:
-        """Take the message of a matched receive when those before it have come. The request is told
-        by `land`, or by `fail`."""
+        """Take the message of a matched receive after those before it. `land` completes the
+        request, `fail` fails it."""
         self._receiver.submit(self._receive, request)
 
-    def _send(self, tick: int) -> None:
-        """The receiver of this rank's message with that tick is about to receive it."""
-        kept = self._kept[tick]
-        kept.append(self._group.send(*kept))  # its end may be seen meanwhile: by then it is let go
+    def _send(self, slot: int) -> None:
+        """Send the message in that slot, which its receiver has cleared."""
+        held = self._held[slot]
+        held.append(self._group.send(*held))  # it may complete meanwhile: then it is released
 
     def _receive(self, request: Any) -> None:
-        src, tick = request.peer, request.header.tick
-        self._waiting.want(1)  # its sender is to look, should it compute
+        src, slot = request.peer, request.header.slot
+        self._waiting.want(1)  # its sender should look even while it computes
         try:
-            while not self._pipes.send(src, go(tick)):
+            while not self._pipes.send(src, clear_to_send(slot)):
                 pass  # its pipe is full for more than a second
-            request.land(self._group.receive(request.form, src, tick))
+            request.land(self._group.receive(request.form, src, slot))
         except Exception as error:
             request.fail(error)
         self._waiting.want(-1)

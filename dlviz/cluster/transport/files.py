@@ -1,7 +1,7 @@
 """Messages through files in memory, where one process may not read another's (macOS, a container
 that forbids it): each rank writes what it sends into a file of its own, and the receiver reads it.
 
-    file of rank r    | block | block | free | block |     a block for each message under way
+    file of rank r    | block | block | free | block |     a block for each message in flight
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Files:
         self._name = os.path.join(folder, "bytes-{}").format
         self._files: dict[int, int] = {}
         self._own = self._file(rank)
-        self._blocks: dict[int, tuple[int, int]] = {}  # by tick: where, how long
+        self._blocks: dict[int, tuple[int, int]] = {}  # by slot: where, how long
         self._free: dict[int, list[int]] = {}  # by length
         self._end = 0
         self._lock = threading.Lock()
 
-    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
+    def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
         length = 1 << max(SHORTEST, (wire.nbytes - 1).bit_length())
         with self._lock:
             free = self._free.setdefault(length, [])
@@ -41,7 +41,7 @@ class Files:
                 where = free.pop()
             else:
                 where, self._end = self._end, self._end + length
-            self._blocks[tick] = where, length
+            self._blocks[slot] = where, length
         if wire.nbytes:
             self._write(wire, where)
         return where
@@ -52,7 +52,7 @@ class Files:
             done = os.pwrite(self._own, data, where)
             data, where = data[done:], where + done
 
-    def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
+    def pull(self, src: int, slot: int, address: int, target: torch.Tensor) -> None:
         file, data = self._files.get(src) or self._file(src), memoryview(_bytes(target)).cast("B")
         while data:
             got = os.preadv(file, [data], address)
@@ -60,9 +60,9 @@ class Files:
                 raise OSError(f"rank {src} has cut off its file")
             data, address = data[got:], address + got
 
-    def release(self, tick: int) -> None:
+    def release(self, slot: int) -> None:
         with self._lock:
-            where, length = self._blocks.pop(tick)
+            where, length = self._blocks.pop(slot)
             self._free[length].append(where)
 
     def among(self, members: Collection[int]) -> Transport:

@@ -18,22 +18,22 @@ class Gloo:
 
     def __init__(self, group: Any):
         self._group = group
-        self._under_way: dict[int, Any] = {}  # gloo ends what nobody holds
+        self._in_flight: dict[int, Any] = {}  # gloo ends what nobody holds
 
-    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
+    def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
         if wire.nbytes:
-            with suppress(RuntimeError):  # its receiver has gone: it will not be taken
-                self._under_way[tick] = self._group.send([wire], dst, tick)
-        return tick
+            with suppress(RuntimeError):  # its receiver has gone: nobody will take it
+                self._in_flight[slot] = self._group.send([wire], dst, slot)
+        return slot
 
-    def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
+    def pull(self, src: int, slot: int, address: int, target: torch.Tensor) -> None:
         try:
-            self._group.recv([target], src, tick).wait()
+            self._group.recv([target], src, slot).wait()
         except RuntimeError as error:
             raise OSError(str(error)) from None
 
-    def release(self, tick: int) -> None:
-        self._under_way.pop(tick, None)
+    def release(self, slot: int) -> None:
+        self._in_flight.pop(slot, None)
 
     def among(self, members: Collection[int]) -> Transport:
         return self

@@ -33,10 +33,10 @@ class Memory:
         self._pids: dict[int, int] = {}
         self._mine = _Arguments()
 
-    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
+    def expose(self, dst: int, slot: int, wire: torch.Tensor) -> int:
         return wire.data_ptr()
 
-    def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
+    def pull(self, src: int, slot: int, address: int, target: torch.Tensor) -> None:
         pid = self._pids.get(src) or self._pids.setdefault(src, self._pid_of(src))
         spans, at, into, left = self._mine.spans, self._mine.at, target.data_ptr(), target.nbytes
         while True:
@@ -48,7 +48,7 @@ class Memory:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
             address, into, left = address + got, into + got, left - got  # 2 GiB at a time
 
-    def release(self, tick: int) -> None:
+    def release(self, slot: int) -> None:
         pass
 
     def among(self, members: Collection[int]) -> Transport:

@@ -2,7 +2,7 @@
 
 A group of all ranks for the messages of each (see devices.py), one for the collectives of each
 Comm. Each has a communicator and a stream. What is launched here runs on streams beside those of
-the program: after what the calling thread has launched so far, where it reads that.
+the program: after what the calling thread has launched so far, if it reads that.
 
 Untested: it has not run on GPUs yet.
 """
@@ -34,7 +34,7 @@ def have_own(store: Any, rank: int, ranks: int, device: torch.device) -> bool:
 
 
 class Nccl:
-    """A DeviceGroup, made by all ranks at once."""
+    """A DeviceGroup, made by all ranks together."""
 
     name = "NCCL"
 
@@ -47,19 +47,19 @@ class Nccl:
         everybody = tuple(range(ranks))
         self._from = [self._connect(f"from {src}", everybody) for src in everybody]
         for src in everybody:  # in the same order everywhere: nobody waits for a later one
-            self._greet(src, [dst for dst in everybody if dst != src])
+            self._first_messages(src, [dst for dst in everybody if dst != src])
 
     def mark(self) -> Any:
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(self.device))
         return event
 
-    def send(self, wire: torch.Tensor, dst: int, tick: int, after: Any) -> Any:
+    def send(self, wire: torch.Tensor, dst: int, slot: int, after: Any) -> Any:
         self._stream.wait_event(after)
         with torch.cuda.stream(self._stream):
             return wire, self._from[self._rank].send([bytes_of(wire)], dst, 0)
 
-    def receive(self, form: bytes, src: int, tick: int) -> torch.Tensor:
+    def receive(self, form: bytes, src: int, slot: int) -> torch.Tensor:
         with torch.cuda.stream(self._stream):
             landed = empty(form, self.device)
             self._complete(lambda: self._from[src].recv([bytes_of(landed)], src, 0))
@@ -105,7 +105,7 @@ class Nccl:
         group.eager_connect_single_device(self.device)
         return group
 
-    def _greet(self, src: int, others: list[int]) -> None:
+    def _first_messages(self, src: int, others: list[int]) -> None:
         """Send a first message from `src` to each of the others: NCCL connects the two then."""
         byte, group = torch.zeros(1, dtype=torch.uint8, device=self.device), self._from[src]
         for dst in others:

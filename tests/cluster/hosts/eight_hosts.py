@@ -14,7 +14,7 @@ import torch.distributed as dist
 from dlviz.cluster.control.board import Board
 from dlviz.cluster.hosts.bridge import Bridge
 from dlviz.cluster.hosts.network import Store
-from dlviz.cluster.hosts.rendezvous import meet
+from dlviz.cluster.hosts.rendezvous import join
 
 HOSTS, TIMES = 8, 3
 
@@ -25,7 +25,7 @@ def be(number, port, run):
     keys = store.open()
     together(keys, "begun")
     wall, processor = time.perf_counter(), time.process_time()
-    network, wires = meet(store, number, HOSTS, (number,), "cpu")
+    network, wires = join(store, number, HOSTS, (number,), "cpu")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as left:
         board = Board(os.path.join(folder, "board"), HOSTS, create=True)
         left.callback(board.close)

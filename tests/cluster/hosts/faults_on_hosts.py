@@ -102,20 +102,20 @@ def look():
 
 def note_wires():
     """Note the ends of each wire that is made; in "no lines" have them all that gets through."""
-    meet = rendezvous.meet
+    join = rendezvous.join
 
     def noted(*args):
-        meeting = meet(*args)
-        ends = [(w.sock.getsockname()[1], w.sock.getpeername()[1]) for w in meeting.wires.values()]
+        joined = join(*args)
+        ends = [(w.sock.getsockname()[1], w.sock.getpeername()[1]) for w in joined.wires.values()]
         note(name="wire", ends=ends, store=[int(os.environ["MASTER_PORT"]), 29500])
         if os.environ.get("DLVIZ_STEP") == "no lines" and os.environ["RANK"] == "0":
             print("step no lines", flush=True)
             wait_for("/tmp/no-lines")
-        return meeting
+        return joined
 
     for module in list(sys.modules.values()):
-        if getattr(module, "__dict__", {}).get("meet") is meet:
-            module.meet = noted
+        if getattr(module, "__dict__", {}).get("join") is join:
+            module.join = noted
 
 
 def memory(what):

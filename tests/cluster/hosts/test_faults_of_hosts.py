@@ -215,17 +215,17 @@ def test_a_clock_that_is_stepped_is_told_and_the_bound_covers_the_step(faults):
 ENDS = {  # step: what the first host says, what the other one does
     "no wires": (
         "the host host-b with rank 2 has gone: nothing was heard of it for . s",
-        "the host host-a, which judges the run, has gone: nothing was heard of it for . s",
+        "the host host-a, which coordinates the run, has gone: nothing was heard of it for . s",
     ),
     "no bytes": (
         r"rank [012] on (host-a gets no answer from host-b \(10.77.0.2\)|host-b gets no answer "
         r"from host-a \(10.77.0.1\)), though the hosts hear each other: let their firewalls pass ",
-        "rank [012] on host-. gets no answer .* tells all of it",
+        "rank [012] on host-. gets no answer .* shows all of it",
     ),
     "no lines": (
         r"rank [012] on (host-a gets no answer from host-b \(10.77.0.2\)|host-b gets no answer "
         r"from host-a \(10.77.0.1\)), though the hosts hear each other: let their firewalls pass ",
-        "rank [012] on host-. gets no answer .* tells all of it",
+        "rank [012] on host-. gets no answer .* shows all of it",
     ),
     "no way": (
         r"host-b \(interface eth0, 10.77.0.2\) cannot reach host-a \(interface eth0, 10.77.0.1\): "

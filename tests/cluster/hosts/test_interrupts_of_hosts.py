@@ -91,7 +91,7 @@ def test_an_interrupt_on_either_host_ends_all_ranks_on_both(where, hosts):
     assert "RunInterrupted" in said[0] and "the run was interrupted" in said[0], said[0]
     assert "KeyboardInterrupt" in said[1]
     if where == 0:
-        assert "the run was interrupted (host-a tells all of it)" in said[1]
+        assert "the run was interrupted (host-a shows all of it)" in said[1]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Lines: what ranks of two hosts say to each other comes whole and in order, ticks in company."""
+"""Lines: what ranks of two hosts send each other arrives whole, in order, completions bundled."""
 
 import random
 import time
@@ -14,7 +14,7 @@ from dlviz.cluster.control.form import form_of
 from dlviz.cluster.control.pipes import HEAD, INLINE, SOURCE, Inbox
 from dlviz.cluster.hosts import lines
 from dlviz.cluster.hosts.lines import HostPipes
-from dlviz.cluster.hosts.records import ticked
+from dlviz.cluster.hosts.records import completed
 from dlviz.cluster.hosts.wire import Wire, keys
 
 
@@ -57,7 +57,7 @@ def test_envelopes_come_whole_and_in_order_and_a_full_line_takes_none(tmp_path):
         until(lambda: here.has_room(1) or found.extend(inbox.headers(there.read())))
         until(lambda: found.extend(inbox.headers(there.read())) or len(found) == len(sizes))
         assert refused, "nothing was full"
-        assert [each.tick for each in found] == list(range(len(sizes)))
+        assert [each.slot for each in found] == list(range(len(sizes)))
         assert [len(each.data) for each in found] == sizes
 
 
@@ -69,22 +69,22 @@ def test_what_comes_by_the_pipe_and_on_lines_at_the_same_time_is_not_mixed(tmp_p
             by_line(header(1000 + number, 700))
         inbox, found = Inbox(), []
         until(lambda: found.extend(inbox.headers(there.read())) or len(found) == 120)
-        assert [e.tick for e in found if e.tick < 1000] == list(range(60))
-        assert [e.tick for e in found if e.tick >= 1000] == list(range(1000, 1060))
+        assert [e.slot for e in found if e.slot < 1000] == list(range(60))
+        assert [e.slot for e in found if e.slot >= 1000] == list(range(1000, 1060))
 
 
 def test_a_tick_that_is_kept_goes_with_the_next_envelope_before_it(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "LATER", 1e6)
     with two_ranks(tmp_path) as (here, there, board):
-        tick = board.ticks(1)[3]
-        here.keep(1, ticked(tick, 1, 0.5))
+        slot = board.completion_slots(1)[3]
+        here.send_later(1, completed(slot, 1, 0.5))
         time.sleep(0.05)
-        assert there.read() == b"" and board.cells[tick] == 0
+        assert there.read() == b"" and board.cells[slot] == 0
         here.writer(1)(header(7, 10))
         found = []
         until(lambda: found.extend(Inbox().headers(there.read())) or found)
-        assert found[0].tick == 7
-        assert board.cells[tick] == 1 and board.times[tick + WHEN] == 0.5
+        assert found[0].slot == 7
+        assert board.cells[slot] == 1 and board.times[slot + WHEN] == 0.5
 
 
 @pytest.mark.parametrize("how", ["later", "asleep"])
@@ -92,20 +92,20 @@ def test_a_tick_that_is_kept_goes_by_itself(tmp_path, monkeypatch, how):
     if how == "asleep":
         monkeypatch.setattr(lines, "LATER", 1e6)
     with two_ranks(tmp_path) as (here, there, board):
-        tick = board.ticks(1)[0]
-        here.keep(1, ticked(tick, 2, NAN))
+        slot = board.completion_slots(1)[0]
+        here.send_later(1, completed(slot, 2, NAN))
         if how == "asleep":
             here.sleep(0.0)
         heard = []
-        until(lambda: heard.append(there.read()) or board.cells[tick] == 2)
+        until(lambda: heard.append(there.read()) or board.cells[slot] == 2)
         assert b"".join(heard), "who sleeps on it is not woken"
 
 
 def test_who_does_not_know_the_secret_is_not_heard(tmp_path):
     with two_ranks(tmp_path, secret=b"guess") as (here, there, board):
-        tick = board.ticks(1)[0]
-        here.send(1, ticked(tick, 1, NAN))
+        slot = board.completion_slots(1)[0]
+        here.send(1, completed(slot, 1, NAN))
         here.send(1, header(1, 10))
         time.sleep(0.05)
-        assert there.read() == b"" and board.cells[tick] == 0
+        assert there.read() == b"" and board.cells[slot] == 0
         there.sleep(0.01)  # and is not listened to again

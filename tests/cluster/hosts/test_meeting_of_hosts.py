@@ -23,9 +23,9 @@ from dlviz.cluster.errors import RunError
 from dlviz.cluster.hosts import bridge, handshake, network, rendezvous
 from dlviz.cluster.hosts.bridge import OUTPUT
 from dlviz.cluster.hosts.coordinator import Mailbox
-from dlviz.cluster.hosts.handshake import STRANGERS, Door
+from dlviz.cluster.hosts.handshake import UNIDENTIFIED, Listener
 from dlviz.cluster.hosts.network import Store
-from dlviz.cluster.hosts.rendezvous import meet, way_to
+from dlviz.cluster.hosts.rendezvous import join, route_to
 from dlviz.cluster.hosts.wire import FRAME, PART, Forged, Wire, keys
 
 LOCAL = "127.0.0.1"
@@ -54,7 +54,7 @@ def met(store, hosts=3, before=lambda number: None):
         before(number)
         began = time.monotonic()
         try:
-            found[number] = meet(store, number, hosts, RANKS[number], "cpu")
+            found[number] = join(store, number, hosts, RANKS[number], "cpu")
         except (ValueError, RunError) as error:
             found[number] = error
         seconds[number] = time.monotonic() - began
@@ -102,9 +102,9 @@ def test_hosts_that_do_not_reach_each_other_are_named_to_those_that_do(store, mo
     def late(sock, own, *rest, **how):
         if own == 1:
             time.sleep(3 * handshake.GLANCE)
-        return handshake.greet(sock, own, *rest, **how)
+        return handshake.shake_hands(sock, own, *rest, **how)
 
-    monkeypatch.setattr(rendezvous, "greet", late)
+    monkeypatch.setattr(rendezvous, "shake_hands", late)
     with socket.socket() as nobody:
         nobody.bind((LOCAL, 0))  # nobody else gets the port, and who connects to it is refused
         astray(monkeypatch, 2, 1, nobody.getsockname()[1])
@@ -155,20 +155,20 @@ def keys_of(store):
 
 
 def test_of_strangers_who_say_nothing_only_so_many_are_kept():
-    with socket.create_server((LOCAL, 0), backlog=200) as listener, ExitStack() as left:
-        door = left.enter_context(Door(listener, 0, b"secret", range(1, 2), {}))
-        for _ in range(STRANGERS + 20):
-            left.enter_context(socket.create_connection(listener.getsockname()))
-        for _ in range(STRANGERS + 20):
-            door.look()
-        assert len(door._greetings) == STRANGERS
-        host = left.enter_context(socket.create_connection(listener.getsockname()))
-        thread = threading.Thread(target=handshake.greet, args=(host, 1, b"secret", False))
+    with socket.create_server((LOCAL, 0), backlog=200) as server, ExitStack() as left:
+        listener = left.enter_context(Listener(server, 0, b"secret", range(1, 2), {}))
+        for _ in range(UNIDENTIFIED + 20):
+            left.enter_context(socket.create_connection(server.getsockname()))
+        for _ in range(UNIDENTIFIED + 20):
+            listener.look()
+        assert len(listener._handshakes) == UNIDENTIFIED
+        host = left.enter_context(socket.create_connection(server.getsockname()))
+        thread = threading.Thread(target=handshake.shake_hands, args=(host, 1, b"secret", False))
         thread.start()
-        while 1 not in door.wires:
-            door.look()
+        while 1 not in listener.wires:
+            listener.look()
         thread.join()
-        door.wires[1].close()
+        listener.wires[1].close()
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_eight_hosts_meet_and_read_their_clocks_at_little_cost():
 def test_a_host_that_does_not_come_is_named(store, monkeypatch):
     monkeypatch.setattr(network, "WAIT", 0.3)
     with pytest.raises(RunError, match="host 1 has not called launch within"):
-        meet(store, 0, 2, (0,), "cpu")
+        join(store, 0, 2, (0,), "cpu")
 
 
 def test_a_store_that_is_not_there_is_named():
@@ -199,7 +199,7 @@ def test_a_store_that_is_not_there_is_named():
         for address, says in ((LOCAL, "Connection refused"), ("no-such-host.invalid", "")):
             match = f"reach torchrun's store at {address}, port {closed} .*{says}.*--local-addr"
             with pytest.raises(ValueError, match=match):
-                meet(Store(address, closed, "a run"), 1, 2, (1,), "cpu")
+                join(Store(address, closed, "a run"), 1, 2, (1,), "cpu")
 
 
 def test_a_port_that_another_program_has_taken_is_named(monkeypatch):
@@ -208,13 +208,13 @@ def test_a_port_that_another_program_has_taken_is_named(monkeypatch):
         where = taken.getsockname()[1]
         says = "found no store of torchrun there .*: choose another port, which is free"
         with pytest.raises(ValueError, match=says):
-            meet(Store(LOCAL, where, "a run"), 1, 2, (1,), "cpu")
+            join(Store(LOCAL, where, "a run"), 1, 2, (1,), "cpu")
 
 
 def test_an_address_of_ipv6_alone_is_refused(monkeypatch):
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     with pytest.raises(ValueError, match="finds no IPv4 address of fd00::1, where torchrun's sto"):
-        way_to("fd00::1", 1)
+        route_to("fd00::1", 1)
 
 
 # -- hosts that have met ---------------------------------------------------------------------------

@@ -115,7 +115,9 @@ def test_the_backends_collectives_of_one_hosts_ranks_go_by_its_memory(measured):
 def test_hosts_with_unequal_ranks_are_no_racks_but_auto_goes_on(measured):
     for own in measured[0][:3]:
         says, choice, total = own["uneven"]
-        assert "are on the hosts [[0, 1], [2]]: a network of racks needs as many ranks on" in says
+        assert (
+            "are on the hosts [[0, 1], [2]]: a network of racks needs equally many ranks on" in says
+        )
         assert choice in auto.CANDIDATES and total == 3000
 
 

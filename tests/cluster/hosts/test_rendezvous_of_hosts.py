@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from dlviz.cluster.hosts.network import versions
-from dlviz.cluster.hosts.rendezvous import check, interfaces, way_to
+from dlviz.cluster.hosts.rendezvous import check, interfaces, route_to
 
 
 def about(name, secret=False, device="cpu", **other):
@@ -38,11 +38,11 @@ def test_a_secret_on_some_hosts_alone_is_refused():
 
 def test_the_interface_is_the_one_with_the_route(monkeypatch):
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    assert way_to("127.0.0.1", 1) == ("lo", "127.0.0.1") == ("lo", interfaces()["lo"])
+    assert route_to("127.0.0.1", 1) == ("lo", "127.0.0.1") == ("lo", interfaces()["lo"])
 
 
 def test_an_interface_that_is_not_there_is_named_with_those_that_are(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib7")
     says = f"GLOO_SOCKET_IFNAME='ib7' is no interface of {socket.gethostname()} .* it has .*lo"
     with pytest.raises(ValueError, match=says):
-        way_to("127.0.0.1", 1)
+        route_to("127.0.0.1", 1)

@@ -161,7 +161,7 @@ def test_what_fails_is_called_what_it_is_called_on_one_host(worker, done):
     here = tried_on_hosts.tried(worker, timeout=1.0 if worker is tried_on_hosts.too_long else 40.0)
     there = done.outcomes(0)[worker.__name__]
     seen_by_two = {
-        "misfit": "message mismatch: message number 0 from",
+        "truncation": "message mismatch: message number 0 from",
         "mismatch": "as call number 0",
     }
     if worker.__name__ in seen_by_two:  # whoever sees it first

@@ -8,7 +8,7 @@ import threading
 import pytest
 from pairs import tcp_pair
 
-from dlviz.cluster.hosts.handshake import greet
+from dlviz.cluster.hosts.handshake import shake_hands
 from dlviz.cluster.hosts.wire import FRAME, HEADER, Forged, Wire, keys
 
 DRAWN = b"1" * 16, b"2" * 16
@@ -106,7 +106,7 @@ def greeted(ends, secrets):
 
     def meet(own):
         try:
-            found[own] = greet(ends[own], own, secrets[own], called=own == 0)
+            found[own] = shake_hands(ends[own], own, secrets[own], called=own == 0)
         except ConnectionError as error:
             found[own] = error
             ends[own].close()
@@ -145,5 +145,5 @@ def test_a_stranger_with_a_pickle_is_sent_away_unread(ends):
     thread = threading.Thread(target=strange)
     thread.start()
     with pytest.raises(ConnectionError):
-        greet(ends[0], 0, b"secret", called=True)
+        shake_hands(ends[0], 0, b"secret", called=True)
     thread.join()

@@ -81,7 +81,7 @@ def ring_of_gpus(comm):
 
 
 # -- what does not ---------------------------------------------------------------------------------
-def misfit(comm):
+def truncation(comm):
     if comm.rank == 0:
         comm.send(torch.zeros(3), 2)
     if comm.rank == 2:
@@ -150,7 +150,7 @@ def raises_on_the_last(comm):
     comm.recv(torch.zeros(2), 3)
 
 
-FAILING = (misfit, mismatch, ring, left_alone, raises, dies, exits, too_long, shares)
+FAILING = (truncation, mismatch, ring, left_alone, raises, dies, exits, too_long, shares)
 
 
 # -- the network fails -----------------------------------------------------------------------------
