@@ -31,8 +31,8 @@ def labs(tmp_path, monkeypatch) -> Path:
     predict(RING, 24, "messages")
     predict(SHARE, ..., "%").compare(8)  # is withheld
     monkeypatch.setattr(prediction_file, "file", own / "predictions.json")
-    hand_in.note_check("sums", 1.5, 3)
-    hand_in.note_check("sums", 2.5, 3)
+    hand_in.record_check("sums", 1.5, 3)
+    hand_in.record_check("sums", 2.5, 3)
     _made.clear()
     hand_in._checks.clear()
     return tmp_path

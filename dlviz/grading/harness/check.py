@@ -24,7 +24,7 @@ from dlviz.grading.harness import judge
 from dlviz.grading.harness.feedback import CheckFailed, wrapped
 from dlviz.grading.harness.sandbox import NOT_WRITTEN, TimeUp
 from dlviz.grading.harness.sizes import Size
-from dlviz.grading.predictions.hand_in import Points, note_check
+from dlviz.grading.predictions.hand_in import Points, record_check
 
 Program = Callable[..., Any]
 
@@ -64,17 +64,17 @@ class Report:
 
     def __str__(self) -> str:
         worth = f"{self.points:g} of {self.most} point{'s' * (self.most > 1)}"
-        notes = wrapped(next(filter(None, self.passed.values()), ""))
+        remarks = wrapped(next(filter(None, self.passed.values()), ""))
         listed = self.sizes[0].listed
         if self.right:
             return "\n".join(
-                [*wrapped(f"Right, {worth}: {self.what}, {listed(self.sizes)}."), *notes]
+                [*wrapped(f"Right, {worth}: {self.what}, {listed(self.sizes)}."), *remarks]
             )
         part = f": right {listed([*self.passed])}" if self.points else ""
         summary = [f"Not yet, {worth}{part}.", str(self.failure)]
         if self.failure is not None and self.failure.hint == NOT_WRITTEN:  # nothing was tried
             summary = [f"Not yet, {worth}{part}: {self.failure.seen}; {NOT_WRITTEN}"]
-        return "\n".join([line for text in summary for line in wrapped(text)] + notes)
+        return "\n".join([line for text in summary for line in wrapped(text)] + remarks)
 
 
 class Check:
@@ -110,7 +110,7 @@ class Check:
         points, text, printed = judge.ask((self.__module__, self.__name__), programs, given)
         print(printed + text)
         names = [getattr(program, "__name__", "a program") for program in programs]
-        note_check(f"{' and '.join(names)}: {self.what}", points, self.points)
+        record_check(f"{' and '.join(names)}: {self.what}", points, self.points)
         return Points(points, self.points)
 
     def grade(self, *programs: Program, sizes: Sequence[Any] = ()) -> Report:

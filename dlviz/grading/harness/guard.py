@@ -72,11 +72,11 @@ class Watch:
         with _profiling(self._profile):
             yield
 
-    def noting(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def recording(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """`call`, which notes its errors and who makes it."""
 
         @wraps(call)
-        def noted(*args: Any, **kwargs: Any) -> Any:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
             self._whose(sys._getframe(1))
             try:
                 return call(*args, **kwargs)
@@ -87,7 +87,7 @@ class Watch:
                     self.raised.append(f"{said}, at {line}")
                 raise
 
-        return noted
+        return recorded
 
     def _whose(self, frame: Any) -> None:
         """Note a call from code of dlviz's that is neither the transport nor given nor this."""
@@ -124,17 +124,17 @@ class Guard(Watch):
         self.requests: list[Sending | Receiving] = []
         self.sent: list[np.ndarray] = []  # what each message held, in order
         self._isend, self._irecv, self._send = comm.isend, comm.irecv, comm.send
-        comm.isend, comm.irecv = self.noting(self.isend), self.noting(self.irecv)
-        comm.send, comm.recv = self.noting(self.send), self.noting(comm.recv)
+        comm.isend, comm.irecv = self.recording(self.isend), self.recording(self.irecv)
+        comm.send, comm.recv = self.recording(self.send), self.recording(comm.recv)
 
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Sending:
-        left = self._note(tensor)
+        left = self._record(tensor)
         request = Sending(tensor, left, self._isend(left, dst, tag))
         self.requests.append(request)
         return request
 
     def send(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> None:
-        self._send(self._note(tensor), dst, tag)
+        self._send(self._record(tensor), dst, tag)
 
     def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy") -> Receiving:
         landing = torch.zeros_like(tensor) if isinstance(tensor, torch.Tensor) else tensor
@@ -151,7 +151,7 @@ class Guard(Watch):
         summary = [request.fault() for request in self.requests]
         return [fault for fault in dict.fromkeys(summary) if fault]
 
-    def _note(self, tensor: Any) -> Any:
+    def _record(self, tensor: Any) -> Any:
         if not isinstance(tensor, torch.Tensor):
             return tensor  # the Comm says what is wrong with it
         left = tensor.detach().clone()
@@ -295,7 +295,7 @@ def refusing() -> Iterator[None]:
 def calls_of_dlviz(borrowed: list[str]) -> Iterator[None]:
     """Note the first call into dlviz from what runs inside, and from the threads that it starts."""
 
-    def note(frame: Any, event: str, argument: Any) -> None:
+    def hear(frame: Any, event: str, argument: Any) -> None:
         if borrowed:
             return
         if called := reached(frame, event, argument):
@@ -306,5 +306,5 @@ def calls_of_dlviz(borrowed: list[str]) -> Iterator[None]:
         if not line_of(frame).startswith("<frozen importlib"):  # an import alone is no call
             borrowed.append(f"dlviz's {frame.f_code.co_name}, {shown_line(line_of(frame))}")
 
-    with _profiling(note):
+    with _profiling(hear):
         yield

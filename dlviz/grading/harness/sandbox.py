@@ -192,8 +192,8 @@ def _why_stuck(error: DeadlockError, text: str) -> str:
             "and nobody receives. Which call starts a send and returns at once?"
         )
     if waits and all(wait.op in RECEIVES for wait in waits):
-        if under_way := _under_way(error):
-            src, dst = under_way
+        if in_transit := _in_transit(error):
+            src, dst = in_transit
             waited = next((wait.peer for wait in waits if wait.rank == dst), None)
             return (
                 f"messages are under way that nobody receives: rank {src} has sent one to rank "
@@ -204,7 +204,7 @@ def _why_stuck(error: DeadlockError, text: str) -> str:
     return "for one round write down who sends to whom and who receives from whom: do they match?"
 
 
-def _under_way(error: DeadlockError) -> tuple[int, int] | None:
+def _in_transit(error: DeadlockError) -> tuple[int, int] | None:
     """Sender and receiver of a message that was sent and not received."""
     if error.trace is None:
         return None

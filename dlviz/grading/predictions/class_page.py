@@ -105,8 +105,8 @@ def _student(file: Path) -> HandedIn:
 
 
 def _prediction(record: dict[str, Any]) -> Prediction:
-    kept = {**record, "value": record["predicted"], "unit": _text(record["unit"])}
-    made = restored(_text(record["question"]), kept)
+    stored = {**record, "value": record["predicted"], "unit": _text(record["unit"])}
+    made = restored(_text(record["question"]), stored)
     if made is None:
         raise TypeError(f"{record['question']!r} has a number without its time")
     return made

@@ -151,7 +151,7 @@ class Total:
 _checks: dict[str, CheckResult] = vars(sys.modules["dlviz"]).setdefault("_checks", {})
 
 
-def note_check(what: str, points: float, most: float) -> None:
+def record_check(what: str, points: float, most: float) -> None:
     """Remember what a check said, for the report; run again, its last result counts."""
     said = _checks[what] = CheckResult(what, points, most, _now())
     record = {"points": points, "most": most, "when": said.when.isoformat()}

@@ -61,10 +61,10 @@ class Prediction:
             if self.value is None:
                 parts.append("nothing was predicted")
             else:
-                parts = [f"{self._predicted()}, {parts[0]}", self._gap(self.value)]
+                parts = [f"{self._predicted()}, {parts[0]}", self._error(self.value)]
             if self.second is not None:
                 again = f"second attempt: {shown(self.second, self.unit)}"
-                parts.append(f"{again}, {self._gap(self.second)}")
+                parts.append(f"{again}, {self._error(self.second)}")
             lines = [f"{self.question}: {'; '.join(parts)}", self.misconception]
         return "\n".join(
             textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines if line
@@ -104,7 +104,7 @@ class Prediction:
             return ""
         return behind(self.question, self.value, self.measured)
 
-    def _gap(self, given: float) -> str:
+    def _error(self, given: float) -> str:
         off = factor(given, self.measured)
         if math.isinf(off):
             return f"off by {shown(abs(given - (self.measured or 0)), self.unit)}"
@@ -129,7 +129,7 @@ class Prediction:
     def _open(self, result: float) -> None:
         self.measured, self.withheld = result, None
         self.opened = self.opened or _now()
-        _keep(self)
+        _store(self)
         for update in self.shown_by:
             update()
         self.shown_by.clear()
@@ -140,11 +140,11 @@ class Prediction:
         if self.measured is None:
             if number != self.value:
                 self.value, self.made = number, _now()
-                _keep(self)
+                _store(self)
             self.open()
         elif self.second is None and number != self.value:
             self.second, self.second_made = number, _now()
-            _keep(self)
+            _store(self)
 
 
 def predict(question: str, value: float | EllipsisType, unit: str = "") -> Prediction:
@@ -225,7 +225,7 @@ def record_of(prediction: Prediction) -> dict[str, Any]:
     return record
 
 
-def _keep(prediction: Prediction) -> None:
+def _store(prediction: Prediction) -> None:
     prediction_file.write({prediction.question: record_of(prediction)})
 
 

@@ -337,9 +337,9 @@ def _why_astray(size: MeshSize, error: RunError) -> str:
     for wait in error.waits or []:
         hands_on = wait.op in SENDS + RECEIVES and len(wait.shape or ()) == 3  # (B, s, h)
         if hands_on and wait.peer is not None and wait.peer not in size.group(wait.rank, "pp"):
-            asks, way = ("sends", "to") if wait.op in SENDS else ("waits for", "from")
+            asks, preposition = ("sends", "to") if wait.op in SENDS else ("waits for", "from")
             return (
-                f"rank {wait.rank} {asks} activations or their gradient {way} rank {wait.peer}, "
+                f"rank {wait.rank} {asks} activations or their gradient {preposition} rank {wait.peer}, "
                 f"which differs from it on {listed(size.apart([wait.rank, wait.peer]))}. A stage's "
                 "neighbour differs on pp alone: in which group is its number one more or one less?"
             )
@@ -377,7 +377,7 @@ def stepped(
     mesh, watch, left = comm.mesh(**axes), Watch(*GIVEN), MeshLeft()
     for each in (comm, *(getattr(mesh, axis) for axis in AXES)):
         for name in ("send", "recv", "isend", "irecv", "agree"):
-            setattr(each, name, watch.noting(getattr(each, name)))
+            setattr(each, name, watch.recording(getattr(each, name)))
     own = dealt.take(comm.rank)
     part = StagePart(widths, own.weights)
     names = dict(zip(own.weights, part.parameters(), strict=True))

@@ -55,14 +55,14 @@ def check_each_once(tried: Tried, rank: int) -> None:
             raise CheckFailed(
                 f"{size}, rank {rank} runs {tried.says(action)} twice: {tried.shows(rank, index)}",
                 f"each F and each B of the {number(size.microbatches, 'microbatch')} once",
-                OUTSIDE if rank and _kept(tried.rows[rank - 1], row) else TWICE,
+                OUTSIDE if rank and _continues(tried.rows[rank - 1], row) else TWICE,
             )
     missing = [action for action in size.reference.actions[rank] if action not in row]
     if missing:
         raise never(tried, rank, missing)
 
 
-def _kept(before: Sequence[Action], row: Sequence[Action]) -> bool:
+def _continues(before: Sequence[Action], row: Sequence[Action]) -> bool:
     """Whether a row goes on where that of the rank before it ended."""
     begun = zip(before, row, strict=False)
     same = all((one.kind, one.microbatch) == (two.kind, two.microbatch) for one, two in begun)

@@ -161,7 +161,7 @@ def _asked(
 ) -> tuple[list[Tried | CheckFailed], str]:
     """The rows of all ranks at each size, and what the program printed."""
     found, printed = [], io.StringIO()
-    kept: list[Any] = []  # the lists that were returned: each call is to make one of its own
+    returned: list[Any] = []  # the lists that were returned: each call is to make one of its own
     with redirect_stdout(printed):
         for size in sizes:
             try:
@@ -169,7 +169,7 @@ def _asked(
                 rows = []
                 for rank in range(size.ranks):
                     with comm.span("phase", f"{size}, rank {rank}"):
-                        rows.append(_row(program, size, rank, kept))
+                        rows.append(_row(program, size, rank, returned))
                 found.append(Tried(size, rows))
             except CheckFailed as failed:
                 found.append(failed)
@@ -187,7 +187,7 @@ def _check_parameters(program: Program, size: ScheduleSize) -> None:
         )
 
 
-def _row(program: Program, size: ScheduleSize, rank: int, kept: list[Any]) -> list[Action]:
+def _row(program: Program, size: ScheduleSize, rank: int, returned: list[Any]) -> list[Action]:
     numbers = (rank, size.ranks, size.microbatches, size.chunks)
     most = 2 * size.microbatches * (size.chunks or 1)
     where, expected = f"{size}, rank {rank}", f"the {most} actions of the rank, one after the other"
@@ -209,13 +209,13 @@ def _row(program: Program, size: ScheduleSize, rank: int, kept: list[Any]) -> li
         raise CheckFailed(
             f"{where}: the function returned {_brief(given)}", expected, _why_no_row(given)
         )
-    if isinstance(given, list) and any(given is other for other in kept):
+    if isinstance(given, list) and any(given is other for other in returned):
         raise CheckFailed(
             f"{where}: the function returned the list that it had returned before",
             "a new list for each rank and each size",
             OUTSIDE,
         )
-    kept.append(given)
+    returned.append(given)
     if len(items) == 10 * most:
         raise CheckFailed(
             f"{where} was still yielding after {len(items)} actions",
@@ -262,8 +262,8 @@ def _why_no_action(item: Any, size: ScheduleSize) -> str:
         return ONE_ROW
     if isinstance(item, str) and len(re.findall(r"[FB]\W*\d", item)) > 1:
         return "these are several actions in one text: yield each of them by itself."
-    letters = re.sub("[^0-9FB-]", "", item.upper()) if isinstance(item, str) else ""
-    if letters != item and ONE.fullmatch(letters):
+    symbols = re.sub("[^0-9FB-]", "", item.upper()) if isinstance(item, str) else ""
+    if symbols != item and ONE.fullmatch(symbols):
         return "write a capital F or B, and the number right after it: F0, B3."
     if item is None or (isinstance(item, str) and not re.search(r"[FB]", item)):
         return "waiting is not written down: a rank waits by itself for what its action needs."

@@ -298,7 +298,7 @@ def check_bound(ran: Server) -> None:
     for event in events(ran.trace):
         if event.what == "reply" and not clocks.free(event.worker):
             ahead.append((event.worker, clocks.clock[event.worker], clocks.slowest))
-        clocks.note(event)
+        clocks.record(event)
     if ahead:
         worker, clock, slowest = ahead[0]
         raise CheckFailed(
@@ -356,7 +356,7 @@ def _check_answers(ran: Server) -> None:
                 "one answer for each push",
                 "who was held and is answered now is held no longer: what do you still know of it?",
             )
-        clocks.note(event)
+        clocks.record(event)
 
 
 def rehearse_server(
@@ -374,7 +374,7 @@ def rehearse_server(
     for event in events(trace):
         if event.what == "reply" and event.worker in clocks.going:
             most = max(most, clocks.lead(event.worker))
-        clocks.note(event)
+        clocks.record(event)
     summary = (
         f"{number(workers, 'worker')}, {size.limit}; {number(workers * pushes, 'push')} in "
         f"{_ms(trace)} ms; who goes on is at most {most:g} ahead; the weights are "

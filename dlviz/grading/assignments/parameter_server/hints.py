@@ -20,7 +20,7 @@ def why_stuck(clocks: Clocks, done: Sequence[Event], server: Wait | None) -> tup
     """What a server waits for that never comes, and a hint. `server` is its wait, None where the
     program has returned."""
     for event in done:
-        clocks.note(event)
+        clocks.record(event)
     if server is None:
         if clocks.held:
             ended = all(each not in clocks.going for each in clocks.held)
@@ -104,7 +104,7 @@ def why_ahead(clocks: Clocks, done: Sequence[Event]) -> str:
             if each in now.going
         ]
         if worker:
-            now.note(Event(what, worker))
+            now.record(Event(what, worker))
     most = max((lead for lead, _, answered in seen if answered), default=0)
     held = [lead for lead, _, answered in seen if not answered]
     if seen and not held:

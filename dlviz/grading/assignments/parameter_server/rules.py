@@ -42,7 +42,7 @@ class Clocks:
         if worker in self.held:
             self.held.remove(worker)
 
-    def note(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         if event.what != "update":
             (self.push if event.what == "push" else self.reply)(event.worker)
 

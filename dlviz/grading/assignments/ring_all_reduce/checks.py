@@ -240,8 +240,8 @@ def rehearse(*functions: Function, ranks: int = 4, cells: int = 12) -> Rehearsal
         run = run_alone(_watched, ranks, functions, cells)
     except RunError as error:
         trace = Trace(meta={"ranks": ranks}) if error.trace is None else error.trace
-        under_way = f"{number(len(trace.messages), 'message')}; " if len(trace.messages) else ""
-        return Rehearsal(trace, f"{under_way}{ended_by(error)}\nHint: {why(error, ranks, cells)}")
+        messages = f"{number(len(trace.messages), 'message')}; " if len(trace.messages) else ""
+        return Rehearsal(trace, f"{messages}{ended_by(error)}\nHint: {why(error, ranks, cells)}")
     counts = np.array([decode(held.numpy(), ranks) for held in run.results])
     whole = np.array(
         [[(part == 1).all() for part in np.array_split(own, ranks)] for own in counts]

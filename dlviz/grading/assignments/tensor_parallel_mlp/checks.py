@@ -32,7 +32,7 @@ from dlviz.grading.assignments.tensor_parallel_mlp.hints import (
     why_part,
 )
 from dlviz.grading.assignments.tensor_parallel_mlp.run import (
-    WAYS,
+    DIRECTIONS,
     MLPSize,
     Parallel,
     Passed,
@@ -65,11 +65,11 @@ SIZES = ((2, 3, 4, 10), (3, 2, 6, 9), (4, 2, 4, 12), (1, 2, 3, 4))
 SUMS = ([("all_reduce",)], [("reduce_scatter",), ("all_gather",)])  # which make an all-reduce
 
 
-def both_ways(programs: Sequence[Program], sizes: Sequence[MLPSize]) -> Mapping[MLPSize, Any]:
+def both_directions(programs: Sequence[Program], sizes: Sequence[MLPSize]) -> Mapping[MLPSize, Any]:
     return at_each(sizes, lambda size: attempt(programs[0], size))
 
 
-mlp = partial(check, size=MLPSize, sizes=SIZES, run=both_ways)
+mlp = partial(check, size=MLPSize, sizes=SIZES, run=both_directions)
 
 
 function = partial(
@@ -97,17 +97,17 @@ def check_g(tried: tuple[MLPSize, list[Passed]]) -> None:
 
 
 def _check_function(name: str, size: MLPSize, left: Sequence[Passed]) -> None:
-    for way in WAYS:
-        given = [own.given[way] for own in left]
+    for direction in DIRECTIONS:
+        given = [own.given[direction] for own in left]
         total = torch.stack(given).sum(0)
-        sums = (name == "g") == (way == "forward")
+        sums = (name == "g") == (direction == "forward")
         for rank, own in enumerate(left):
-            wanted, seen = total if sums else given[rank], own.got[way]
+            wanted, seen = total if sums else given[rank], own.got[direction]
             if seen is None or not same(seen, wanted):
                 raise CheckFailed(
-                    f"{size}, on rank {rank} {name} {_gives(way)} {_like(seen, given, rank)}",
+                    f"{size}, on rank {rank} {name} {_gives(direction)} {_like(seen, given, rank)}",
                     "the sum over the ranks" if sums else "what it gets, as it is",
-                    _why_function(name, way, seen, given),
+                    _why_function(name, direction, seen, given),
                 )
     for rank, own in enumerate(left):
         if own.changed:
@@ -119,8 +119,8 @@ def _check_function(name: str, size: MLPSize, left: Sequence[Passed]) -> None:
             )
 
 
-def _gives(way: str) -> str:
-    return "gives" if way == "forward" else "gives, in backward,"
+def _gives(direction: str) -> str:
+    return "gives" if direction == "forward" else "gives, in backward,"
 
 
 def _like(seen: Any, given: Sequence[torch.Tensor], rank: int) -> str:
@@ -140,11 +140,11 @@ def _like(seen: Any, given: Sequence[torch.Tensor], rank: int) -> str:
 
 
 def _why_function(
-    name: str, way: str, seen: torch.Tensor | None, given: Sequence[torch.Tensor]
+    name: str, direction: str, seen: torch.Tensor | None, given: Sequence[torch.Tensor]
 ) -> str:
     total = torch.stack([*given]).sum(0)
     if seen is None:
-        return f"what does {way} of {name} return, and is it a gradient of x first?"
+        return f"what does {direction} of {name} return, and is it a gradient of x first?"
     if torch.allclose(seen.double(), total, rtol=1e-5, atol=1e-5):
         if not same(seen, total):
             return "the numbers are float64: which line makes float32 of them?"
@@ -159,7 +159,7 @@ def _why_function(
         "sum?",
         ("g", "backward"): "y is the same on every rank, and so is its gradient: y is the sum of "
         "the shares, so a share's gradient is that of y, once.",
-    }[name, way]
+    }[name, direction]
 
 
 @mlp("each rank holds its part of the weights, and never a whole one", points=3)
@@ -177,13 +177,13 @@ def check_parts(tried: Parallel) -> None:
                     f"part {rank} of {size.ranks} of the whole {name}",
                     why_part(size, name, seen, whole),
                 )
-        if own.kept:
+        if own.retained:
             raise CheckFailed(
-                f"{size}, after __init__ the whole {own.kept[0]} is still in rank {rank}'s memory",
+                f"{size}, after __init__ the whole {own.retained[0]} is still in rank {rank}'s memory",
                 f"1/{size.ranks} of it",
                 "a slice shares the memory of the tensor that it is cut from, and keeps all of it: "
                 ".clone() makes a tensor of its own."
-                if own.kept[0] in own.sliced
+                if own.retained[0] in own.sliced
                 else "the parameters are tensors of their own, and something else keeps the whole: "
                 "state, or a tensor of it, in an attribute or outside?",
             )
@@ -279,17 +279,19 @@ def check_all_reduces(tried: Parallel) -> None:
     """A rank's collectives in each direction are one all-reduce of a tensor as y. One that the
     student wrote with messages is taken as it is: check_bytes counts those."""
     size, n = tried.size, tried.size.ranks
-    for step, way in ((step, way) for step in range(len(tried.left[0].steps)) for way in WAYS):
-        sent = tried.sent(way, step)
+    for step, direction in (
+        (step, direction) for step in range(len(tried.left[0].steps)) for direction in DIRECTIONS
+    ):
+        sent = tried.sent(direction, step)
         for rank, own in enumerate(tried.left if n > 1 else ()):
-            calls = own.steps[step].calls[way]
+            calls = own.steps[step].calls[direction]
             whole = all(count == size.rows * size.hidden for _, count in calls)
             by_hand = not calls and sent.all()
             if not by_hand and not (whole and [(name,) for name, _ in calls] in SUMS):
                 raise CheckFailed(
-                    f"{size}, in {way} rank {rank} calls {_summary(calls)}",
+                    f"{size}, in {direction} rank {rank} calls {_summary(calls)}",
                     f"one all-reduce of {size.rows * size.hidden} elements, as many as y has",
-                    why_calls(calls, size, way),
+                    why_calls(calls, size, direction),
                 )
 
 
@@ -313,22 +315,24 @@ class CountedSize(MLPSize):
     points=2,
     size=CountedSize,
     sizes=[size for size in SIZES if size[0] > 1],
-    run=both_ways,
+    run=both_directions,
 )
 def check_bytes(tried: Parallel) -> None:
     """In each direction of each step a rank sends 2(n-1)/n · B·h · 8 bytes, by the messages of the
     Trace; the backend's all-reduce, whose messages no Trace shows, counts as a ring."""
     size, expected = tried.size, tried.size.all_reduced
-    for step, way in ((step, way) for step in range(len(tried.left[0].steps)) for way in WAYS):
-        sent = tried.sent(way, step)
+    for step, direction in (
+        (step, direction) for step in range(len(tried.left[0].steps)) for direction in DIRECTIONS
+    ):
+        sent = tried.sent(direction, step)
         wrong = np.flatnonzero(sent != expected)
         if len(wrong):
             rank = int(wrong[0])
             raise CheckFailed(
-                f"{size}, rank {rank} sends {sent[rank]:.0f} bytes in {way}",
+                f"{size}, rank {rank} sends {sent[rank]:.0f} bytes in {direction}",
                 f"2(n-1)/n · {8 * size.rows * size.hidden} = {expected} bytes from every rank, as "
                 "a ring sends for a tensor as y",
-                why_bytes(tried, rank, step, way),
+                why_bytes(tried, rank, step, direction),
             )
 
 
@@ -340,16 +344,18 @@ def rehearse_functions(f: Program, g: Program, ranks: int = 4) -> Rehearsal:
     given = listed([f"{each.item():g}" for each in digits])
     for name, each, asked in (("f", f, check_f), ("g", g, check_g)):
         try:
-            left = attempt_function(each, size, [dict.fromkeys(WAYS, digit) for digit in digits])
+            left = attempt_function(
+                each, size, [dict.fromkeys(DIRECTIONS, digit) for digit in digits]
+            )
         except CheckFailed as failed:
             right = False
             summary.append(failed.in_short)
             continue
         right = right and passes(asked.judge, (size, left))
-        for way in WAYS:
-            got = [own.got[way] for own in left]
+        for direction in DIRECTIONS:
+            got = [own.got[direction] for own in left]
             numbers = ["none" if made is None else f"{made.sum():g}" for made in got]
-            summary.append(f"{name} {way}: {given} became {listed(numbers)}")
+            summary.append(f"{name} {direction}: {given} became {listed(numbers)}")
     return Rehearsal(Trace(meta={"ranks": ranks}), "\n".join(summary), right)
 
 
@@ -375,7 +381,7 @@ def rehearse(
     except CheckFailed as failed:
         return Rehearsal.stopped(failed, ranks)
     numbers = sum(each.numel() for each in tried.left[0].steps[0].part.values())
-    sent = sum(int(tried.sent(way, 0)[0]) for way in WAYS)
+    sent = sum(int(tried.sent(direction, 0)[0]) for direction in DIRECTIONS)
     checks = (check_outputs, check_gradients, check_parts, check_all_reduces)
     outputs, back, *others = (passes(each.judge, tried) for each in checks)
     summary = (

@@ -347,12 +347,12 @@ PRICES = {  # of what does not add to all ranks, or not at the price of an all-r
 }
 
 
-def why_calls(calls: Sequence[tuple[str, int]], size: MLPSize, way: str) -> str:
+def why_calls(calls: Sequence[tuple[str, int]], size: MLPSize, direction: str) -> str:
     """Why a direction has other collectives than one all-reduce of a tensor as y."""
     if not calls:
         return (
             "forwards, no rank has more than its share of y before they are added."
-            if way == "forward"
+            if direction == "forward"
             else "each rank has the gradient of x through its own columns alone. Which function "
             "adds them?"
         )
@@ -365,9 +365,9 @@ def why_calls(calls: Sequence[tuple[str, int]], size: MLPSize, way: str) -> str:
     if z in counts and z != size.rows * size.hidden:
         return (
             f"{z} elements has z on a rank, whose columns are its own: no other rank has anything "
-            + ("to add to them." if way == "forward" else "to add to their gradient.")
+            + ("to add to them." if direction == "forward" else "to add to their gradient.")
         )
-    if len(calls) > 1 and way == "forward":
+    if len(calls) > 1 and direction == "forward":
         return (
             "one sum is enough: the columns that a rank has after up are whole, GELU is computed "
             "on them, and they are just what its rows of down need."
@@ -385,10 +385,10 @@ def why_calls(calls: Sequence[tuple[str, int]], size: MLPSize, way: str) -> str:
     return f"{names[0]} leaves no sum on all ranks. Which collective does?"
 
 
-def why_bytes(tried: Parallel, rank: int, step: int, way: str) -> str:
+def why_bytes(tried: Parallel, rank: int, step: int, direction: str) -> str:
     """Why a rank sends other bytes in a direction than a ring does."""
-    size, calls = tried.size, tried.left[rank].steps[step].calls[way]
-    sent, whole = tried.sent(way, step), 8 * size.rows * size.hidden
+    size, calls = tried.size, tried.left[rank].steps[step].calls[direction]
+    sent, whole = tried.sent(direction, step), 8 * size.rows * size.hidden
     if sent[rank] and not calls:
         if len({*sent.tolist()}) > 1:
             return (
@@ -406,7 +406,7 @@ def why_bytes(tried: Parallel, rank: int, step: int, way: str) -> str:
             "Has each chunk gone once round to be added, and once round to be copied?"
         )
     if calls != [("all_reduce", size.rows * size.hidden)]:
-        return why_calls(calls, size, way)
+        return why_calls(calls, size, direction)
     if 2 * sent[rank] == size.all_reduced:
         return "half of that is float32: all numbers are float64."
     return "which algorithm of all_reduce is used? The ring, which is the default, sends least."

@@ -42,7 +42,7 @@ Program = Callable[..., Any]
 State = dict[str, torch.Tensor]
 Call = tuple[str, int]  # a collective and the elements of its tensor
 STEPS = 2
-WAYS = ("forward", "backward")
+DIRECTIONS = ("forward", "backward")
 WEIGHTS = ("up.weight", "down.weight")
 CUT = {"up.weight": 0, "up.bias": 0, "down.weight": 1}  # the dim that is cut; down.bias is whole
 NO_GRADIENT = (
@@ -189,7 +189,7 @@ class Sharded(Left):
 
     steps: list[MLPStep] = field(default_factory=list)
     odd: list[tuple[str, str]] = field(default_factory=list)  # no module or output, and a hint
-    kept: list[str] = field(default_factory=list)  # whole weights that are still in memory
+    retained: list[str] = field(default_factory=list)  # whole weights that are still in memory
     sliced: list[str] = field(default_factory=list)  # those of them in which a parameter lies
     whole: list[str] = field(default_factory=list)  # lines that had a whole weight later on
 
@@ -203,12 +203,12 @@ class Parallel:
     left: list[Sharded]
     trace: Trace
 
-    def sent(self, way: str, step: int) -> np.ndarray:
+    def sent(self, direction: str, step: int) -> np.ndarray:
         """Bytes that each rank sent in one direction of a step: those of its messages, and of the
         backend's own collectives what a ring would have sent."""
         spans, messages = self.trace.spans, self.trace.messages
-        found = np.array([own.steps[step].unseen[way] for own in self.left])
-        phases = (spans.kind == "phase") & (spans.name == way) & (spans.step == step)
+        found = np.array([own.steps[step].unseen[direction] for own in self.left])
+        phases = (spans.kind == "phase") & (spans.name == direction) & (spans.step == step)
         for rank, begin, end in zip(
             spans.rank[phases], spans.start[phases], spans.end[phases], strict=True
         ):
@@ -247,16 +247,16 @@ def _why_idle(error: RunError) -> str:
     if not isinstance(error, DeadlockError) or error.trace is None:
         return ""
     spans, table = error.trace.spans, error.trace.messages
-    for step, way in product(range(STEPS), WAYS):
+    for step, direction in product(range(STEPS), DIRECTIONS):
         busy: dict[int, bool] = {}
-        for row in spans[(spans.step == step) & (spans.name == way)].rows():
+        for row in spans[(spans.step == step) & (spans.name == direction)].rows():
             sent = (table.src == row.rank) & (table.sent >= row.start) & (table.sent <= row.end)
             taken = (table.dst == row.rank) & (table.received >= row.start)
             busy[row.rank] = bool((sent | (taken & (table.received <= row.end))).any())
         idle = [rank for rank, own in busy.items() if not own]
         if idle and any(busy.values()):
             return (
-                f"in {way} of step {step} rank {idle[0]} neither sends nor receives, while others "
+                f"in {direction} of step {step} rank {idle[0]} neither sends nor receives, while others "
                 "do: it has no part in their sum. What there depends on the rank?"
             )
     return ""
@@ -298,7 +298,7 @@ class CallWatch(Watch):
         super().__init__("collectives")
         self.calls: list[Call] = []
         for name in ("send", "recv", "isend", "irecv"):
-            setattr(comm, name, self.noting(getattr(comm, name)))
+            setattr(comm, name, self.recording(getattr(comm, name)))
         self._unseen = 0.0
         agree, collective = comm.agree, comm.collective
 
@@ -313,7 +313,7 @@ class CallWatch(Watch):
                 self._unseen += rounds * tensor.nbytes * scale / comm.size
             collective(op, tensor, move, root, scale)
 
-        comm.agree, comm.collective = self.noting(heard), by_backend
+        comm.agree, comm.collective = self.recording(heard), by_backend
 
     def heard(self) -> tuple[list[Call], float]:
         """The collectives since the last time that this was asked, and the bytes that a ring would
@@ -330,7 +330,7 @@ class Elements(TorchDispatchMode):
     def __init__(self, comm: Comm, most: float):
         super().__init__()
         self.lines: list[str] = []
-        self.way = "forward"
+        self.direction = "forward"
         self._comm = comm
         self._most = most
 
@@ -339,14 +339,14 @@ class Elements(TorchDispatchMode):
         if self._comm.machine is not None and func._overloadpacket in PRODUCTS:
             (m, k), (_, n) = (each.shape for each in factors)
             name, seconds = f"{m}x{k}·{k}x{n}", 2 * m * k * n / self._comm.machine.device.flops
-            with self._comm.compute(self.way, name, seconds):
+            with self._comm.compute(self.direction, name, seconds):
                 out = func(*args, **(kwargs or {}))
         else:
             out = func(*args, **(kwargs or {}))
         large = [each for each in (*factors, out) if self._is_large(each)]
         if large and not _inside_dlviz(sys._getframe(1)):
             where = shown_line(line_of(sys._getframe(1)))
-            self.lines.append(f"{tuple(large[0].shape)}, in {self.way}, {where}")
+            self.lines.append(f"{tuple(large[0].shape)}, in {self.direction}, {where}")
         return out
 
     def _is_large(self, each: Any) -> bool:
@@ -388,12 +388,12 @@ def trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) 
                     left.odd.extend(odd)
                     break
                 functions = _functions(output)
-                elements.way = "backward"
+                elements.direction = "backward"
                 with comm.span("phase", "backward", step=step):
                     output.backward(gradient)
                 heard["backward"] = watch.heard()
-            calls = {way: each for way, (each, _) in heard.items()}
-            unseen = {way: nbytes for way, (_, nbytes) in heard.items()}
+            calls = {direction: each for direction, (each, _) in heard.items()}
+            unseen = {direction: nbytes for direction, (_, nbytes) in heard.items()}
             changed = ["x"] * (not torch.equal(x, x_given))
             changed += ["the gradient of y"] * (not torch.equal(gradient, gradient_given))
             found = {name: p.grad for name, p in {**parameters, "x": x}.items()}
@@ -425,9 +425,9 @@ def _loaded(
         )
         return None
     gc.collect()
-    left.kept.extend(name for name in WEIGHTS if size.ranks > 1 and not memory[name].expired())
+    left.retained.extend(name for name in WEIGHTS if size.ranks > 1 and not memory[name].expired())
     lie = [StorageWeakRef(p.untyped_storage()) for p in model.parameters()]
-    left.sliced.extend(name for name in left.kept if memory[name] in lie)
+    left.sliced.extend(name for name in left.retained if memory[name] in lie)
     return model
 
 
@@ -494,7 +494,10 @@ def drawn(size: MLPSize) -> list[State]:
     """What each rank puts into f or g, by the way."""
     generator, shape = fresh(), (size.rows, size.hidden)
     return [
-        {way: torch.randn(shape, generator=generator, dtype=torch.float64) for way in WAYS}
+        {
+            direction: torch.randn(shape, generator=generator, dtype=torch.float64)
+            for direction in DIRECTIONS
+        }
         for _ in range(size.ranks)
     ]
 
@@ -502,9 +505,9 @@ def drawn(size: MLPSize) -> list[State]:
 def passed(comm: Comm, function: Program, dealt: Dealt[State]) -> Passed:
     """What each rank does with f or g."""
     watch, given = CallWatch(comm), dealt.take(comm.rank)
-    x, gradient = (given[way].clone() for way in WAYS)
+    x, gradient = (given[direction].clone() for direction in DIRECTIONS)
     x.requires_grad_()
-    got: dict[str, torch.Tensor | None] = dict.fromkeys(WAYS)
+    got: dict[str, torch.Tensor | None] = dict.fromkeys(DIRECTIONS)
     with watch.watching():
         y = function.apply(x, comm)
         if isinstance(y, torch.Tensor):

@@ -16,7 +16,7 @@ from dlviz.grading.assignments.tensor_parallel_mlp import checks as tensor_check
 from dlviz.grading.assignments.tensor_parallel_mlp.checks import CountedSize
 from dlviz.grading.assignments.tensor_parallel_mlp.hints import gradients, plain
 from dlviz.grading.assignments.tensor_parallel_mlp.run import (
-    WAYS,
+    DIRECTIONS,
     MLPSize,
     MLPStep,
     Parallel,
@@ -186,4 +186,4 @@ def test_the_bytes_of_a_paced_run_are_those_that_the_paced_clock_has_in_a_phase(
     step = MLPStep({}, torch.zeros(1), {}, {}, {"forward": 0.0, "backward": 0.0}, [])
     trace = Trace([rank | there, rank | back], [message], meta={"ranks": 2})
     tried = Parallel(TWO, 0, [Sharded([step])], trace)
-    assert [tried.sent(way, 0).tolist() for way in WAYS] == [[48.0], [0.0]]
+    assert [tried.sent(direction, 0).tolist() for direction in DIRECTIONS] == [[48.0], [0.0]]
