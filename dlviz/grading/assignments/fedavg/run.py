@@ -29,9 +29,9 @@ from dlviz.grading.assignments.fedavg.hints import why_stuck
 from dlviz.grading.assignments.fedavg.model import (
     LocalStep,
     MomentumSGD,
-    RankRecord,
     Problem,
     RankExamples,
+    RankRecord,
 )
 from dlviz.grading.harness import attempt as harness
 from dlviz.grading.harness.attempt import OwnWork
@@ -322,7 +322,7 @@ def _record_answers(comm: Comm, record: RankRecord) -> None:
 
 def _draw_who_answers(comm: Comm) -> None:
     """When the server receives from any source and several clients owe an answer, draw the
-    source, never the first of those clients."""
+    source from them, except the first."""
     owed, recv = _count_owed(comm), comm.recv
 
     def receive(tensor: Any, src: Any = None, *args: Any, **kwargs: Any) -> Any:
