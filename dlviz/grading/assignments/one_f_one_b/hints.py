@@ -73,7 +73,7 @@ def why_held(tried: Tried, held: list[int], rank: int, wanted: int) -> str:
         )
     if size.chunks:
         return (
-            "the warm-up is too short. What does the first microbatch pass until its gradient is "
+            "the warm-up is too short. What does the first microbatch pass before its gradient is "
             "back: how many stages of this rank, and how far is it to the last rank and back?"
         )
     return (

@@ -93,7 +93,7 @@ def why_ahead(clocks: Clocks, done: Sequence[Event]) -> str:
     """Why a worker that is too far ahead is answered, from what the server has `done` when
     workers push as if there were no bound."""
     now, bound = Clocks(clocks.pushes, clocks.bound), clocks.bound
-    seen = []  # of each unfinished worker: how far ahead, how far behind, and whether it is answered
+    seen = []  # of each unfinished worker: how far ahead, how far behind; is it answered?
     for what, worker in [*done, Event("push", 0)]:
         asked = {"push": now.held, "reply": [worker]}.get(what, [])
         fastest = max(now.clock.values())

@@ -1,9 +1,9 @@
-"""Checks of a tensor-parallel MLP that a student wrote: what was seen, what was expected, one hint.
+"""Checks of a student's tensor-parallel MLP: what was seen, what was expected, one hint.
 
     CopyToRanks (f), SumOverRanks (g)    autograd functions of x and the communicator
-    ParallelMLP                          the module that keeps a rank's part (run.py)
+    ParallelMLP                          the module that holds a rank's part (run.py)
 
-Each check runs them on real ranks, some tenths of a second each, and reads outputs, gradients and
+Each check runs them on real ranks for some tenths of a second, and reads outputs, gradients and
 the Trace. Symbols: n ranks, B rows of x, h the hidden width.
 """
 
@@ -60,7 +60,7 @@ __all__ = [
 ]
 RATE = 256e3  # FLOP/s of a rank in a rehearsal
 MESSAGE = 0.001  # s that a message takes in a rehearsal
-# ranks, rows, hidden, inner. Rows are few: what the ranks gather of y is less than a whole weight.
+# ranks, rows, hidden, inner. Rows are few, so that y is smaller than a whole weight.
 SIZES = ((2, 3, 4, 10), (3, 2, 6, 9), (4, 2, 4, 12), (1, 2, 3, 4))
 SUMS = ([("all_reduce",)], [("reduce_scatter",), ("all_gather",)])  # which make an all-reduce
 
@@ -85,14 +85,14 @@ function = partial(
 
 @function("f hands on x, and sums the gradients over the ranks")
 def check_f(tried: tuple[MLPSize, list[Passed]]) -> None:
-    """f gives x, in backward the sum of the ranks' gradients, and leaves alone what it is given."""
+    """f gives x, in backward the sum of the ranks' gradients, and does not change its argument."""
     _check_function("f", *tried)
 
 
 @function("g sums over the ranks, and hands on the gradient")
 def check_g(tried: tuple[MLPSize, list[Passed]]) -> None:
-    """g gives the sum of the ranks' x, in backward the gradient as it comes, and leaves alone what
-    it is given."""
+    """g gives the sum of the ranks' x, in backward the gradient unchanged, and does not change
+    its argument."""
     _check_function("g", *tried)
 
 
@@ -106,7 +106,7 @@ def _check_function(name: str, size: MLPSize, left: Sequence[Passed]) -> None:
             if seen is None or not same(seen, wanted):
                 raise CheckFailed(
                     f"{size}, on rank {rank} {name} {_gives(direction)} {_like(seen, given, rank)}",
-                    "the sum over the ranks" if sums else "what it gets, as it is",
+                    "the sum over the ranks" if sums else "what it gets, unchanged",
                     _why_function(name, direction, seen, given),
                 )
     for rank, own in enumerate(left):
@@ -114,8 +114,8 @@ def _check_function(name: str, size: MLPSize, left: Sequence[Passed]) -> None:
             raise CheckFailed(
                 f"{size}, on rank {rank} {name} has changed {own.changed[0]} that it was given",
                 "a new tensor holds the sum",
-                "all_reduce puts the sum into the tensor that it gets. Others still need what was "
-                "in it: .clone() it first.",
+                "all_reduce puts the sum into its tensor. Others still need the old numbers: "
+                ".clone() it first.",
             )
 
 
@@ -124,10 +124,10 @@ def _gives(direction: str) -> str:
 
 
 def _like(seen: Any, given: Sequence[torch.Tensor], rank: int) -> str:
-    """What a function gave, by what it got on each rank."""
+    """What a function returned, in terms of what it got on each rank."""
     total, n = torch.stack([*given]).sum(0), len(given)
     known = {
-        "what it gets, as it is": given[rank],
+        "what it gets, unchanged": given[rank],
         "the sum over the ranks": total,
         "the mean over the ranks": total / n,
         f"{n} times what it gets": n * given[rank],
@@ -149,7 +149,7 @@ def _why_function(
         if not same(seen, total):
             return "the numbers are float64: which line makes float32 of them?"
     elif same(seen, total / len(given)):
-        return "the sum is asked for: the ranks hold parts of one sum, nothing is divided."
+        return "the sum is required: the ranks hold parts of one sum, nothing is divided."
     return {
         ("f", "forward"): "x is the same on every rank already: before the first product there is "
         "nothing to add.",
@@ -164,8 +164,8 @@ def _why_function(
 
 @mlp("each rank holds its part of the weights, and never a whole one", points=3)
 def check_parts(tried: Parallel) -> None:
-    """After __init__ a rank has the r-th part of up and of down, and the whole down.bias; neither
-    then nor in forward or backward is there a whole weight."""
+    """After __init__ a rank has the r-th part of up and of down, and the whole down.bias; it has
+    no whole weight then, in forward or in backward."""
     _check_shapes(tried)
     size, state = tried.size, tried.size.whole(tried.seed)
     for rank, own in enumerate(tried.left):
@@ -181,23 +181,23 @@ def check_parts(tried: Parallel) -> None:
             raise CheckFailed(
                 f"{size}, after __init__ the whole {own.retained[0]} is still in rank {rank}'s memory",
                 f"1/{size.ranks} of it",
-                "a slice shares the memory of the tensor that it is cut from, and keeps all of it: "
-                ".clone() makes a tensor of its own."
+                "a slice shares the memory of the tensor that it is cut from, and keeps all of it "
+                "alive: .clone() makes a new tensor."
                 if own.retained[0] in own.sliced
-                else "the parameters are tensors of their own, and something else keeps the whole: "
+                else "the parameters are new tensors, and something else keeps the whole alive: "
                 "state, or a tensor of it, in an attribute or outside?",
             )
         if own.whole:
             raise CheckFailed(
                 f"{size}, rank {rank} has a tensor as large as a whole weight: {own.whole[0]}",
                 "parts of the weights alone, in forward and in backward",
-                "the weights stay where they are, a part on each rank. What moves in place of "
-                "them?",
+                "the weights stay where they are, a part on each rank. What is sent instead?",
             )
 
 
 def _check_shapes(tried: Parallel, whole_too: bool = False) -> None:
-    """That each rank holds tensors of the shapes of its part, or where it may, of the whole."""
+    """Check that each rank holds tensors of the shapes of its part, or with `whole_too` of the
+    whole."""
     size, state = tried.size, tried.size.whole(tried.seed)
     for rank, own in enumerate(tried.left):
         for name, whole in state.items():
@@ -217,8 +217,8 @@ def _check_shapes(tried: Parallel, whole_too: bool = False) -> None:
 
 @mlp("all ranks end with the output of one process", points=3)
 def check_outputs(tried: Parallel) -> None:
-    """In each of two steps, between which the weights change, y is that of one process of plain
-    torch on every rank: the bias is in it once. A rank may hold whole weights."""
+    """In each of two steps, with changed weights in the second, y on every rank is that of one
+    process of plain torch, with the bias in it once. A rank may hold whole weights."""
     _check_shapes(tried, whole_too=True)
     for step in range(len(tried.left[0].steps)):
         wanted = plain(tried.size.batch(tried.seed, step)[0], _weights(tried, step))
@@ -234,7 +234,7 @@ def check_outputs(tried: Parallel) -> None:
 
 
 def _weights(tried: Parallel, step: int) -> State:
-    """The whole MLP's in a step: those that were given, then those that the ranks hold."""
+    """The whole MLP's weights in a step: first the given ones, then those that the ranks hold."""
     if not step:
         return tried.size.whole(tried.seed)
     return joined(held(tried, step))
@@ -246,16 +246,16 @@ def _check_untouched(tried: Parallel) -> None:
             if step.changed:
                 raise CheckFailed(
                     f"{tried.size}, rank {rank} has changed {step.changed[0]} in place",
-                    "what is given is left as it is",
-                    "what is given belongs to others: a sum by all_reduce, or a result of your "
-                    "own, goes into a new tensor.",
+                    "arguments are left unchanged",
+                    "arguments belong to the caller: a sum by all_reduce, or a result of your own, "
+                    "goes into a new tensor.",
                 )
 
 
 @mlp("all ranks end with the gradients of one process", points=4)
 def check_gradients(tried: Parallel) -> None:
-    """In each of two steps the gradients of a rank's part, of down.bias and of x are those of one
-    process of plain torch with all parts. A rank may hold whole weights."""
+    """In each of two steps the gradients of a rank's part, of down.bias and of x are those of
+    one process of plain torch with all parts. A rank may hold whole weights."""
     _check_shapes(tried, whole_too=True)
     size = tried.size
     for step in range(len(tried.left[0].steps)):
@@ -276,8 +276,8 @@ def check_gradients(tried: Parallel) -> None:
 
 @mlp("one all-reduce forwards and one backwards", points=2)
 def check_all_reduces(tried: Parallel) -> None:
-    """A rank's collectives in each direction are one all-reduce of a tensor as y. One that the
-    student wrote with messages is taken as it is: check_bytes counts those."""
+    """In each direction a rank calls one all-reduce of a tensor the size of y. An all-reduce
+    written with messages is accepted: check_bytes counts its messages."""
     size, n = tried.size, tried.size.ranks
     for step, direction in (
         (step, direction) for step in range(len(tried.left[0].steps)) for direction in DIRECTIONS
@@ -303,7 +303,7 @@ def _summary(calls: Sequence[tuple[str, int]]) -> str:
 
 @dataclass(frozen=True)
 class CountedSize(MLPSize):
-    """A size at which bytes are counted: on 2 ranks many algorithms send those of a ring."""
+    """A size for counting bytes: on 2 ranks many algorithms send as many as a ring."""
 
     @staticmethod
     def in_common(passed: Sequence[MLPSize], failed: Sequence[MLPSize]) -> str:
@@ -331,14 +331,14 @@ def check_bytes(tried: Parallel) -> None:
             raise CheckFailed(
                 f"{size}, rank {rank} sends {sent[rank]:.0f} bytes in {direction}",
                 f"2(n-1)/n · {8 * size.rows * size.hidden} = {expected} bytes from every rank, as "
-                "a ring sends for a tensor as y",
+                "a ring sends for a tensor the size of y",
                 why_bytes(tried, rank, step, direction),
             )
 
 
 def rehearse_functions(f: Program, g: Program, ranks: int = 4) -> Rehearsal:
-    """What f and g make of one number, rank r's being 10 to the power of r: a digit of a sum tells
-    how often it holds that rank's."""
+    """The results of f and g for one number on each rank, 10 to the power of r: a digit of a sum
+    shows how often it contains that rank's number."""
     size, summary, right = MLPSize(ranks, 1, 1), [], True
     digits = [torch.full((1, 1), 10.0**r, dtype=torch.float64) for r in range(ranks)]
     given = listed([f"{each.item():g}" for each in digits])
@@ -361,8 +361,8 @@ def rehearse_functions(f: Program, g: Program, ranks: int = 4) -> Rehearsal:
 
 @dataclass(repr=False)
 class MLPRehearsal(Rehearsal):
-    """What a step came to: the numbers that rank 0 holds, the bytes that it sent, and to how many
-    all-reduces of a tensor as y these come."""
+    """A rehearsed step: the numbers that rank 0 holds, the bytes that it sent, and these in
+    all-reduces of a tensor the size of y."""
 
     numbers: int = 0
     nbytes: int = 0
@@ -372,7 +372,7 @@ class MLPRehearsal(Rehearsal):
 def rehearse(
     program: Callable[..., Any], ranks: int = 4, rows: int = 4, hidden: int = 16, inner: int = 32
 ) -> Rehearsal:
-    """Run one paced step of an MLP and watch it: each product takes the time of its FLOPs."""
+    """Run one paced step of an MLP: each product takes the time of its FLOPs."""
     size = MLPSize(ranks, rows, hidden, inner)
     topology = Topology.switch(ranks, Link(MESSAGE, float("inf")))
     machine = Machine(replace(classroom(ranks).device, flops=RATE), topology, step=None)
