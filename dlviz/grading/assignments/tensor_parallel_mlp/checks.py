@@ -179,7 +179,8 @@ def check_parts(tried: Parallel) -> None:
                 )
         if own.retained:
             raise CheckFailed(
-                f"{size}, after __init__ the whole {own.retained[0]} is still in rank {rank}'s memory",
+                f"{size}, after __init__ the whole {own.retained[0]} is still in rank {rank}'s "
+                "memory",
                 f"1/{size.ranks} of it",
                 "a slice shares the memory of the tensor that it is cut from, and keeps all of it "
                 "alive: .clone() makes a new tensor."

@@ -339,7 +339,7 @@ def _said_of_shares(found: Sequence[float], rank: int, functions: int) -> tuple[
 
 PRICES = {  # of collectives that give no sum on all ranks, or at a higher price than an all-reduce
     ("all_gather",): "it brings every share to all ranks, to be added there: n-1 times the bytes "
-    "of a share. A ring adds in transit.",
+    "of a share. A ring adds at every hop.",
     ("reduce", "broadcast"): "the sum goes to one rank, and from there to all. One collective does "
     "both, with equal work for all ranks.",
     ("reduce",): "it leaves the sum on one rank only. Who needs it?",
@@ -401,7 +401,7 @@ def why_bytes(tried: Parallel, rank: int, step: int, direction: str) -> str:
         if sent[rank] == (size.ranks - 1) * whole:
             return (
                 "the whole tensor goes to each of the others. In a ring a rank sends one of n "
-                "pieces at a time, and adds in transit."
+                "pieces at a time, and adds at every hop."
             )
         return (
             f"that is {Fraction(float(sent[rank]) / whole).limit_denominator(100)} times the bytes "
