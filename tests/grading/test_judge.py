@@ -109,7 +109,7 @@ def test_a_process_in_the_judges_place_is_refused():
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(address))
             listener.listen()
-            with pytest.raises(RuntimeError, match=r"stands in the judge's place: restart"):
+            with pytest.raises(RuntimeError, match=r"has taken the judge's place: restart"):
                 ask(("dlviz.grading.assignments.ddp.checks", "check_buckets"), [print], [])
     finally:
         address.unlink()

@@ -1,4 +1,4 @@
-"""Predictions: frozen once opened, kept beside the notebook, and how far off they were."""
+"""Predictions: frozen once opened, stored beside the notebook, and how far off they were."""
 
 from __future__ import annotations
 
@@ -203,13 +203,13 @@ def test_calibration_is_the_median_which_a_wild_guess_does_not_move():
 
 @pytest.mark.parametrize("value", ["many", math.nan, math.inf, True, None, 10**400, 1j])
 def test_what_is_no_number_is_refused(value):
-    with pytest.raises(ValueError, match="is no number"):
+    with pytest.raises(ValueError, match="is not a number"):
         predict("q", value)
-    with pytest.raises(ValueError, match="is no number"):
+    with pytest.raises(ValueError, match="is not a number"):
         predict("q", 1).compare(value)
 
 
-# -- kept beside the notebook ----------------------------------------------------------------------
+# -- stored beside the notebook ----------------------------------------------------------------
 def test_predictions_survive_a_restart_of_the_kernel(file):
     made = predict(RING, 12, "messages").made
     predict("opened", np.float64(2.5)).compare(np.int64(5))

@@ -335,15 +335,15 @@ def test_the_page_needs_no_network_and_takes_names_as_text(folder):
 
 
 FOREIGN = {
-    "broken.json": ("{", "it is no JSON"),
-    "binary.json": (b"\xff\x00", "it is no JSON"),
+    "broken.json": ("{", "it is not JSON"),
+    "binary.json": (b"\xff\x00", "it is not JSON"),
     "predictions.json": (
         json.dumps({"format": prediction_file.FORMAT, "predictions": {}}),
-        "it is no report",
+        "it is not a report",
     ),
-    "list.json": ("[1]", "it is no report"),
-    "deep.json": ("[" * 100_000, "it is no JSON"),
-    "nameless.json": (json.dumps({"format": hand_in.FORMAT}), "a report that was changed ('name')"),
+    "list.json": ("[1]", "it is not a report"),
+    "deep.json": ("[" * 100_000, "it is not JSON"),
+    "nameless.json": (json.dumps({"format": hand_in.FORMAT}), "a report that was edited ('name')"),
     "huge.json": (" " * 2_000_001, "it has over 2,000,000 bytes"),
 }
 CHANGED = [
@@ -368,7 +368,7 @@ def test_broken_and_foreign_files_are_named_and_skipped(folder):
     said = dict(skipped)
     assert len(said) == len(FOREIGN) + len(CHANGED) + 1
     assert all(why in said[name] for name, (_, why) in FOREIGN.items()), said
-    assert said["blank.json"] == "it bears no name"
+    assert said["blank.json"] == "it has no name"
     read = Tags(class_report(str(folder)))
     assert "15 files skipped" in read.said and "huge.json: it has over" in read.said
 
@@ -405,7 +405,7 @@ def test_the_command_says_in_a_sentence_what_it_cannot_use(folder, capsys):
     (folder / "predictions.json").write_text("{}")
     for arguments, said in [
         (["gone"], "gone is no folder"),
-        (["."], "holds no report that a student handed in (predictions.json: it is no report"),
+        (["."], "holds no student's report (predictions.json: it is not a report"),
         ([".", "--out", "page.txt"], "has the wrong ending"),
     ]:
         assert cli.main(["report", *arguments]) == 2

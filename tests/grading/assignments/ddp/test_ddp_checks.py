@@ -160,7 +160,7 @@ def test_a_rehearsal_of_the_cut_names_parameters_and_bytes():
     ]
     assert done.right and len(done.buckets) == 4
     wrong = ddp_checks.rehearse_buckets(cutter("cuts from the first parameter to the last"))
-    assert not wrong.right and "Hint: which gradient is there first" in repr(wrong)
+    assert not wrong.right and "Hint: which gradient is ready first" in repr(wrong)
 
 
 @pytest.mark.slow
@@ -196,6 +196,6 @@ def test_a_rehearsal_with_buckets_that_are_cut_wrong_says_that_the_checks_have_o
     right, cut = averager("the solution"), cutter("cuts from the first parameter to the last")
     forwards = ddp_checks.rehearse(cut, right, ranks=2)
     assert "3 all-reduces, not under backward" in told(forwards) and not forwards.right
-    assert "not yet what part 2 asks for. The checks of the class hand it" in told(forwards)
+    assert "not yet what part 2 asks for. The checks of the class give it" in told(forwards)
     report = grade("overlap", right, [(2, 4)])
-    assert report.points == 3 and "cut as part 2 asks for it, whatever your own" in told(report)
+    assert report.points == 3 and "cut as part 2 asks, whatever your own" in told(report)

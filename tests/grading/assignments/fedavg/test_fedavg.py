@@ -169,7 +169,7 @@ def test_a_rehearsal_shows_rounds_that_end_at_a_deadline():
     assert done.milliseconds == pytest.approx(40 + 25 + 25 + 40 + 1, abs=0.2)
     (asks_who_owes,) = ROWS["`choose` gets clients that owe an update"].programs("deadline")
     stuck = fedavg_checks.rehearse_deadline(asks_who_owes, select)
-    words = r"server sends to client 4, which still owes an update, cell\.py.*is choose to choose"
+    words = r"server sends to client 4, which still owes an update, cell\.py.*should choose select"
     assert re.search(words, " ".join(repr(stuck).split())), repr(stuck)
     assert len(stuck.trace.spans) and not stuck.right
 

@@ -88,7 +88,7 @@ def test_what_sizes_have_in_common_is_told():
         return MLPSize.in_common([MLPSize(*each) for each in passed], [MLPSize(*failed)])
 
     divides = common([(2, 3, 4, 8), (3, 2, 6, 9), (1, 2, 3, 4)], (3, 2, 5, 9))
-    assert "where the ranks divide the hidden width. Only the inner width is cut" in divides
+    assert "if the ranks divide the hidden width. Only the inner width is cut" in divides
     assert common([(2, 3, 4, 8), (2, 3, 5, 8)], (3, 2, 5, 9)) == ""
     assert common([(1, 2, 3, 4)], (2, 3, 4, 8)) == ""
     on_two = [CountedSize(2, 3, 4, 10)], [CountedSize(3, 2, 6, 9), CountedSize(4, 2, 4, 12)]
@@ -170,7 +170,7 @@ def test_a_rehearsal_shows_products_and_all_reduces_of_a_paced_step():
 
     wrong = rehearsed("*f* without its backward", ranks=2)
     assert "the gradients are not those of one process" in told(wrong) and not wrong.right
-    kept = rehearsed("keeps `state` as an attribute", ranks=2)
+    kept = rehearsed("stores `state` as an attribute", ranks=2)
     assert "the gradients are those of one process" in told(kept) and not kept.right
     stuck = rehearsed("the last rank does not take part", ranks=2)
     assert len(stuck.trace.spans) and "deadlock" in repr(stuck) and not stuck.right
