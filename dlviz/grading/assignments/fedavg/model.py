@@ -136,7 +136,7 @@ class RankExamples:
         self._comm = comm
         self._net = problem.net
         self._inputs, self._labels = record.data
-        self._noted = record
+        self._record = record
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -153,14 +153,14 @@ class RankExamples:
         with self._comm.compute("backward", f"{len(chosen)} rows", seconds=STEP):
             inputs, labels = self._inputs[chosen], self._labels[chosen]
             found = self._net.gradient(weights, inputs, labels)
-        if self._noted.in_full:
-            self._noted.asked.append((weights.detach().clone(), chosen.tolist(), found.clone()))
+        if self._record.in_full:
+            self._record.asked.append((weights.detach().clone(), chosen.tolist(), found.clone()))
         return found
 
     def test(self, weights: torch.Tensor) -> float:
         """The loss on all examples of this rank."""
         self._check("test", weights)
-        self._noted.tested.append(weights.detach().clone())
+        self._record.tested.append(weights.detach().clone())
         with self._comm.compute("forward", "test", seconds=TEST), torch.no_grad():
             return float(self._net.loss(weights, self._inputs, self._labels))
 
@@ -177,7 +177,7 @@ class MomentumSGD:
     def __init__(self, problem: Problem, record: RankRecord):
         self.velocity = torch.zeros(problem.net.size, dtype=torch.float64)
         self._rate, self._momentum = problem.rate, problem.momentum
-        self._noted = record
+        self._record = record
         record.optimizers += 1
 
     def step(self, weights: torch.Tensor, gradient: torch.Tensor) -> None:
@@ -185,9 +185,9 @@ class MomentumSGD:
         before, was = weights.detach().clone(), self.velocity
         self.velocity = self._momentum * was + gradient
         weights.sub_(self._rate * self.velocity)
-        if self._noted.in_full:
+        if self._record.in_full:
             after = weights.detach().clone()
-            self._noted.steps.append(LocalStep(before, gradient.detach().clone(), after, was))
+            self._record.steps.append(LocalStep(before, gradient.detach().clone(), after, was))
 
 
 def _form(given: Any) -> str:
