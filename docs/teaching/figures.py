@@ -50,7 +50,7 @@ FIGURES: dict[str, Callable[[], Any]] = {}
 
 
 def figure(draw: Callable[[], Any]) -> Callable[[], Any]:
-    """Enter it under its name, without what keeps a name from beginning with a digit."""
+    """Register a figure under its name, without the prefix that hides a leading digit."""
     FIGURES[draw.__name__.removeprefix("lab_")] = draw
     return draw
 
@@ -76,7 +76,7 @@ def digits() -> tuple[Any, list[Any]]:
 
 
 @cache
-def trained(way: str, paced: bool) -> dlviz.cluster.Run:
+def trained(method: str, paced: bool) -> dlviz.cluster.Run:
     """Data parallel on four ranks, by the wall clock or on the classroom machine."""
     model, batches = digits()
     return dlviz.launch(
@@ -84,7 +84,7 @@ def trained(way: str, paced: bool) -> dlviz.cluster.Run:
         4,
         machine=classroom(4, step=0.01, link=Link(1e-3, 1e9)) if paced else None,
         args=(model, batches[: 6 if paced else 60]),
-        kwargs={"lr": 0.3, "bucket_bytes": 40_000, "method": way},
+        kwargs={"lr": 0.3, "bucket_bytes": 40_000, "method": method},
     )
 
 
@@ -112,13 +112,13 @@ def lab_00_losses() -> Any:
 
 @figure
 def lab_00_naive_step() -> Any:
-    """The naive way: after the last backward nothing is left but communication."""
+    """The naive step: after the last backward nothing is left but communication."""
     return paper.timeline(trained("naive", True).trace, step=3, messages=False, title="Naive")
 
 
 @figure
 def lab_00_ddp_step() -> Any:
-    """DDP: two buckets travel while backward goes on, and a rank waits for the third alone."""
+    """DDP: two buckets travel while backward goes on, and a rank waits only for the third."""
     return paper.timeline(trained("ddp", True).trace, step=3, messages=False, title="DDP")
 
 
@@ -147,7 +147,7 @@ def distances(name: str, surface: Any, weights: int, steps: int, **options: Any)
 
 @figure
 def lab_01_storage() -> Any:
-    """All that a step makes, layer by layer, and the part that autograd keeps of it."""
+    """All that a step makes, layer by layer, and the part of it that autograd saves."""
     model = dlviz.models.MLP((64, 128, 128, 10))
     return dlviz.viz.storage(dlviz.models.layer_storage(model, torch.rand(64, 64)))
 
@@ -222,7 +222,7 @@ def lab_02_tree_messages() -> Any:
 
 @figure
 def lab_02_halving_doubling_messages() -> Any:
-    """Half of the tensor, then a quarter, and the same way back."""
+    """Half of the tensor, then a quarter, and the same back."""
     return paper.messages(watched("halving_doubling", 8), title="Halving-doubling", columns=2)
 
 
@@ -276,13 +276,13 @@ def lab_02_parameter_server() -> Any:
 
 @figure
 def lab_02_racks_ring() -> Any:
-    """The ring sends 1.75 tensors over the slow link between the racks, each way."""
+    """The ring sends 1.75 tensors over the slow link between the racks in each direction."""
     return dlviz.viz.traffic(measured("ring", 100_000, "racks"), title="Ring on two racks")
 
 
 @figure
 def lab_02_racks_hierarchical() -> Any:
-    """Added up inside the racks first, one tensor crosses, each way."""
+    """Summed inside the racks first, one tensor crosses in each direction."""
     trace = measured("hierarchical", 100_000, "racks")
     return dlviz.viz.traffic(trace, title="Hierarchical on two racks")
 
@@ -454,9 +454,9 @@ def lab_06_naive_matrices() -> Any:
 @figure
 def lab_06_kept() -> Any:
     """Tensor parallelism leaves 10 of 34 whole on every rank; sequence parallelism cuts them."""
-    ways = {"one rank": (1, False), "4 ranks": (4, False), "sequence parallel": (4, True)}
-    kept = {n: kept_activations(64, 8, 64, 4, *way).values() for n, way in ways.items()}
-    values = {"published": {name: sum(parts) / (64 * 8 * 64) for name, parts in kept.items()}}
+    layouts = {"one rank": (1, False), "4 ranks": (4, False), "sequence parallel": (4, True)}
+    saved = {n: kept_activations(64, 8, 64, 4, *each).values() for n, each in layouts.items()}
+    values = {"published": {name: sum(parts) / (64 * 8 * 64) for name, parts in saved.items()}}
     return paper.bars(values, title="What a layer keeps on a rank", ylabel="bytes / s·b·h")
 
 
@@ -516,7 +516,7 @@ def lab_09_gpipe() -> Any:
 
 @figure
 def lab_09_1f1b() -> Any:
-    """The bubble is that of GPipe; what a rank keeps is not."""
+    """The bubble is that of GPipe; what a rank stores is not."""
     return schedule("1f1b", critical=True)
 
 
@@ -541,13 +541,13 @@ def lab_09_simulated_and_measured() -> Any:
 
 @figure
 def lab_09_memory_gpipe() -> Any:
-    """Rank 0 keeps the activations of all 16 microbatches."""
+    """Rank 0 stores the activations of all 16 microbatches."""
     return paper.memory(planned("gpipe", 4, 16), title="GPipe, 16 microbatches")
 
 
 @figure
 def lab_09_memory_1f1b() -> Any:
-    """Rank 0 keeps those of 4, however many there are."""
+    """Rank 0 stores those of 4, however many there are."""
     return paper.memory(planned("1f1b", 4, 16), title="1F1B, 16 microbatches")
 
 
@@ -565,7 +565,7 @@ def lab_09b_zb_h1() -> Any:
 
 @figure
 def lab_09b_zb_h2() -> Any:
-    """No rank is idle between its first action and its last; it keeps 2p-1 microbatches."""
+    """No rank is idle between its first action and its last; it stores 2p-1 microbatches."""
     return schedule("zb_h2")
 
 
@@ -615,7 +615,7 @@ def lab_10_step() -> Any:
 
 @figure
 def lab_10_data_pipeline() -> Any:
-    """Replicas from top to bottom, two stages each: they meet at the end of the step alone."""
+    """Replicas from top to bottom, two stages each: they talk only at the end of the step."""
     trace = lanes(on_mesh(4, 2, 1, SWITCH, "dp", "pp", "tp"))
     return paper.timeline(trace, step=1, messages=False, title="Data x pipeline: dp 4, pp 2")
 
@@ -636,7 +636,7 @@ def lab_10_axis_bytes() -> Any:
 
 @figure
 def lab_10_memory() -> Any:
-    """The first stage keeps the activations of two microbatches, the last stage those of one."""
+    """The first stage stores the activations of two microbatches, the last stage those of one."""
     return paper.memory(cube("dp", "pp", "tp"), title="Activations on eight ranks")
 
 
@@ -708,7 +708,7 @@ def lab_12_digits_read() -> Any:
     rows = dlviz.launch(_received, 2, args=(model, clients)).results[0]
     found = [inversion.ratio(*inversion.unflatten(model, row)[:2])[0] for row in rows]
     pictures = {"on the phone": images[:8], "read by the server": torch.stack(found)}
-    return dlviz.viz.images(pictures, title="What eight updates tell")
+    return dlviz.viz.images(pictures, title="What eight updates reveal")
 
 
 @figure
@@ -732,19 +732,19 @@ def lab_12_what_privacy_costs() -> Any:
 
 def _received(comm: dlviz.Comm, model: torch.nn.Module, clients: list[Any]) -> Any:
     """The updates that the server gets in one round."""
-    kept: list[torch.Tensor] = []
+    updates: list[torch.Tensor] = []
 
-    def keep(rows: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-        kept.extend(rows)
+    def record(rows: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        updates.extend(rows)
         return rows.mean(0)
 
-    federated(comm, model, clients, rounds=1, combine=keep)
-    return kept
+    federated(comm, model, clients, rounds=1, combine=record)
+    return updates
 
 
 @figure
 def lab_12_attackers() -> Any:
-    """One of ten lies: the mean is undone; Krum bears it, and throws honest clients out as well."""
+    """One of ten lies: the mean is undone; Krum resists, but throws honest clients out too."""
     images, labels = dlviz.datasets.digits("train")
     dealt = {
         "identical data": (10, partition.identical(labels, 10)),
@@ -771,7 +771,7 @@ def lab_12_attackers() -> Any:
 
 
 def _last_attacks(update: torch.Tensor, client: int, number: int) -> torch.Tensor:
-    """What ten clients send of which the last one attacks."""
+    """The updates of ten clients, the last of which attacks."""
     return attacks.scale(update, -10) if client == 9 else update
 
 
@@ -783,7 +783,7 @@ def _read(model: torch.nn.Module) -> float:
 
 
 def save(drawn: Any, stem: Path) -> None:
-    """Write the figure as `stem`.pdf and .svg; matplotlib's and plotly's way differ."""
+    """Write the figure as `stem`.pdf and .svg; matplotlib and plotly do so differently."""
     write = getattr(drawn, "savefig", None) or drawn.write_image
     for ending in (".pdf", ".svg"):
         write(stem.with_name(stem.name + ending))
