@@ -36,7 +36,7 @@ def check_places(tried: Tried, rank: int) -> None:
                 where,
                 f"stage {action.stage} is on rank {action.stage % size.ranks}",
                 "stages go round the ranks, one to each, before a rank gets its second: which ones "
-                "does rank {rank} have?"
+                f"does rank {rank} have?"
                 if size.chunks
                 else "a rank has one stage, and its number is the rank's.",
             )

@@ -175,7 +175,7 @@ def why_rounds(tried: Attempt, rounds: int) -> str:
     if rounds < 2 * (tried.ranks - 1) or most > tried.ranks - 1:
         return (
             "a chunk has to pass every other rank once to become whole, and once more to be copied "
-            "to all. {sends_of(tried)}"
+            f"to all. {sends_of(tried)}"
         )
     return (
         "no rank sends too often, so some rank sends only after it has received, and its neighbour "
