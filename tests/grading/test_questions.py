@@ -286,9 +286,9 @@ def test_each_sentence_is_reached_by_some_number(question):
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.id)
 def test_a_sentence_is_one_that_a_reader_can_use(question):
-    told = [sentence for _, sentence in question.wrong]
-    assert len(set(told)) == len(told)
-    for sentence in told:
+    message_text = [sentence for _, sentence in question.wrong]
+    assert len(set(message_text)) == len(message_text)
+    for sentence in message_text:
         assert 20 < len(sentence) < 220 and sentence[0].isupper() | sentence[0].isdigit()
         assert sentence.endswith(".") and "  " not in sentence
 

@@ -409,8 +409,8 @@ def test_the_command_says_in_a_sentence_what_it_cannot_use(folder, capsys):
         ([".", "--out", "page.txt"], "has the wrong ending"),
     ]:
         assert cli.main(["report", *arguments]) == 2
-        told = capsys.readouterr().err
-        assert said in told and len(told.splitlines()) == 1
+        message_text = capsys.readouterr().err
+        assert said in message_text and len(message_text.splitlines()) == 1
 
 
 def test_the_page_in_a_browser(folder, browser):

@@ -181,8 +181,8 @@ def test_the_students_schedule_trains_on_paced_ranks_for_all_to_see():
     done = pipeline_checks.train(chunked("the solution"), ranks=2, microbatches=4, chunks=2)
     assert done.trace.meta["clock"] == "paced"
     assert (done.trace.messages.nbytes > 8).sum() == 24, "and one that tells the loss"
-    told = r"2 processes; loss \d\.\d+; bubble ratio measured \d\.\d+, simulated 0\.125"
-    assert re.fullmatch(told, done.summary)
+    message = r"2 processes; loss \d\.\d+; bubble ratio measured \d\.\d+, simulated 0\.125"
+    assert re.fullmatch(message, done.summary)
     work = {"forward", "backward"}
     assert sum(kind in work for kind in done.trace.spans.kind.tolist()) == 32
 

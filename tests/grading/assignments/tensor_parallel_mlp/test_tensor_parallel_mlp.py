@@ -36,7 +36,7 @@ def with_g(*change: str) -> HandedIn:
     return HandedIn("tensor_parallel_mlp", "another g", {"functions": [[*change]]}, {})
 
 
-def told(said) -> str:
+def message_text(said) -> str:
     return " ".join(str(said).split())
 
 
@@ -122,7 +122,7 @@ def test_a_run_that_never_ends_is_told_when_the_time_is_up_and_not_tried_again(m
 """
     row = with_g("        total = x.clone()\n", loop)
     report = judged(row.check("outputs"), row.programs("outputs"))
-    assert re.search(r"not ended after 1 s rank 0 is at cell.py:\d+: ", told(report))
+    assert re.search(r"not ended after 1 s rank 0 is at cell.py:\d+: ", message_text(report))
     assert len(report.failed) == 1 and report.points == 0
 
 
@@ -157,7 +157,7 @@ def rehearsed(what, ranks=4):
 def test_a_rehearsal_shows_products_and_all_reduces_of_a_paced_step():
     done = rehearsed("the solution")
     words = r"4 ranks; rank 0 holds 280 of 1072 numbers and sends 1536 bytes; a step of \d+ ms; the"
-    assert done.right and re.match(words, told(done)), repr(done)
+    assert done.right and re.match(words, message_text(done)), repr(done)
     assert (done.numbers, done.nbytes, done.all_reduces) == (280, 1536, 2)
     spans = done.trace.spans
     bars = spans[(spans.rank == 2) & np.isin(spans.kind, ["forward", "backward"])]
@@ -169,9 +169,9 @@ def test_a_rehearsal_shows_products_and_all_reduces_of_a_paced_step():
     assert np.allclose(step_seconds(done.trace, "device"), 6 * 0.004 + 2 * 6 * 0.001)
 
     wrong = rehearsed("*f* without its backward", ranks=2)
-    assert "the gradients are not those of one process" in told(wrong) and not wrong.right
+    assert "the gradients are not those of one process" in message_text(wrong) and not wrong.right
     kept = rehearsed("stores `state` as an attribute", ranks=2)
-    assert "the gradients are those of one process" in told(kept) and not kept.right
+    assert "the gradients are those of one process" in message_text(kept) and not kept.right
     stuck = rehearsed("the last rank does not take part", ranks=2)
     assert len(stuck.trace.spans) and "deadlock" in repr(stuck) and not stuck.right
 
