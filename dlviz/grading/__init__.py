@@ -1,5 +1,5 @@
-"""What labs and assignments call: predictions that are frozen before the result is seen, and the
-report to hand in."""
+"""What labs and assignments call: predictions, frozen before the result is seen, and the report
+to hand in."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Prediction", "calibration", "class_report", "predict", "progress", "
 
 
 def class_report(folder: str) -> str:
-    """A class's reports as one page (predictions/class_page.py), which loads what draws it."""
+    """A class's reports as one page (predictions/class_page.py)."""
     from dlviz.grading.predictions.class_page import class_report
 
     return class_report(folder)
 
 
 def progress(folder: str = ".") -> LabProgress:
-    """How far somebody is in the labs and assignments of a folder (predictions/progress.py)."""
+    """A reader's progress in the labs and assignments of a folder (predictions/progress.py)."""
     from dlviz.grading.predictions.progress import progress
 
     return progress(folder)

@@ -118,7 +118,7 @@ def lab_00_naive_step() -> Any:
 
 @figure
 def lab_00_ddp_step() -> Any:
-    """DDP: two buckets travel while backward goes on, and a rank waits for the third alone."""
+    """DDP: two buckets travel while backward goes on, and a rank waits only for the third."""
     return paper.timeline(trained("ddp", True).trace, step=3, messages=False, title="DDP")
 
 
@@ -147,7 +147,7 @@ def distances(name: str, surface: Any, weights: int, steps: int, **options: Any)
 
 @figure
 def lab_01_storage() -> Any:
-    """All that a step makes, layer by layer, and the part that autograd keeps of it."""
+    """All that a step makes, layer by layer, and the part of it that autograd saves."""
     model = dlviz.models.MLP((64, 128, 128, 10))
     return dlviz.viz.storage(dlviz.models.layer_storage(model, torch.rand(64, 64)))
 
@@ -516,7 +516,7 @@ def lab_09_gpipe() -> Any:
 
 @figure
 def lab_09_1f1b() -> Any:
-    """The bubble is that of GPipe; what a rank keeps is not."""
+    """The bubble is that of GPipe; what a rank stores is not."""
     return schedule("1f1b", critical=True)
 
 
@@ -541,13 +541,13 @@ def lab_09_simulated_and_measured() -> Any:
 
 @figure
 def lab_09_memory_gpipe() -> Any:
-    """Rank 0 keeps the activations of all 16 microbatches."""
+    """Rank 0 stores the activations of all 16 microbatches."""
     return paper.memory(planned("gpipe", 4, 16), title="GPipe, 16 microbatches")
 
 
 @figure
 def lab_09_memory_1f1b() -> Any:
-    """Rank 0 keeps those of 4, however many there are."""
+    """Rank 0 stores those of 4, however many there are."""
     return paper.memory(planned("1f1b", 4, 16), title="1F1B, 16 microbatches")
 
 
@@ -565,7 +565,7 @@ def lab_09b_zb_h1() -> Any:
 
 @figure
 def lab_09b_zb_h2() -> Any:
-    """No rank is idle between its first action and its last; it keeps 2p-1 microbatches."""
+    """No rank is idle between its first action and its last; it stores 2p-1 microbatches."""
     return schedule("zb_h2")
 
 
@@ -636,7 +636,7 @@ def lab_10_axis_bytes() -> Any:
 
 @figure
 def lab_10_memory() -> Any:
-    """The first stage keeps the activations of two microbatches, the last stage those of one."""
+    """The first stage stores the activations of two microbatches, the last stage those of one."""
     return paper.memory(cube("dp", "pp", "tp"), title="Activations on eight ranks")
 
 
@@ -708,7 +708,7 @@ def lab_12_digits_read() -> Any:
     rows = dlviz.launch(_received, 2, args=(model, clients)).results[0]
     found = [inversion.ratio(*inversion.unflatten(model, row)[:2])[0] for row in rows]
     pictures = {"on the phone": images[:8], "read by the server": torch.stack(found)}
-    return dlviz.viz.images(pictures, title="What eight updates tell")
+    return dlviz.viz.images(pictures, title="What eight updates reveal")
 
 
 @figure

@@ -50,14 +50,14 @@ def below(name):
 @dataclass(frozen=True)
 class Attack:
     """`cells` replace those of the solution, by their id; the others stay to be written. `most`:
-    the points that it may come to, `told`: words of what a check says of it, as a pattern."""
+    the points that it may come to, `summary`: words of what a check says of it, as a pattern."""
 
     assignment: str
     name: str
     cells: Mapping[str, str]
     sizes: Mapping[str, Any] = field(default_factory=dict)  # by check
     most: float = 0
-    told: str = ""
+    summary: str = ""
     where: str = "rank"
 
     def __str__(self) -> str:
@@ -67,17 +67,17 @@ class Attack:
         """What is handed in, with the hidden tests, but for cells that only show something."""
         lab = Assignment(self.assignment).source
         empty = managed(Assignment(self.assignment).notebook(STUDENTS))
-        kept = []
+        cells = []
         for name, cell in managed(lab).items():
             about = cell.metadata.nbgrader
             if cell.cell_type == "code" and (about.solution or about.grade or name == "imports"):
-                kept.append(cell)
+                cells.append(cell)
             if about.solution and cell.cell_type == "code":
                 unwritten = empty[name].source
                 cell.source = self.cells.get(name, unwritten)
                 if self.where == "kernel" and name in self.cells:
                     cell.source = f"{unwritten}\n{cell.source}"
-        lab.cells = kept
+        lab.cells = cells
         return lab
 
     def marks(self) -> dict[str, float]:
@@ -169,11 +169,11 @@ class BucketedGradients:
 '''
         },
         {"check_launches": (2, 6), "check_bytes": (2, 4)},
-        told=READ,
+        summary=READ,
     ),
     Attack(
         "ddp",
-        "forges_the_notes",
+        "forges_the_records",
         {
             "bucketed_gradients": FRAMES
             + '''
@@ -191,7 +191,7 @@ class BucketedGradients:
 '''
         },
         {"check_launches": (2, 6), "check_no_hang": (2, 4)},
-        told=READ,
+        summary=READ,
     ),
     Attack(
         "tensor_parallel_mlp",
@@ -223,7 +223,7 @@ class ParallelMLP(nn.Module):
 '''
         },
         {"check_all_reduces": (2, 3, 4, 8), "check_parts": (2, 3, 4, 8)},
-        told=READ,
+        summary=READ,
     ),
     Attack(
         "mesh_3d",
@@ -252,7 +252,7 @@ def train_step(comm, mesh, part, tokens, targets):
 """,
         },
         {"check_groups": (2, 2, 2), "check_gradients": (2, 1, 1), "check_loss": (2, 1, 1)},
-        told=READ,
+        summary=READ,
     ),
     Attack(
         "fedavg",
@@ -271,18 +271,18 @@ def server(comm, weights, counts, data, rounds):
         data.test(weights)
 
 def client(comm, weights, data, rounds, epochs, batch, sgd):
-    noted = below("noted")
+    record = below("record")
     for _ in range(rounds):
         comm.recv(weights, 0)
         comm.send(torch.zeros_like(weights), 0)
 """
         },
         {"check_bytes": (2, 2, 1, 4)},
-        told=READ,
+        summary=READ,
     ),
     Attack(
         "fedavg",
-        "forges_the_notes",
+        "forges_the_records",
         {
             "rounds": FRAMES
             + """
@@ -293,17 +293,17 @@ def server(comm, weights, counts, data, rounds):
             comm.send(weights, each)
         for _ in counts:
             comm.recv(update)
-        below("noted").tested.append(weights.clone())
+        below("record").tested.append(weights.clone())
 
 def client(comm, weights, data, rounds, epochs, batch, sgd):
     for _ in range(rounds):
         comm.recv(weights, 0)
-        below("noted").optimizers += 1
+        below("record").optimizers += 1
         comm.send(weights, 0)
 """
         },
         {"check_bytes": (2, 2, 1, 4), "check_average": (2, 2, 1, 4)},
-        told=READ,
+        summary=READ,
     ),
     Attack(
         "parameter_server",
@@ -336,7 +336,7 @@ def serve(comm, weights, update, pushes, bound):
 """
         },
         {"check_pushes": (2, 2, math.inf)},
-        told=READ,
+        summary=READ,
     ),
     Attack(
         "parameter_server",
@@ -353,7 +353,7 @@ def work(shared, gradient, steps, lr):
 """
         },
         {"check_lock": (2, 3), "check_parallel": (2, 3)},
-        told="ready-made code was called",
+        summary="ready-made code was called",
     ),
     Attack(
         "parameter_server",
@@ -414,7 +414,7 @@ def groups(rank, sizes):
 """
         },
         {"check_groups": (2, 1, 1)},
-        told="Answer object",
+        summary="Answer object",
     ),
     # -- dlviz's own code --------------------------------------------------------------------------
     Attack(
@@ -435,7 +435,7 @@ def train_step(comm, mesh, part, tokens, targets):
 """
         },
         {"check_loss": (2, 1, 1)},
-        told="ready-made code was called",
+        summary="ready-made code was called",
     ),
     Attack(
         "ddp",
@@ -459,7 +459,7 @@ def cut_into_buckets(parameters, most):
 """
         },
         {"check_buckets": (5, 72)},
-        told="dlviz's fill_buckets",
+        summary="dlviz's fill_buckets",
     ),
     Attack(
         "ddp",
@@ -477,7 +477,7 @@ def cut_into_buckets(parameters, most):
 """
         },
         {"check_buckets": (5, 72)},
-        told="inspect.findsource",
+        summary="inspect.findsource",
     ),
     Attack(
         "parameter_server",
@@ -514,7 +514,7 @@ client = server
 """
         },
         {"check_bytes": (2, 2, 1, 4)},
-        told="ready-made code was called",
+        summary="ready-made code was called",
     ),
     Attack(
         "tensor_parallel_mlp",

@@ -150,7 +150,7 @@ class Assignment:
     def feedback(self, course: Path, student: str) -> str:
         return (course / "feedback" / student / self.name / f"{self.name}.html").read_text()
 
-    def told(self, course: Path, student: str) -> str:
+    def message(self, course: Path, student: str) -> str:
         """The words of the feedback."""
         return " ".join(re.sub(r"<[^>]+>", " ", self.feedback(course, student)).split())
 

@@ -30,7 +30,7 @@ def lost(attack):
 
 @pytest.mark.parametrize("attack", [each for each in ATTACKS if each.where == "rank"], ids=str)
 def test_an_attack_has_no_point_of_what_it_attacks(attack):
-    assert all(re.search(attack.told, seen) for seen in lost(attack))
+    assert all(re.search(attack.summary, seen) for seen in lost(attack))
 
 
 @pytest.mark.sweep

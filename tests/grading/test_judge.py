@@ -55,11 +55,11 @@ def judges():
             pass
     return found
 
-told = {"right": graded(right), "judges": judges()}
+message = {"right": graded(right), "judges": judges()}
 mlp = {"__name__": "__main__"}
 exec(sys.argv[1], mlp)  # to its operators torch loads more than to others, once for all ranks
-told["mlp"] = mlp["tensor_checks"].check_f(mlp["CopyToRanks"], sizes=[(2, 3, 4)])
-told["mlp"] += mlp["tensor_checks"].check_bytes(mlp["ParallelMLP"], sizes=[(2, 3, 4, 10)])
+message["mlp"] = mlp["tensor_checks"].check_f(mlp["CopyToRanks"], sizes=[(2, 3, 4)])
+message["mlp"] += mlp["tensor_checks"].check_bytes(mlp["ParallelMLP"], sizes=[(2, 3, 4, 10)])
 right_to_all = lambda *given, **options: dlviz.cluster.Run([{}], [""], None, 0.0)
 harness = dlviz.grading.harness
 for module in (dlviz.cluster, harness.check, sys.modules["dlviz.grading.harness.sandbox"], dlviz):
@@ -69,15 +69,15 @@ dlviz.grading.harness.check.Check.__call__ = lambda *given, **options: 3
 ddp_checks.check_buckets = lambda *given, **options: 3
 torch.equal = torch.allclose = numpy.array_equal = lambda *given, **options: True
 multiprocessing.get_context = multiprocessing.Process = None
-told["wrong"] = graded(wrong)
-told["again"] = judges()
+message["wrong"] = graded(wrong)
+message["again"] = judges()
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 signal.setitimer(signal.ITIMER_REAL, 0.5)
 try:
     graded(slow)
 except KeyboardInterrupt:
-    told["interrupted"] = True
-print(json.dumps(told))
+    message["interrupted"] = True
+print(json.dumps(message))
 """
 
 
@@ -90,14 +90,19 @@ def test_what_a_kernel_replaces_decides_nothing_and_its_judge_ends_with_it(tmp_p
     )
     assert done.returncode == 0, done.stderr
     *printed, last = done.stdout.splitlines()
-    told = json.loads(last)
+    message = json.loads(last)
     assert printed[0].endswith("cutting 72") and printed[1].startswith("Right, 3 of 3 points")
-    assert (told["right"], told["mlp"], told["wrong"], told["interrupted"]) == (3, 4, 0, True)
-    assert len(told["judges"]) == 1 and told["again"] == told["judges"]
+    assert (message["right"], message["mlp"], message["wrong"], message["interrupted"]) == (
+        3,
+        4,
+        0,
+        True,
+    )
+    assert len(message["judges"]) == 1 and message["again"] == message["judges"]
     until = time.monotonic() + 60
-    while os.path.exists(f"/proc/{told['judges'][0]}") and time.monotonic() < until:
+    while os.path.exists(f"/proc/{message['judges'][0]}") and time.monotonic() < until:
         time.sleep(0.05)
-    assert not os.path.exists(f"/proc/{told['judges'][0]}")
+    assert not os.path.exists(f"/proc/{message['judges'][0]}")
     assert not [*tmp_path.iterdir()]
 
 
@@ -109,7 +114,7 @@ def test_a_process_in_the_judges_place_is_refused():
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(address))
             listener.listen()
-            with pytest.raises(RuntimeError, match=r"stands in the judge's place: restart"):
+            with pytest.raises(RuntimeError, match=r"has taken the judge's place: restart"):
                 ask(("dlviz.grading.assignments.ddp.checks", "check_buckets"), [print], [])
     finally:
         address.unlink()

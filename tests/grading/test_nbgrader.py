@@ -121,7 +121,7 @@ def handed_in(name: str, course: Path, *students: str) -> dict[str, float]:
         assignment.hand_in(course, student, None if student == "eve" else cells)
     grades = assignment.grade(course)
     for student in students:
-        said, own = assignment.told(course, student), about.get(student, {})
+        said, own = assignment.message(course, student), about.get(student, {})
         for words in own.get("says", []):
             assert re.search(words, said), (student, words, said)
         assert "hides" not in own or own["hides"] not in said
@@ -139,9 +139,9 @@ def test_right_partly_right_and_empty_submissions_are_graded_and_get_their_feedb
     checks = len(Assignment(name).points()) - 1
     assert grades["eve"] == 0 and least <= grades["bob"] <= most, grades
     assert grades["ada"] == sum(Assignment(name).points().values()) - 2, "by hand, later"
-    told = {student: Assignment(name).told(course, student) for student in grades}
-    assert "Not yet" not in told["ada"]
-    assert told["eve"].count("Not yet, 0") == checks and "still to be written" in told["eve"]
+    message = {student: Assignment(name).message(course, student) for student in grades}
+    assert "Not yet" not in message["ada"]
+    assert message["eve"].count("Not yet, 0") == checks and "still to be written" in message["eve"]
 
 
 # Every check replaced in the kernel: in its module, by name, by code, and torch with it.
@@ -169,5 +169,5 @@ def test_a_submission_that_replaces_the_checks_is_graded_by_them(course):
     cells = {name: nothing(name) for name in ring.cells()}
     ring.hand_in(course, "mal", cells | {"all_gather": cells["all_gather"] + REPLACED})
     assert ring.grade(course)["mal"] == 0
-    told = ring.told(course, "mal")
-    assert "nothing was sent" in told and told.count("Not yet, 0 of 3") == 6
+    message = ring.message(course, "mal")
+    assert "nothing was sent" in message and message.count("Not yet, 0 of 3") == 6

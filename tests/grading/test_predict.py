@@ -1,4 +1,4 @@
-"""Predictions: frozen once opened, kept beside the notebook, and how far off they were."""
+"""Predictions: frozen once opened, stored beside the notebook, and how far off they were."""
 
 from __future__ import annotations
 
@@ -172,10 +172,10 @@ def test_what_is_shown_states_both_numbers_and_the_gap():
 
 def test_the_misconception_behind_a_far_off_number_is_named_once_the_result_is_open():
     assert "reduce-scatter" not in repr(predict(RING, 12, "messages"))
-    told = repr(predict(RING, 12, "messages").compare(24)).splitlines()
-    assert told[1].endswith("off by a factor of 2.00")
-    assert told[2].startswith("12 counts the reduce-scatter alone")
-    assert told == calibration().splitlines()[: len(told)]
+    message_text = repr(predict(RING, 12, "messages").compare(24)).splitlines()
+    assert message_text[1].endswith("off by a factor of 2.00")
+    assert message_text[2].startswith("12 counts the reduce-scatter alone")
+    assert message_text == calibration().splitlines()[: len(message_text)]
     _made.clear()
     assert "12 counts" not in repr(predict(RING + " ", 12).compare(24))
 
@@ -203,13 +203,13 @@ def test_calibration_is_the_median_which_a_wild_guess_does_not_move():
 
 @pytest.mark.parametrize("value", ["many", math.nan, math.inf, True, None, 10**400, 1j])
 def test_what_is_no_number_is_refused(value):
-    with pytest.raises(ValueError, match="is no number"):
+    with pytest.raises(ValueError, match="is not a number"):
         predict("q", value)
-    with pytest.raises(ValueError, match="is no number"):
+    with pytest.raises(ValueError, match="is not a number"):
         predict("q", 1).compare(value)
 
 
-# -- kept beside the notebook ----------------------------------------------------------------------
+# -- stored beside the notebook ----------------------------------------------------------------
 def test_predictions_survive_a_restart_of_the_kernel(file):
     made = predict(RING, 12, "messages").made
     predict("opened", np.float64(2.5)).compare(np.int64(5))
@@ -279,9 +279,13 @@ BROKEN = {
 def test_a_broken_file_costs_one_sentence_and_is_left_as_it_is(file, content):
     data = content if isinstance(content, bytes) else content.encode()
     file.write_bytes(data)
-    with pytest.warns(RuntimeWarning, match="until the kernel restarts") as told:
+    with pytest.warns(RuntimeWarning, match="until the kernel restarts") as message_text:
         predict("q", 12)
-    assert len(told) == 1 and str(file) in str(told[0].message) and told[0].filename == __file__
+    assert (
+        len(message_text) == 1
+        and str(file) in str(message_text[0].message)
+        and message_text[0].filename == __file__
+    )
     assert "q: predicted 12" in repr(predict("q", 12).compare(24))  # and not a second time
     assert file.read_bytes() == data and os.listdir(file.parent) == [file.name]
 
@@ -308,9 +312,11 @@ def test_a_record_that_somebody_edited_is_asked_again(file, edit):
 
 def test_a_folder_that_cannot_be_written_costs_one_sentence(file, monkeypatch):
     monkeypatch.setattr(prediction_file, "file", file.parent / "gone" / "predictions.json")
-    with pytest.warns(RuntimeWarning, match=r"gone.* cannot be written \(No such file") as told:
+    with pytest.warns(
+        RuntimeWarning, match=r"gone.* cannot be written \(No such file"
+    ) as message_text:
         assert predict("q", 12).compare(24).factor == 2
-    assert len(told) == 1
+    assert len(message_text) == 1
     monkeypatch.setattr(prediction_file, "file", file.parent)  # a folder of that name
     with pytest.warns(RuntimeWarning, match="cannot be read"):
         assert predict("r", 12).value == 12

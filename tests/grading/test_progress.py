@@ -31,8 +31,8 @@ def labs(tmp_path, monkeypatch) -> Path:
     predict(RING, 24, "messages")
     predict(SHARE, ..., "%").compare(8)  # is withheld
     monkeypatch.setattr(prediction_file, "file", own / "predictions.json")
-    hand_in.note_check("sums", 1.5, 3)
-    hand_in.note_check("sums", 2.5, 3)
+    hand_in.record_check("sums", 1.5, 3)
+    hand_in.record_check("sums", 2.5, 3)
     _made.clear()
     hand_in._checks.clear()
     return tmp_path
@@ -56,7 +56,7 @@ def test_the_command_prints_it_and_names_what_cannot_be_read(labs, capsys):
     printed = capsys.readouterr().out
     assert "2.5 of 18" in printed and "predictions.json was left out" in printed
     assert cli.main(["progress", str(labs / "none")]) == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
 
 
 def test_what_checks_said_outlasts_the_kernel_beside_predictions(labs):

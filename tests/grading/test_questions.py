@@ -286,9 +286,9 @@ def test_each_sentence_is_reached_by_some_number(question):
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.id)
 def test_a_sentence_is_one_that_a_reader_can_use(question):
-    told = [sentence for _, sentence in question.wrong]
-    assert len(set(told)) == len(told)
-    for sentence in told:
+    message_text = [sentence for _, sentence in question.wrong]
+    assert len(set(message_text)) == len(message_text)
+    for sentence in message_text:
         assert 20 < len(sentence) < 220 and sentence[0].isupper() | sentence[0].isdigit()
         assert sentence.endswith(".") and "  " not in sentence
 
@@ -368,25 +368,25 @@ def test_a_broken_file_of_a_lecturers_costs_no_prediction_and_no_result(own, mon
     ("old", "new", "message"),
     [
         ('id = "time"', "", "number 1: it has no `id`: add it"),
-        ('asks = "how long?"', "asks = 3", "time: `asks` is no text: put it in quotes"),
+        ('asks = "how long?"', "asks = 3", "time: `asks` is not text: put it in quotes"),
         ("within = 0.1", "witin = 0.1", "time: `witin` is not known: use id, asks"),
         ("within = 0.1", "within = 2", "`within` is 2: write 0.02 for 2 %"),
-        ("answer = 10", "answer = nan", "the answer nan is no number"),
-        ("answer = 10", "answer = true", "the answer True is no number"),
-        ("answer = 10", f"answer = 1{'0' * 400}", "is no number: write what is measured"),
-        ("within = 0.1", "range = [12, 9]", r"the range \[12, 9\] is none: write \[smallest"),
-        ("[5,", "[[6, 4],", r"the guess \[6, 4\] is no number and no \[smaller, larger\]"),
-        ("[5,", '[["x", 4],', "is no number and no"),
-        ("[5,", '[[1, ["x"]],', "is no number and no"),
-        ("[5,", "[[[], 4],", "is no number and no"),
-        ("[5,", '["4x",', "the guess '4x' is no number and no"),
-        ("[5,", '[["0.5x", 3],', r"the guess \['0.5x', 3\] is no number and no"),
-        ("[5,", "[10,", "the guess 10 takes in what is measured, 9 to 11: write a narrower one"),
-        ("[5,", "[9.05,", "the guess 9.05 takes in what is measured"),
-        ("[5,", "[[1, 9.5],", r"the guess \[1, 9.5\] takes in what is measured"),
-        ("within = 0.1", "range = [5, 12]", "the guess 5 takes in what is measured, 5 to 5"),
-        ('"5 is one half of it."', "5", "is no wrong guess: write"),
-        ("[[5,", "[5, [5,", "5 is no wrong guess: write"),
+        ("answer = 10", "answer = nan", "the answer nan is not a number"),
+        ("answer = 10", "answer = true", "the answer True is not a number"),
+        ("answer = 10", f"answer = 1{'0' * 400}", "is not a number: write what is measured"),
+        ("within = 0.1", "range = [12, 9]", r"\[12, 9\] is not a range: write \[smallest"),
+        ("[5,", "[[6, 4],", r"the guess \[6, 4\] is neither a number nor \[smaller, larger\]"),
+        ("[5,", '[["x", 4],', "is neither a number nor"),
+        ("[5,", '[[1, ["x"]],', "is neither a number nor"),
+        ("[5,", "[[[], 4],", "is neither a number nor"),
+        ("[5,", '["4x",', "the guess '4x' is neither a number nor"),
+        ("[5,", '[["0.5x", 3],', r"the guess \['0.5x', 3\] is neither a number nor"),
+        ("[5,", "[10,", "the guess 10 includes the measured value, 9 to 11: write a narrower one"),
+        ("[5,", "[9.05,", "the guess 9.05 includes the measured value"),
+        ("[5,", "[[1, 9.5],", r"the guess \[1, 9.5\] includes the measured value"),
+        ("within = 0.1", "range = [5, 12]", "the guess 5 includes the measured value, 5 to 5"),
+        ('"5 is one half of it."', "5", "is not a wrong guess: write"),
+        ("[[5,", "[5, [5,", "5 is not a wrong guess: write"),
     ],
 )
 def test_a_mistake_in_a_file_is_named_with_what_to_change(tmp_path, old, new, message):

@@ -60,8 +60,8 @@ def test_a_report_holds_predictions_and_checks(folder):
     predict("spoilt", ...).compare(4).open()
     predict("spoilt", 4)
     predict("unopened", 0, "ms")
-    hand_in.note_check("every rank ends with the sum", 1, 3)
-    hand_in.note_check("every rank ends with the sum", 3, 3)
+    hand_in.record_check("every rank ends with the sum", 1, 3)
+    hand_in.record_check("every rank ends with the sum", 3, 3)
     made = report("Ada Lovelace ")
     document = json.loads((folder / "dlviz-report-ada-lovelace.json").read_text())
     assert made.file == Path("dlviz-report-ada-lovelace.json") and made.document() == document
@@ -100,7 +100,7 @@ def test_what_is_shown_names_the_file_and_each_number():
     predict("<b>bold</b>", ...).compare(3)
     predict("late", ...).compare(3).open()
     predict("late", 5)
-    hand_in.note_check("in flight: at most <p>", 1.5, 2)
+    hand_in.record_check("in flight: at most <p>", 1.5, 2)
     made = report("Ada")
     for shown in (" ".join(repr(made).split()), made._repr_html_()):
         assert "dlviz-report-ada.json" in shown and RING in shown
@@ -112,9 +112,9 @@ def test_what_is_shown_names_the_file_and_each_number():
 
 
 def test_a_total_has_the_points_of_all_checks_what_is_lost_and_how_to_hand_in():
-    hand_in.note_check("f: adds", 3, 3)
-    hand_in.note_check("g: <adds>", 1, 2)
-    hand_in.note_check("g: <adds>", 1.5, 2)
+    hand_in.record_check("f: adds", 3, 3)
+    hand_in.record_check("g: <adds>", 1, 2)
+    hand_in.record_check("g: <adds>", 1.5, 2)
     part = total(18)
     assert repr(part).startswith(
         "4.5 of 18 points by the checks. Checks worth 13 have not run: Run, Run All Cells.\n"
@@ -128,7 +128,7 @@ def test_a_total_has_the_points_of_all_checks_what_is_lost_and_how_to_hand_in():
 
 def test_checks_are_known_to_a_module_that_is_loaded_anew(monkeypatch):
     """As graded cells do, also where `%run` put another namespace in place of the notebook's."""
-    hand_in.note_check("adds", 3, 3)
+    hand_in.record_check("adds", 3, 3)
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     anew = importlib.util.module_from_spec(
         importlib.util.find_spec("dlviz.grading.predictions.hand_in")
@@ -261,7 +261,7 @@ def make_class(folder: Path, students: int = 30) -> None:
             choice = wrong.get(question, [near]) + [answer, near]
             asked = predict(question, float(draw.choice(choice)), unit)
             asked.compare(answer if question != SHARE else float(draw.uniform(1.5, 6)))
-        hand_in.note_check("every rank ends with the sum", float(draw.choice([0, 1.5, 3, 3])), 3)
+        hand_in.record_check("every rank ends with the sum", float(draw.choice([0, 1.5, 3, 3])), 3)
         made = report(f"Student {number:02}")
         sub = folder / "handed-in" / f"s{number}"
         sub.mkdir(parents=True)
@@ -323,7 +323,7 @@ def test_a_class_becomes_one_page(folder):
 
 def test_the_page_needs_no_network_and_takes_names_as_text(folder):
     predict("<img src=x onerror=alert(1)>", 2, '"><script>').compare(3)
-    hand_in.note_check("<script>alert(2)</script>", 1, 1)
+    hand_in.record_check("<script>alert(2)</script>", 1, 1)
     report("Robert<script>alert(3)</script>")
     page = class_report(str(folder))
     tags = Tags(page).tags
@@ -335,15 +335,15 @@ def test_the_page_needs_no_network_and_takes_names_as_text(folder):
 
 
 FOREIGN = {
-    "broken.json": ("{", "it is no JSON"),
-    "binary.json": (b"\xff\x00", "it is no JSON"),
+    "broken.json": ("{", "it is not JSON"),
+    "binary.json": (b"\xff\x00", "it is not JSON"),
     "predictions.json": (
         json.dumps({"format": prediction_file.FORMAT, "predictions": {}}),
-        "it is no report",
+        "it is not a report",
     ),
-    "list.json": ("[1]", "it is no report"),
-    "deep.json": ("[" * 100_000, "it is no JSON"),
-    "nameless.json": (json.dumps({"format": hand_in.FORMAT}), "a report that was changed ('name')"),
+    "list.json": ("[1]", "it is not a report"),
+    "deep.json": ("[" * 100_000, "it is not JSON"),
+    "nameless.json": (json.dumps({"format": hand_in.FORMAT}), "a report that was edited ('name')"),
     "huge.json": (" " * 2_000_001, "it has over 2,000,000 bytes"),
 }
 CHANGED = [
@@ -368,7 +368,7 @@ def test_broken_and_foreign_files_are_named_and_skipped(folder):
     said = dict(skipped)
     assert len(said) == len(FOREIGN) + len(CHANGED) + 1
     assert all(why in said[name] for name, (_, why) in FOREIGN.items()), said
-    assert said["blank.json"] == "it bears no name"
+    assert said["blank.json"] == "it has no name"
     read = Tags(class_report(str(folder)))
     assert "15 files skipped" in read.said and "huge.json: it has over" in read.said
 
@@ -409,8 +409,8 @@ def test_the_command_says_in_a_sentence_what_it_cannot_use(folder, capsys):
         ([".", "--out", "page.txt"], "has the wrong ending"),
     ]:
         assert cli.main(["report", *arguments]) == 2
-        told = capsys.readouterr().err
-        assert said in told and len(told.splitlines()) == 1
+        message_text = capsys.readouterr().err
+        assert said in message_text and len(message_text.splitlines()) == 1
 
 
 def test_the_page_in_a_browser(folder, browser):

@@ -1,1 +1,1 @@
-"""What the checks of all assignments share: a program is run, watched, judged and answered."""
+"""Shared by the checks of all assignments: run a program, watch it, judge it, give feedback."""

@@ -1,5 +1,5 @@
-"""A program's run, or why it cannot be judged: it did not come to its end, ready-made code did the
-work, or it met an error and went on."""
+"""A program's run, or why it cannot be judged: it did not finish, ready-made code did the work,
+or it hid an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlviz.machine import Machine
 
 @dataclass(kw_only=True)
 class Left:
-    """What any rank leaves: calls of ready-made code, and errors that it met, with their lines."""
+    """Results of any rank: calls of ready-made code, and errors of its calls, with their lines."""
 
     borrowed: list[str] = field(default_factory=list)
     raised: list[str] = field(default_factory=list)
@@ -23,15 +23,15 @@ class Left:
 
 @dataclass(frozen=True)
 class OwnWork:
-    """What is the student's own to write, and what to ask of who lets ready-made code do it."""
+    """What the student has to write, and a question for those who let ready-made code do it."""
 
     lines: str
     asks: str
 
     def instead_of(self, where: object, called: str) -> CheckFailed:
-        hint = f"what the ready-made code does is what you are to write: {self.asks}"
+        hint = f"write yourself what the ready-made code does: {self.asks}"
         if "barrier" in called:
-            hint = "it needs no barrier: recv and wait() return when the message has come."
+            hint = "it needs no barrier: recv and wait() return when the message has arrived."
         return CheckFailed(f"{where}, ready-made code was called: {called}", self.lines, hint)
 
 
@@ -49,13 +49,12 @@ def attempt(
     machine: Machine | None = None,
     times: int = 1,
 ) -> Run:
-    """Run `worker(comm, *args)` on ranks (`run_alone`), `where` a check says that it did.
+    """Run `worker(comm, *args)` on ranks (`run_alone`); `where` names the size in failures.
 
-    Raises CheckFailed, caused by the RunError if there is one, where the run does not come to its
-    end, and where what is the student's `own` was done by ready-made code, which the ranks noted or
-    the run shows as `called`, or an error was hidden. `known` has hints by what stands in the
-    message, or finds one; `stuck` says more of a deadlock, with a hint; `plain`: the student's
-    function knows of no ranks.
+    Raises CheckFailed, caused by the RunError if any, if the run does not finish, if ready-made
+    code did the student's `own` work (recorded by the ranks, or `called` in the run), or if an
+    error was hidden. `known`: hints by a phrase of the error, or a function that finds one;
+    `stuck`: words and a hint for a deadlock; `plain`: the student's function knows of no ranks.
     """
     try:
         run = run_alone(worker, ranks, *args, machine=machine, times=times)
@@ -73,14 +72,14 @@ def attempt(
 
 
 def _refuse(where: object, left: Sequence[Left], own: OwnWork, called: Sequence[str] = ()) -> None:
-    """Raise CheckFailed where ready-made code did the work, or an error was hidden."""
+    """Raise CheckFailed if ready-made code did the work, or an error was hidden."""
     if borrowed := [*called, *(line for each in left for line in each.borrowed)]:
         raise own.instead_of(where, borrowed[0])
     for rank, each in enumerate(left):
         if each.raised:
             raise CheckFailed(
-                f"{where}, rank {rank} met {each.raised[0]}, and went on",
-                "no call goes wrong",
-                "an `except` of yours hides this error. Take the `except` away, and mend what the "
-                "error tells of.",
+                f"{where}, rank {rank} got {each.raised[0]}, and went on",
+                "no call raises an error",
+                "an `except` of yours hides this error. Remove the `except`, and fix the cause of "
+                "the error.",
             )

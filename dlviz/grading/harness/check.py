@@ -1,16 +1,16 @@
-"""A check: what an assignment calls on a student's program, and what it answers.
+"""A check: what an assignment calls on a student's program, and its result.
 
     @check("every rank ends with the sum", points=3, size=Ranks, sizes=(1, 2, 3), run=on_ranks)
     def check_sums(left):
-        "raises CheckFailed where what the program left at one size is not right"
+        "raises CheckFailed if the program's results at one size are wrong"
 
     check_sums(reduce_scatter, all_gather)      prints what was seen and returns the points
 
-    program ---run---> {size: what it left} ---judge---> passed or CheckFailed ---> points
+    program ---run---> {size: results} ---judge---> passed or CheckFailed ---> points
             in processes of its own         in a process that has run none of it (judge.py)
 
-Each size has an equal share of the points, rounded down to quarters. A cell whose last value is a
-number has that many points in nbgrader.
+Each size has an equal share of the points, rounded down to quarters. In nbgrader a cell has as
+many points as its last value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dlviz.grading.harness import judge
 from dlviz.grading.harness.feedback import CheckFailed, wrapped
 from dlviz.grading.harness.sandbox import NOT_WRITTEN, TimeUp
 from dlviz.grading.harness.sizes import Size
-from dlviz.grading.predictions.hand_in import Points, note_check
+from dlviz.grading.predictions.hand_in import Points, record_check
 
 Program = Callable[..., Any]
 
@@ -34,12 +34,12 @@ Run = Callable[[Sequence[Program], Sequence[Any]], Mapping[Any, Any]]
 
 @dataclass(frozen=True)
 class Report:
-    """What a check came to. A size that was not tried is neither in `passed` nor in `failed`."""
+    """The result of a check. A size that was not tried is in neither `passed` nor `failed`."""
 
     what: str
     most: int
     sizes: Sequence[Any]
-    passed: Mapping[Any, str]  # and what is to be told of it, as a rule nothing
+    passed: Mapping[Any, str]  # size -> a remark to print, usually ""
     failed: Mapping[Any, CheckFailed]
 
     @property
@@ -55,7 +55,7 @@ class Report:
 
     @property
     def failure(self) -> CheckFailed | None:
-        """Of several sizes that failed the first, with the hint that fits all of them."""
+        """The first failed size, with a hint that fits all of them if there is one."""
         if self.right:
             return None
         size, first = next(iter(self.failed.items()))
@@ -64,21 +64,21 @@ class Report:
 
     def __str__(self) -> str:
         worth = f"{self.points:g} of {self.most} point{'s' * (self.most > 1)}"
-        notes = wrapped(next(filter(None, self.passed.values()), ""))
+        remarks = wrapped(next(filter(None, self.passed.values()), ""))
         listed = self.sizes[0].listed
         if self.right:
             return "\n".join(
-                [*wrapped(f"Right, {worth}: {self.what}, {listed(self.sizes)}."), *notes]
+                [*wrapped(f"Right, {worth}: {self.what}, {listed(self.sizes)}."), *remarks]
             )
         part = f": right {listed([*self.passed])}" if self.points else ""
         summary = [f"Not yet, {worth}{part}.", str(self.failure)]
-        if self.failure is not None and self.failure.hint == NOT_WRITTEN:  # nothing was tried
+        if self.failure is not None and self.failure.hint == NOT_WRITTEN:  # nothing was run
             summary = [f"Not yet, {worth}{part}: {self.failure.seen}; {NOT_WRITTEN}"]
-        return "\n".join([line for text in summary for line in wrapped(text)] + notes)
+        return "\n".join([line for text in summary for line in wrapped(text)] + remarks)
 
 
 class Check:
-    """Callable on a program, as the one or more functions of which it consists."""
+    """Called with a program: the one or more functions of which it consists."""
 
     def __init__(
         self,
@@ -102,20 +102,20 @@ class Check:
     def __call__(
         self, *programs: Program, sizes: Sequence[Any] = (), also: Sequence[Any] = ()
     ) -> float:
-        """Print what was seen, note it for the report to hand in, and return the points. `sizes`
-        replace the check's own, and those of `also` are tried as well. The program is judged by a
-        process of its own (judge.py)."""
+        """Print the result, record it for the report to hand in, and return the points. `sizes`
+        replace the check's own, those of `also` are added. A separate process judges the program
+        (judge.py)."""
         given = [*(sizes or self.sizes), *also]
-        self._tried(given)  # raises ValueError for one that cannot be, here
+        self._tried(given)  # raises ValueError for an invalid size, here
         points, text, printed = judge.ask((self.__module__, self.__name__), programs, given)
         print(printed + text)
         names = [getattr(program, "__name__", "a program") for program in programs]
-        note_check(f"{' and '.join(names)}: {self.what}", points, self.points)
+        record_check(f"{' and '.join(names)}: {self.what}", points, self.points)
         return Points(points, self.points)
 
     def grade(self, *programs: Program, sizes: Sequence[Any] = ()) -> Report:
-        """What the check comes to, judged in this process, which is to have run none of the
-        program; at sizes given as numbers or tuples of them, each tried once."""
+        """The check's result, judged in this process, which must have run none of the program.
+        Sizes are numbers or tuples of them, each tried once."""
         tried = self._tried(sizes or self.sizes)
         passed: dict[Any, str] = {}
         failed: dict[Any, CheckFailed] = {}
@@ -136,14 +136,14 @@ class Check:
 def check(
     what: str, points: int, size: Callable[..., Size], sizes: Sequence[Any], run: Run
 ) -> Callable[[Any], Check]:
-    """Make a check of a function that judges what a program left at one size: it raises CheckFailed
-    or returns what is to be told of a program that is right."""
+    """Make a check of a function that judges a program's results at one size: it raises
+    CheckFailed or returns a remark to print."""
     return lambda judge: Check(judge, what, points, size, sizes, run)
 
 
 def at_each(sizes: Sequence[Any], attempt: Callable[[Any], Any]) -> dict[Any, Any]:
-    """What `attempt` leaves at each size, or the CheckFailed that it raises. After one whose time
-    was up it tries no more: it would take as long on all the others."""
+    """The result of `attempt` at each size, or the CheckFailed that it raised. After a time-out
+    no further size is tried: each would take as long."""
     left: dict[Any, Any] = {}
     for size in sizes:
         try:
@@ -156,8 +156,8 @@ def at_each(sizes: Sequence[Any], attempt: Callable[[Any], Any]) -> dict[Any, An
 
 
 def each_alone(run: Run, programs: Sequence[Program], sizes: Sequence[Any]) -> dict[Any, Any]:
-    """What a run that tries all sizes in one process leaves at each by itself, so that one at which
-    it does not come to its end costs no other."""
+    """The results of `run` at each size by itself, so that a size at which it does not finish
+    costs no other."""
 
     def tried(size: Any) -> Any:
         left = run(programs, [size])[size]

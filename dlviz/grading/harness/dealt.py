@@ -1,9 +1,8 @@
-"""What the ranks of a check are given, drawn from no seed, and what is taken from them.
+"""The inputs of a check's ranks, drawn without a seed, and plain copies of their results.
 
-A program can walk the frames of what has called it, and finds there whatever lies in them. So
-numbers are drawn by generators that nobody keeps, and the process of a rank holds nothing that
-another one's numbers could be worked out from. What is taken is plain: no code of the program's
-comes with it.
+A program can read the frames of its callers. So numbers are drawn by generators that are not
+stored, and a rank's process holds nothing from which another rank's numbers could be computed.
+Results are plain: they bring no code of the program.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ T = TypeVar("T")
 
 
 def fresh() -> torch.Generator:
-    """A generator that begins where no other one does. Draw what is needed, and let it go."""
+    """A generator with a random seed. Do not store it."""
     return torch.Generator().manual_seed(secrets.randbits(63))
 
 
@@ -28,7 +27,8 @@ def drawn(*shape: int) -> torch.Tensor:
 
 
 class Dealt(Generic[T]):
-    """Each rank's share. All ranks get all of them; taking its own, a rank forgets the others'."""
+    """Each rank's share. All ranks get all of them; `take` returns a rank's own and deletes the
+    rest."""
 
     def __init__(self, shares: Sequence[T]):
         self._shares = [*shares]
@@ -40,6 +40,6 @@ class Dealt(Generic[T]):
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """As a plain Tensor, whatever class of the program's it has."""
+    """A copy as a plain Tensor, whatever subclass the program made."""
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.detach().clone().as_subclass(torch.Tensor)

@@ -1,4 +1,4 @@
-"""What a check tells a student: what was seen, what was expected, and one hint."""
+"""What a check says to a student: what was seen, what was expected, and one hint."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dlviz.cluster import RunError, show_line
 from dlviz.trace import Trace
 from dlviz.trace.recorder import is_inside
 
-WIDTH = 88  # columns of what a notebook shows
+WIDTH = 88  # columns of a notebook's output
 PACKAGE = str(Path(__file__).parents[2])
 
 
 class CheckFailed(Exception):
-    """What is not right yet: what was `seen`, what was `expected`, and a `hint`."""
+    """A failure: what was `seen`, what was `expected`, and a `hint`."""
 
     def __init__(self, seen: str, expected: str, hint: str):
         super().__init__(seen, expected, hint)
@@ -32,12 +32,12 @@ class CheckFailed(Exception):
 
     @property
     def in_short(self) -> str:
-        """For a rehearsal, which expects nothing."""
+        """Without what was expected, for a rehearsal."""
         return f"{self.seen[0].upper()}{self.seen[1:]}\nHint: {self.hint}"
 
 
 def passes(judge: Callable[[Any], Any], left: Any) -> bool:
-    """Whether what a program left is right."""
+    """Whether a program's results pass a judge."""
     try:
         judge(left)
     except CheckFailed:
@@ -47,8 +47,8 @@ def passes(judge: Callable[[Any], Any], left: Any) -> bool:
 
 @dataclass
 class Rehearsal:
-    """A run of the student's program to look at: its Trace (up to where it failed), what it came
-    to, and whether that is what it should be."""
+    """A run of the student's program to look at: its Trace (up to a failure), a summary, and
+    whether the result is right."""
 
     trace: Trace
     summary: str
@@ -59,14 +59,14 @@ class Rehearsal:
 
     @staticmethod
     def stopped(failed: CheckFailed, ranks: int) -> Rehearsal:
-        """Of a run that did not come to its end: what happened until then."""
+        """The rehearsal of a run that did not finish: what happened until then."""
         error = failed.__cause__
         begun = error.trace if isinstance(error, RunError) else None
         return Rehearsal(Trace(meta={"ranks": ranks}) if begun is None else begun, failed.in_short)
 
 
 def in_traceback(traceback: str) -> str:
-    """Where the student's code was, by the traceback's innermost line that is no library's."""
+    """The student's line in a traceback: the innermost one outside libraries."""
     frames = re.findall(r'^ +(?:File "([^"]+)"|cell), line (\d+), in .*\n +(.+)', traceback, re.M)
     for file, line, code in reversed(frames):
         if not is_inside(file):
@@ -75,7 +75,7 @@ def in_traceback(traceback: str) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """What an error of the student's code in this process was, and at which line."""
+    """An error of the student's code in this process, and its line."""
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     lines = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
     for file, line in reversed(lines):
@@ -85,13 +85,13 @@ def raised(error: BaseException) -> str:
 
 
 def shown_line(where: str) -> str:
-    """`file:line` with the text of that line, and the file without its folders."""
+    """`file:line` with that line's text, and the file without its folders."""
     file = where.rpartition(":")[0]
     return show_line(where).replace(file, Path(file).name)
 
 
 def wrapped(message: str) -> list[str]:
-    """Its lines for a page that does not wrap them itself."""
+    """A message's lines, wrapped for a page that does not wrap them."""
     lines = []
     for line in message.splitlines():
         first = len(line) - len(line.lstrip())

@@ -1,12 +1,12 @@
-"""A Comm on which luck does not help: what a program may not rely on happens the unlucky way.
+"""A Comm without luck: whatever a program may not rely on happens in the worst possible order.
 
 Between `isend` and `wait()` a message may leave at any time, and between `irecv` and `wait()` it
 may land at any time. Guarded, it leaves at `isend` and lands at `wait()`, so that a program that
-touches a tensor in between gives the same on every run; and what it did is noted: which requests it
-left waiting and what each of its messages held. A Watch, which a Guard is, notes of any calls which
-errors a program met and hid, and which of them ready-made code made in its place. Calls of the
-checks' own code, of what reads the frames and objects of others, and of what would end the watch
-are ready-made code, too.
+touches a tensor in between gives the same result on every run. A Guard also records which
+requests were never waited for, and what each message held. A Watch, its base class, records
+errors of calls that the program hid, and calls that ready-made code made in its place. Calls of
+the checks' own code, of functions that read others' frames and objects, and of functions that
+would end the watch count as ready-made code too.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ DISTRIBUTED = os.path.join(TORCH, "distributed", "")
 COMMUNICATES = re.compile("send|recv|broadcast|reduce|gather|scatter|all_to_all|barrier")
 TRANSPORT, CHECKS = f"{PACKAGE}/cluster/", f"{PACKAGE}/grading/"
 OWN = (TRANSPORT, CHECKS)  # between the student's call and the transport
-PEEKS = {  # what reads frames and objects that are not the program's, and what escapes a watch
+PEEKS = {  # functions that read others' frames and objects, or escape a watch
     sys._getframe, vars(sys)["_current_frames"], sys.setprofile, sys.settrace, gc.get_objects,
     gc.get_referrers, gc.get_referents, _thread.start_new_thread,
 }  # fmt: skip
-REACHES = {  # names of attributes that lead to them without a call
+REACHES = {  # attributes that lead to them without a call
     "f_back", "f_locals", "f_globals", "tb_frame", "gi_frame", "cr_frame", "ag_frame",
     "cell_contents", "__closure__", "__globals__", "__builtins__",
 }  # fmt: skip
-READERS = {  # the same as files and functions of Python's own, and what reads a library's source
+READERS = {  # functions of Python's library that do the same or read a library's source, by file
     inspect.__file__: {"currentframe", "stack", "trace", "getouterframes", "findsource"},
     threading.__file__: {"setprofile", "settrace", "setprofile_all_threads"},
 }
 
 
 class Watch:
-    """Notes what becomes of a program's calls. `given`: the parts of dlviz through which the
-    program may call, as they were handed to it."""
+    """Records errors and borrowed calls of a program. `given`: the parts of dlviz that the
+    program may use."""
 
     def __init__(self, *given: str):
         self.borrowed: dict[str, None] = {}  # calls of ready-made code that communicates
@@ -67,30 +67,32 @@ class Watch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Note the calls of torch.distributed and of the checks' own code from what runs inside, in
-        the threads too that it starts."""
+        """Record calls of torch.distributed and of the checks' own code inside the block, also
+        from threads that it starts."""
         with _profiling(self._profile):
             yield
 
-    def noting(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """`call`, which notes its errors and who makes it."""
+    def recording(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`call`, wrapped to record its errors and its caller."""
 
         @wraps(call)
-        def noted(*args: Any, **kwargs: Any) -> Any:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
             self._whose(sys._getframe(1))
             try:
                 return call(*args, **kwargs)
             except Exception as error:
-                if own_frame(sys._getframe(1)):  # in a lane's own thread whoever waits is told
+                if own_frame(
+                    sys._getframe(1)
+                ):  # in a lane's own thread the error is raised by wait()
                     line = shown_line(line_of(sys._getframe(1)))
                     said = f"{type(error).__name__}: {error}".rstrip(".")
                     self.raised.append(f"{said}, at {line}")
                 raise
 
-        return noted
+        return recorded
 
     def _whose(self, frame: Any) -> None:
-        """Note a call from code of dlviz's that is neither the transport nor given nor this."""
+        """Record a call from dlviz code other than the transport, this package and `given`."""
         for at, _ in walk_stack(frame):
             file = at.f_code.co_filename
             if file.startswith(PACKAGE) and not file.startswith(self._given):
@@ -116,44 +118,43 @@ class Watch:
 
 
 class Guard(Watch):
-    """Stands between a program and its Comm's `send`, `recv`, `isend` and `irecv` (and so
-    `sendrecv`)."""
+    """Wraps a Comm's `send`, `recv`, `isend` and `irecv` (and so `sendrecv`)."""
 
     def __init__(self, comm: Comm):
         super().__init__()
         self.requests: list[Sending | Receiving] = []
         self.sent: list[np.ndarray] = []  # what each message held, in order
         self._isend, self._irecv, self._send = comm.isend, comm.irecv, comm.send
-        comm.isend, comm.irecv = self.noting(self.isend), self.noting(self.irecv)
-        comm.send, comm.recv = self.noting(self.send), self.noting(comm.recv)
+        comm.isend, comm.irecv = self.recording(self.isend), self.recording(self.irecv)
+        comm.send, comm.recv = self.recording(self.send), self.recording(comm.recv)
 
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Sending:
-        left = self._note(tensor)
+        left = self._record(tensor)
         request = Sending(tensor, left, self._isend(left, dst, tag))
         self.requests.append(request)
         return request
 
     def send(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> None:
-        self._send(self._note(tensor), dst, tag)
+        self._send(self._record(tensor), dst, tag)
 
     def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy") -> Receiving:
         landing = torch.zeros_like(tensor) if isinstance(tensor, torch.Tensor) else tensor
         request = Receiving(tensor, landing, self._irecv(landing, src, tag, op))
         if op == "copy" and tensor.is_floating_point():
-            tensor.detach().fill_(torch.nan)  # so that it shows who reads it too early
+            tensor.detach().fill_(torch.nan)  # so that an early read shows
         request.adds = op == "add"
         self.requests.append(request)
         return request
 
     def faults(self) -> list[str]:
-        """What the program did with its requests that it may not do, a phrase each. Ask when it is
-        done."""
+        """Misuse of the program's requests, a phrase each; to be called when the program has
+        returned."""
         summary = [request.fault() for request in self.requests]
         return [fault for fault in dict.fromkeys(summary) if fault]
 
-    def _note(self, tensor: Any) -> Any:
+    def _record(self, tensor: Any) -> Any:
         if not isinstance(tensor, torch.Tensor):
-            return tensor  # the Comm says what is wrong with it
+            return tensor  # the Comm reports the error
         left = tensor.detach().clone()
         self.sent.append(left.numpy())
         return left
@@ -199,13 +200,13 @@ class Receiving(_Request):
 
 
 def own_frame(frame: Any) -> Any:
-    """The first frame of the program's own code from `frame` on, None where there is none."""
+    """The innermost frame of the program's own code from `frame` outward, None if there is none."""
     frames = (at for at, _ in walk_stack(frame))
     return next((at for at in frames if not at.f_code.co_filename.startswith(LIBRARIES)), None)
 
 
 def line_of(frame: Any) -> str:
-    """Its `file:line`; that of `frame` where there is none."""
+    """The `file:line` of `own_frame`, or of `frame` if there is none."""
     at = own_frame(frame) or frame
     return f"{at.f_code.co_filename}:{at.f_lineno}"
 
@@ -215,9 +216,9 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def reached(frame: Any, event: str, argument: Any) -> str:
-    """What of a program's is none of its business, as a profile function hears of it: a call of
-    PEEKS and READERS, code with a name of REACHES, and a call of the checks' functions and records,
-    which nobody has handed to it."""
+    """A forbidden access in an event of a profile function, in words, else "": a call of PEEKS
+    or READERS, code with an attribute of REACHES, or a call of the checks' own functions and
+    records."""
     if event == "c_call":
         direct = not frame.f_code.co_filename.startswith(LIBRARIES)
         if argument in PEEKS and direct and _is_program(frame):
@@ -243,20 +244,20 @@ def reached(frame: Any, event: str, argument: Any) -> str:
 
 
 def _attributes(code: Any) -> set[str]:
-    """The names of the attributes that it reads."""
+    """The names of the attributes that code reads."""
     return {each.argval for each in dis.get_instructions(code) if "ATTR" in each.opname}
 
 
 def _is_program(frame: Any) -> bool:
-    """Whether the program calls from there, or by Python's own; not by torch, which calls the
-    checks' hooks. A thread without any other frame has been told to call."""
+    """Whether the program makes the call, directly or through Python's library; not torch, which
+    calls the checks' hooks. A thread without other frames calls for the program."""
     for at, _ in walk_stack(frame):
         file = at.f_code.co_filename
         if file.startswith((PACKAGE, TORCH)):
             return False
         if file.startswith("<frozen "):
             continue
-        if file.startswith("<"):  # made as it runs, such as a dataclass's __init__
+        if file.startswith("<"):  # generated code, such as a dataclass's __init__
             module = sys.modules.get(at.f_globals.get("__name__", ""))
             file = getattr(module, "__file__", None) or "the program's"
         if not file.startswith(LIBRARIES):
@@ -278,7 +279,7 @@ def _profiling(hears: Callable[[Any, str, Any], None]) -> Iterator[None]:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Raise RuntimeError at the end where what runs inside calls what is none of its business."""
+    """Raise RuntimeError at the end if the block made a forbidden access."""
     found: list[str] = []
 
     def hear(frame: Any, event: str, argument: Any) -> None:
@@ -293,9 +294,9 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def calls_of_dlviz(borrowed: list[str]) -> Iterator[None]:
-    """Note the first call into dlviz from what runs inside, and from the threads that it starts."""
+    """Record the first call into dlviz inside the block, also from threads that it starts."""
 
-    def note(frame: Any, event: str, argument: Any) -> None:
+    def hear(frame: Any, event: str, argument: Any) -> None:
         if borrowed:
             return
         if called := reached(frame, event, argument):
@@ -306,5 +307,5 @@ def calls_of_dlviz(borrowed: list[str]) -> Iterator[None]:
         if not line_of(frame).startswith("<frozen importlib"):  # an import alone is no call
             borrowed.append(f"dlviz's {frame.f_code.co_name}, {shown_line(line_of(frame))}")
 
-    with _profiling(note):
+    with _profiling(hear):
         yield

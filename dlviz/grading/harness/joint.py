@@ -1,7 +1,7 @@
-"""f and g of all ranks at once, in one process: what a wrong place of theirs leaves on every rank.
+"""f and g of all ranks together, in one process: the results of putting them in the wrong place.
 
-A tensor has a dim for each axis of ranks, and what a rank has is its slice. Along a dim g adds the
-slices in forward, f their gradients in backward, as ranks do by messages.
+A tensor has a dim for each axis of ranks, and a rank's tensor is a slice. Along a dim g adds the
+slices in forward, f their gradients in backward, as ranks do with messages.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class _SumThere(torch.autograd.Function):
 
 
 def f(x: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """x as it is; backwards the sum of the gradients along a dim of ranks."""
+    """x unchanged; in backward the sum of the gradients along a dim of ranks."""
     return _SumBack.apply(x, dim)  # pyright: ignore
 
 
 def g(x: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """The sum along a dim of ranks, on each of them; backwards the gradient as it is."""
+    """The sum along a dim of ranks, on each of them; in backward the gradient unchanged."""
     return _SumThere.apply(x, dim)  # pyright: ignore
 
 

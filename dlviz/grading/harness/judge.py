@@ -1,15 +1,15 @@
-"""The process that judges: an interpreter of its own, which has nothing of the kernel's modules.
+"""The judge: a separate interpreter that shares none of the kernel's modules.
 
     kernel   check_sums(f, g) --socket--> {check, sizes, nonce} + f, g pickled
-    judge         ranks unpack f and g and run them; what they left is judged here
+    judge         ranks unpack f and g and run them; their results are judged here
     kernel        points, text  <--------- nonce + {points, text}
 
-Only ranks unpickle what the kernel sends, and of what ranks return nothing is made but plain data
-(plain.py). A check is named by its module and name, and loaded from disk. One judge serves a
-kernel: it starts with the first check and ends with the kernel. The socket has a known place, so
-that checks that were loaded anew find it; before they ask, they look that the process behind it is
-this file's, started by its interpreter as here (Linux: by /proc). The nonce comes back with the
-answer, so that no rank can write one.
+Only ranks unpickle the kernel's programs, and ranks return only plain data (plain.py). A check
+is named by its module and name, and loaded from disk. One judge serves a kernel: it starts with
+the first check and ends with the kernel. The socket has a fixed path, so that reloaded checks
+find it; before they ask, they verify that this kernel started the process behind it, with the
+same interpreter and command (Linux: by /proc). The answer contains the nonce, so that no rank
+can forge one.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ START = (
     "import sys; sys.argv[1] in sys.path or sys.path.insert(0, sys.argv[1]); "
     "from dlviz.grading.harness import judge; judge.serve()"
 )
-LONGEST = 60  # characters of a folder in which a socket may lie, whose whole path has 107 at most
-PATIENCE = 300.0  # s until a judge that was started answers; a busy machine takes its time
+LONGEST = 60  # characters of the socket's folder; the whole path may have at most 107
+PATIENCE = 300.0  # s until a new judge must answer, also on a busy machine
 NONCE = 32  # bytes
 LENGTH = struct.Struct("=q")
 
 
 class Packed:
-    """One of the kernel's programs, pickled; it is unpacked where this is unpickled, in a rank."""
+    """One of the kernel's programs, pickled; unpickling this, in a rank, unpacks it."""
 
     def __init__(self, name: str, data: bytes, number: int, path: Sequence[str]):
         self.__name__ = name
@@ -63,14 +63,14 @@ class Packed:
 
 
 def unpacked(data: bytes, number: int, path: tuple[str, ...]) -> Any:
-    """The program; modules of the student's own are found where the kernel finds them."""
+    """The program; the student's own modules are found on the kernel's path."""
     sys.path.extend(folder for folder in path if folder not in sys.path)
     return _programs(data)[number]
 
 
 @cache
 def _programs(data: bytes) -> Sequence[Any]:
-    """All of a check: they share the globals of their notebook."""
+    """All programs of a check, which share their notebook's globals."""
     return pickle.loads(data)
 
 
@@ -80,8 +80,8 @@ def _programs(data: bytes) -> Sequence[Any]:
 def ask(
     check: tuple[str, str], programs: Sequence[Any], sizes: Sequence[Any]
 ) -> tuple[float, str, str]:
-    """Have a check, given by its module and name, judge programs at sizes: the points, what is to
-    be told, and what the programs printed."""
+    """Let a check, given by its module and name, judge programs at sizes. Returns the points,
+    the text to print, and the programs' output."""
     nonce = secrets.token_hex(NONCE // 2).encode()
     entries = linecache.cache.items()
     request = {
@@ -111,12 +111,12 @@ def _pickled(programs: Sequence[Any]) -> bytes:
         from dlviz.cluster import pack_worker
 
         for program in programs:
-            pack_worker(program, (), {})  # says what it is that cannot be sent
+            pack_worker(program, (), {})  # raises an error that names what cannot be sent
         raise
 
 
 def _connected() -> socket.socket:
-    """A connection to this kernel's judge, which is started where there is none."""
+    """A connection to this kernel's judge, which is started if there is none."""
     address, command = _address(os.getpid()), _command(os.getpid())
     pid, until = 0, time.monotonic() + PATIENCE
     while True:
@@ -137,12 +137,12 @@ def _connected() -> socket.socket:
             continue
         if not _genuine(judge, command):
             judge.close()
-            raise RuntimeError("another process stands in the judge's place: restart the kernel.")
+            raise RuntimeError("another process has taken the judge's place: restart the kernel.")
         return judge
 
 
 def _genuine(judge: socket.socket, command: Sequence[str]) -> bool:
-    """Whether this kernel has started who listens there, by the same interpreter and as here."""
+    """Whether this kernel started the listening process, with the same interpreter and command."""
     if sys.platform != "linux":
         return True
     pid, user, _ = struct.unpack("3i", judge.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -169,7 +169,7 @@ def _send(to: socket.socket, data: bytes) -> None:
 
 
 def _receive(source: socket.socket) -> bytes:
-    """EOFError where the other end has gone."""
+    """Raises EOFError if the other end has closed."""
     (length,) = LENGTH.unpack(_exactly(source, LENGTH.size))
     return _exactly(source, length)
 
@@ -188,7 +188,8 @@ def _exactly(source: socket.socket, length: int) -> bytes:
 
 
 def serve() -> None:
-    """Judge for one kernel, one check after the other, until it has gone or ends a check early."""
+    """Judge for one kernel, one check after another, until the kernel ends or interrupts a
+    check."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     kernel = int(sys.argv[2])
     address = _address(kernel)
@@ -227,15 +228,15 @@ def _answer(client: socket.socket) -> None:
 
 
 def _watch(client: socket.socket, done: threading.Event) -> None:
-    """End what is being judged when the kernel no longer waits for it."""
+    """Interrupt the current check when the kernel no longer waits for it."""
     with suppress(OSError):
-        client.recv(1)  # it says no more, and goes when it has read the answer
+        client.recv(1)  # the kernel sends nothing more, and closes when it has read the answer
     if not done.is_set():
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def judged(request: dict[str, Any], data: bytes) -> dict[str, Any]:
-    """What a check comes to, as plain data."""
+    """A check's result, as plain data."""
     module, name = request["check"]
     for cell, lines in request["cells"].items():
         linecache.cache[cell] = (sum(map(len, lines)), None, lines, cell)

@@ -1,6 +1,5 @@
-"""What may be made of what a rank sends: numbers, strings, tensors, arrays, lists, and dlviz's own
-records of them. A rank's process is the student's: an object of another class would run their code
-in the process that judges.
+"""What a rank may send: numbers, strings, tensors, arrays, lists, and dlviz's own records of
+them. A rank runs the student's code: an object of another class would run it in the judge.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 from dlviz.cluster import results
 
 DTYPES = [name for name, each in vars(torch).items() if isinstance(each, torch.dtype)]
-MADE = {  # by what a pickle calls
+MADE = {  # by module, the names that a pickle may call
     "builtins": {"bytearray", "complex", "frozenset", "range", "set", "slice"},
     "collections": {"OrderedDict", "deque"},
     "_codecs": {"encode"},
@@ -36,7 +35,7 @@ MADE = {  # by what a pickle calls
 
 
 def find(module: str, name: str) -> Any:
-    """The class or function of that name, pickle.UnpicklingError where it is not plain."""
+    """The class or function of that name. Raises pickle.UnpicklingError if it is not plain."""
     if (module, name) == ("torch.storage", "_load_from_bytes"):
         return _storage
     if name in MADE.get(module, ()):
@@ -65,9 +64,9 @@ def _storage(data: bytes) -> Any:
 
 
 def require(left: Any) -> None:
-    """Raise TypeError in a rank where what it left is not plain."""
+    """Raise TypeError in a rank whose result is not plain."""
     data = results.pack(left, leave=False)
     try:
         results.Unpickler(io.BytesIO(data), find=find).load()
     except pickle.UnpicklingError as error:
-        raise TypeError(f"what comes back from the program is to be plain data: {error}") from None
+        raise TypeError(f"the program must return plain data: {error}") from None

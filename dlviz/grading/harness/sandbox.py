@@ -1,6 +1,6 @@
-"""A student's code in processes of its own, which end it after some seconds or half a gigabyte.
+"""A student's code in separate processes, limited to some seconds and half a gigabyte.
 
-Neither `except:` nor a loop in C puts that end off. Why a run did not come to its end is told in a
+Neither `except:` nor a loop in C evades the limits. A run that did not finish is explained in a
 few lines, with one hint.
 """
 
@@ -28,34 +28,34 @@ from dlviz.grading.harness.guard import refusing
 from dlviz.machine import Machine
 from dlviz.trace.recorder import is_inside
 
-SECONDS = 5.0  # that a run may take where nothing else runs; one without a fault takes some tenths
-SHARED = 4  # programs that may want each core before a run gets more time
-LAST = 0.5  # s in which the others say where they are, too
-TURN = 0.2  # s between the failures of two ranks, so that of several the first rank's is told
-PATIENCE = 60.0  # s more until a run is ended that has not even begun
-MEMORY = 512 * 2**20  # bytes that a process may take beyond those that it starts with
+SECONDS = 5.0  # that a run may take on an idle machine; a correct one takes some tenths
+SHARED = 4  # programs per core above which a run gets more time
+LAST = 0.5  # s for the other ranks to write their stacks too
+TURN = 0.2  # s between the failures of two ranks, so that the first rank's is reported
+PATIENCE = 60.0  # s more until a run that has not even begun is ended
+MEMORY = 512 * 2**20  # bytes that a process may allocate beyond those at its start
 NEVER_ENDS = (
-    "nothing is stuck, and yet there is no end: which loop around that line goes on for ever, or "
-    "what takes so long there?"
+    "the ranks do not wait for each other, but the run does not end: which loop around that line "
+    "never stops, or what takes so long there?"
 )
 NOT_WRITTEN = "this function is still to be written, in place of its raise."
-HINTS = {  # by what stands in the message
+HINTS = {  # by a phrase of the error
     "NameError": "which cell defines that name? Run it before this one (Run, Run All Above).",
     "NotImplementedError": NOT_WRITTEN,
     "has no tensor": "the first argument is one torch tensor (no list, no array, no number), the "
     "second is the rank.",
-    "'Comm' object has no attribute": "the table above the function lists the calls that there "
-    "are, spelled as they are to be written.",
+    "'Comm' object has no attribute": "the table above the function lists all calls with their "
+    "spelling.",
     "exited with code": "a rank ended its process. Let the function return instead.",
     "SystemExit": "sys.exit() ends the process. Let the function return instead.",
     "was killed by": "a rank's process was killed, so the others would wait for ever.",
-    "MemoryError": "something grows without end: which list or tensor does the loop make longer?",
-    "can't allocate memory": "something grows without end: which tensor is that?",
+    "MemoryError": "something grows without limit: which list or tensor does the loop make longer?",
+    "can't allocate memory": "something grows without limit: which tensor is that?",
 }
 
 
 class TimeUp(RunError):
-    """A run whose ranks were still at work when the time was up. `places` says where each was."""
+    """A run whose ranks were still running when the time was up. `places`: the line of each."""
 
     def __init__(self, seconds: float, places: list[str], error: RunError):
         summary = [f"rank {rank} is {place}" for rank, place in enumerate(places)]
@@ -74,12 +74,11 @@ def run_alone(
     machine: Machine | None = None,
     times: int = 1,
 ) -> Run:
-    """Run `worker(comm, *args)` on ranks, paced where a machine is given; one that is no check may
-    take so many `times` as long. Raises RunError where it does not come to its end."""
+    """Run `worker(comm, *args)` on ranks, paced if a machine is given; an experiment may take so
+    many `times` as long. Raises RunError if it does not finish."""
     seconds = times * limit()
     with TemporaryDirectory(prefix="dlviz-grading-") as folder, warnings.catch_warnings():
-        # of a message never received, and of a busy machine: a check tells of the one, and minds
-        # the other
+        # of unreceived messages, which a check reports, and of a busy machine, which it allows for
         warnings.simplefilter("ignore", RuntimeWarning)
         stacks = [os.path.join(folder, str(rank)) for rank in range(ranks)]
         try:
@@ -93,7 +92,7 @@ def run_alone(
 
 
 def limit() -> float:
-    """The seconds that a run may take now: more where over SHARED programs want each core."""
+    """The seconds that a run may take now: more if over SHARED programs share each core."""
     return math.ceil(SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1) / SHARED))
 
 
@@ -105,9 +104,9 @@ def _bounded(
     worker: Callable[..., Any],
     *args: Any,
 ) -> Any:
-    """`at_will`: nobody looks what the worker calls, which takes its time."""
+    """`at_will`: the worker's calls are not watched, since that takes time."""
     with open(stacks[comm.rank], "w") as file:
-        # neither needs the GIL; and all have said where they are before the first is ended
+        # neither needs the GIL; all ranks have written their stacks before the first is ended
         faulthandler.dump_traceback_later(seconds, file=file)
         signal.setitimer(signal.ITIMER_REAL, seconds + LAST)
         try:
@@ -128,13 +127,13 @@ def _bound_memory() -> None:
     try:
         with open("/proc/self/status") as lines:
             taken = next(int(line.split()[1]) * 1024 for line in lines if "VmData" in line)
-    except OSError:  # no Linux: the limit of time alone holds it
+    except OSError:  # not Linux: only the time limit applies
         return
     resource.setrlimit(resource.RLIMIT_DATA, (taken + MEMORY, taken + MEMORY))
 
 
 def _stack(file: str) -> list[str]:
-    """The frames of the worker, innermost first, that a rank wrote when its time was up."""
+    """The worker's frames, innermost first, that a rank wrote when its time was up."""
     try:
         with open(file) as lines:
             threads = lines.read().split("\n\n")
@@ -145,14 +144,14 @@ def _stack(file: str) -> list[str]:
 
 
 def _place(file: str) -> str:
-    """Where in the student's code a rank was."""
+    """A rank's line in the student's code."""
     own = next((":".join(frame) for frame in _stack(file) if not is_inside(frame[0])), "")
     return f"at {shown_line(own)}" if own else "done, or between two lines"
 
 
 def ended_by(error: RunError, plain: bool = False) -> str:
-    """What ended a run, in a few lines. `plain`: it was a call that knows of no ranks."""
-    # without stacks, without lines that are dlviz's own, and without the folders of files
+    """What ended a run, in a few lines. `plain`: the student's function knows of no ranks."""
+    # without stacks, dlviz's own lines, and the folders of files
     first = str(error).partition("\n\n")[0]
     if plain:
         first = first.replace("rank 0", "the function")
@@ -164,7 +163,7 @@ def ended_by(error: RunError, plain: bool = False) -> str:
 
 
 def why_ended(error: RunError, known: Mapping[str, str] | None = None) -> str:
-    """A hint. `known` has those of one assignment, by what stands in the message."""
+    """A hint. `known` has those of one assignment, by a phrase of the error."""
     text = str(error).partition("\n\n")[0]
     if isinstance(error, DeadlockError):
         return _why_stuck(error, text)
@@ -174,8 +173,8 @@ def why_ended(error: RunError, known: Mapping[str, str] | None = None) -> str:
         if sign in text:
             return hint
     return (
-        "start from the line at which it stopped. To watch it get there, call rehearse with that "
-        "number of ranks in a cell of your own."
+        "start from the line at which it stopped. To watch the run up to there, call rehearse with "
+        "that number of ranks in a new cell."
     )
 
 
@@ -188,24 +187,24 @@ def _why_stuck(error: DeadlockError, text: str) -> str:
         )
     if waits and all(wait.op in SENDS for wait in waits):
         return (
-            "every rank is in a send, which returns only when the receiver has taken the message, "
-            "and nobody receives. Which call starts a send and returns at once?"
+            "every rank is in a send, which returns only when the message has been received, and "
+            "nobody receives. Which call starts a send and returns immediately?"
         )
     if waits and all(wait.op in RECEIVES for wait in waits):
-        if under_way := _under_way(error):
-            src, dst = under_way
+        if in_transit := _in_transit(error):
+            src, dst = in_transit
             waited = next((wait.peer for wait in waits if wait.rank == dst), None)
             return (
-                f"messages are under way that nobody receives: rank {src} has sent one to rank "
+                f"messages are in flight that nobody receives: rank {src} has sent one to rank "
                 f"{dst}, which waits for one from rank {waited}. From which neighbour does a rank "
                 "receive, if it sends to the other one?"
             )
-        return "every rank waits for a message, and nobody has sent one: who has to begin?"
-    return "for one round write down who sends to whom and who receives from whom: do they match?"
+        return "every rank waits for a message, and nobody has sent one: which rank has to begin?"
+    return "for one round, write down who sends to whom and who receives from whom: do they match?"
 
 
-def _under_way(error: DeadlockError) -> tuple[int, int] | None:
-    """Sender and receiver of a message that was sent and not received."""
+def _in_transit(error: DeadlockError) -> tuple[int, int] | None:
+    """Sender and receiver of a message that was sent but not received."""
     if error.trace is None:
         return None
     table = error.trace.messages

@@ -1,4 +1,4 @@
-"""A size at which a program is tried: printed, it says which.
+"""A size at which a program is tried, and its text.
 
 @dataclass(frozen=True)
 class Team(Size):
@@ -16,18 +16,18 @@ from typing import Any, ClassVar
 
 from dlviz.grading.harness.feedback import listed
 
-EVEN = "it works on 2 and on 4 ranks. What in it holds for even numbers or powers of two alone?"
+EVEN = "it works on 2 and on 4 ranks. What in it holds only for even numbers or powers of two?"
 
-ONE_ALONE = "it works on {} ranks alone. Where does yours rely on that number?"
+ONE_ALONE = "it works only on {} ranks. Where does yours rely on that number?"
 
 
 @dataclass(frozen=True)
 class Size:
-    legend: ClassVar[str]  # what its short form has, one after the other
+    legend: ClassVar[str]  # the fields of the short form
 
     @property
     def trivial(self) -> bool:
-        """Whether a program that does nothing passes here: alone it earns no point."""
+        """Whether a program that does nothing passes here: such sizes alone earn no points."""
         return getattr(self, "ranks", 0) == 1
 
     @property
@@ -42,11 +42,12 @@ class Size:
 
     @staticmethod
     def in_common(passed: Sequence[Any], failed: Sequence[Any]) -> str:
-        """A hint from what the sizes that failed share and those that passed do not, or ""."""
+        """A hint from what distinguishes the failed sizes from those that passed, or ""."""
         return ""
 
 
 def one_number_alone(passed: Sequence[Any], failed: Sequence[Any]) -> int:
-    """The only number of ranks at which a program is right, of several; 0 where it is none."""
+    """The only number of ranks, of several, at which a program is right; 0 if there is no such
+    one."""
     right, wrong = ({size.ranks for size in sizes} - {1} for sizes in (passed, failed))
     return min(right) if len(right) == 1 and len(wrong - right) == len(wrong) > 1 else 0

@@ -1,9 +1,10 @@
-"""A class's reports as one page: what was guessed beside what was measured, question by question.
+"""A class's reports as one page: guesses beside the measured value, question by question.
 
-    class_report("handed-in/")      the page, as HTML that needs no network
+    class_report("handed-in/")      the page, as self-contained HTML
 
-Names stand in the list of who handed in alone, so that the figures can be shown to the class. Of
-several files of one name the newest counts. A file that is no report is named and skipped.
+Names appear only in the list of those who handed in, so the figures can be shown to the class.
+Of several files with one name the newest counts. A file that is not a report is listed and
+skipped.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from dlviz.grading.predictions.predict import Prediction, factor, restored, show
 from dlviz.grading.questions import RIGHT, by_lab, lab_of
 from dlviz.viz.palette import BLUE, FONT, SKY, THEMES, VERMILION
 
-WIDTH, HIGH, BAR, MARGIN = 640, 96, 12, 36  # pixels: the axis, the highest bar, a bar, beside them
-LOG = 20  # the largest over the smallest number from which on an axis is logarithmic
+WIDTH, HIGH, BAR, MARGIN = 640, 96, 12, 36  # pixels: axis, highest bar, width of a bar, margins
+LOG = 20  # ratio of largest to smallest number above which the axis is logarithmic
 ASSIGNMENTS = titles()
-LIMIT = 2_000_000  # bytes that a report may have
+LIMIT = 2_000_000  # most bytes of a report
 
 
 @dataclass(frozen=True)
 class HandedIn:
-    """One file of a student's."""
+    """A student's file."""
 
     name: str
     written: datetime
@@ -43,11 +44,13 @@ class HandedIn:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Where the bars of a question stand, in pixels; y counts upward from the axis."""
+    """The positions of a question's bars, in pixels; y counts upward from the axis."""
 
-    bars: list[tuple[float, int, float, float]]  # left edge, guesses, least and largest of them
+    bars: list[
+        tuple[float, int, float, float]
+    ]  # left edge, number of guesses, least and largest guess
     ticks: list[tuple[float, str]]
-    measured: tuple[float, float, float]  # x of the least, the middle and the largest
+    measured: tuple[float, float, float]  # x of the least, the median and the largest
     most: int
 
     def height(self, guesses: int) -> float:
@@ -55,16 +58,17 @@ class BarChart:
 
 
 def class_report(folder: str | Path) -> str:
-    """The page on all reports in `folder` and its subfolders. Raises ValueError where none is."""
+    """The page on all reports in `folder` and its subfolders. Raises ValueError if there are
+    none."""
     students, skipped = hand_ins(Path(folder))
     if not students:
         why = f" ({'; '.join(f'{name}: {fault}' for name, fault in skipped)})" if skipped else ""
-        raise ValueError(f"{folder} holds no report that a student handed in{why}.")
+        raise ValueError(f"{folder} holds no student's report{why}.")
     return page(students, skipped)
 
 
 def hand_ins(folder: Path) -> tuple[list[HandedIn], list[tuple[str, str]]]:
-    """The newest report of each student, by name, and the files that are none with the reason."""
+    """The newest report of each student, by name, and the other files with the reason."""
     newest: dict[str, HandedIn] = {}
     skipped = []
     for file in sorted(folder.rglob("*.json")):
@@ -73,7 +77,7 @@ def hand_ins(folder: Path) -> tuple[list[HandedIn], list[tuple[str, str]]]:
         except (OSError, ValueError, RecursionError) as error:
             broken = isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError)
             skipped.append(
-                (str(file.relative_to(folder)), "it is no JSON" if broken else f"{error}")
+                (str(file.relative_to(folder)), "it is not JSON" if broken else f"{error}")
             )
             continue
         key = " ".join(student.name.casefold().split())
@@ -87,10 +91,10 @@ def _student(file: Path) -> HandedIn:
         raise ValueError(f"it has over {LIMIT:,} bytes")
     document = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError("it is no report: report(...) writes one")
+        raise ValueError("it is not a report: report(...) writes one")
     try:
         if not _text(document["name"]).strip():
-            raise ValueError("it bears no name")
+            raise ValueError("it has no name")
         return HandedIn(
             _text(document["name"]),
             _time(document["written"]),
@@ -101,20 +105,20 @@ def _student(file: Path) -> HandedIn:
             ],
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is a report that was changed ({error})") from error
+        raise ValueError(f"it is a report that was edited ({error})") from error
 
 
 def _prediction(record: dict[str, Any]) -> Prediction:
-    kept = {**record, "value": record["predicted"], "unit": _text(record["unit"])}
-    made = restored(_text(record["question"]), kept)
+    stored = {**record, "value": record["predicted"], "unit": _text(record["unit"])}
+    made = restored(_text(record["question"]), stored)
     if made is None:
-        raise TypeError(f"{record['question']!r} has a number without its time")
+        raise TypeError(f"{record['question']!r} has a number without a time")
     return made
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value[:500]
 
 
@@ -124,15 +128,14 @@ def _time(value: Any) -> datetime:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return value
 
 
 # -- the figure of a question ----------------------------------------------------------------------
 def figure(guesses: list[float], measured: list[float]) -> BarChart:
-    """A bar for the guesses that lie within a bar's width, the middle of one on what was measured
-    in the middle of the class. Far apart, numbers above 0 lie on a logarithmic axis, and the others
-    at its left end."""
+    """A histogram of the guesses, one bar centred on the class's median measurement. If numbers
+    above 0 are far apart the axis is logarithmic, with the other guesses at its left end."""
     positive = [value for value in (*guesses, *measured) if value > 0]
     log = len(positive) > 1 and max(positive) > LOG * min(positive)
     shown_values = positive if log else [*guesses, *measured]
@@ -200,7 +203,7 @@ def drawn(one: BarChart, unit: str, described: str) -> str:
     parts.append(f'<text x="{wide / 2}" y="{axis + 36}">{escape(unit)}</text>')
     anchor = "start" if middle < wide / 2 else "end"
     parts.append(
-        f'<text class="told" x="{middle + (6 if anchor == "start" else -6):.1f}" y="14" '
+        f'<text class="label" x="{middle + (6 if anchor == "start" else -6):.1f}" y="14" '
         f'style="text-anchor: {anchor}">measured</text></svg>'
     )
     return "\n".join(parts)
@@ -208,7 +211,7 @@ def drawn(one: BarChart, unit: str, described: str) -> str:
 
 # -- the page --------------------------------------------------------------------------------------
 def page(students: list[HandedIn], skipped: list[tuple[str, str]]) -> str:
-    """The page of these students' reports."""
+    """The page on these students' reports."""
     answers: dict[str, list[Prediction]] = {}
     for student in students:
         for each in student.predictions:
@@ -228,7 +231,7 @@ def page(students: list[HandedIn], skipped: list[tuple[str, str]]) -> str:
 
 
 def _question(question: str, answers: list[Prediction]) -> str:
-    """One question: its figure, how many were right, and what misled the others."""
+    """One question: its figure, how many were right, and the misconceptions of the others."""
     counted = [each for each in answers if each.counts]
     measured = [each.measured for each in answers if each.measured is not None]
     again = [factor(each.second, each.measured) for each in answers if each.second is not None]
@@ -304,7 +307,7 @@ def in_course_order() -> dict[str, list[str]]:
 
 
 def title(lab: str) -> str:
-    """Of a lab or an assignment, by its name in questions/; empty for other questions."""
+    """The title of a lab or an assignment, by its name in questions/."""
     if not lab:
         return "Other questions"
     return f"Assignment: {ASSIGNMENTS[lab]}" if lab in ASSIGNMENTS else f"Lab {lab}"
@@ -339,7 +342,7 @@ p {{ margin: .25rem 0; }} ul {{ margin: .25rem 0; }} summary {{ color: var(--fai
 svg {{ width: 100%; font-size: 12px; }}
 svg text {{ fill: var(--ink); text-anchor: middle; stroke: var(--paper); stroke-width: 3px;
  paint-order: stroke; }}
-svg text.told {{ font-weight: 600; }}
+svg text.label {{ font-weight: 600; }}
 .bar {{ fill: var(--bar); }} .axis {{ stroke: var(--faint); }}
 .measured {{ stroke: var(--measured); stroke-width: 2; }}
 .band {{ fill: var(--measured); opacity: .15; }}

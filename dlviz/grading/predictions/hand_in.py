@@ -1,10 +1,10 @@
-"""A report to hand in: what was predicted, what was measured and what the checks said, in one file.
+"""A report to hand in: predictions, measurements and check results, in one file.
 
-    report("Ada Lovelace")      writes dlviz-report-ada-lovelace.json, and shows what is in it
+    report("Ada Lovelace")      writes dlviz-report-ada-lovelace.json, and shows its contents
     total(18)                   an assignment's points so far, of 18, and how to hand in
 
-The file holds all predictions that this notebook and the others of its folder keep, and the checks
-that this notebook has run. `dlviz report FOLDER` makes one page of a class's files (class_page.py).
+The file holds the predictions of all notebooks in the folder, and the checks that this notebook
+has run. `dlviz report FOLDER` makes one page of a class's files (class_page.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ HAND_IN = (
 
 
 class Points(float):
-    """What a check gives: nbgrader reads its text as a number, a notebook shows so many of all."""
+    """A check's points: nbgrader reads the text as a number, a notebook shows "2.25 of 3
+    points"."""
 
     most: float
 
@@ -59,9 +60,9 @@ class Points(float):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check of an assignment said when it last ran."""
+    """The last result of an assignment's check."""
 
-    what: str  # is right: "1F1B: every rank comes to its end"
+    what: str  # "1F1B: every rank comes to its end"
     points: float
     most: float
     when: datetime
@@ -69,7 +70,7 @@ class CheckResult:
 
 @dataclass
 class StudentReport:
-    """What is handed in; `file` is None as long as nobody's name is on it."""
+    """What is handed in; `file` is None as long as it has no name."""
 
     name: str
     file: Path | None
@@ -78,7 +79,7 @@ class StudentReport:
     checks: list[CheckResult]
 
     def document(self) -> dict[str, Any]:
-        """What the file holds: JSON values alone."""
+        """The file's contents, JSON values only."""
         return {
             "format": FORMAT,
             "name": self.name,
@@ -120,7 +121,7 @@ class StudentReport:
 
 @dataclass(frozen=True)
 class Total:
-    """The points of an assignment's checks, of so many, and how to hand it in."""
+    """The points of an assignment's checks, out of `of`, and how to hand it in."""
 
     of: float
     checks: list[CheckResult]
@@ -147,27 +148,27 @@ class Total:
         return head
 
 
-# An attribute of dlviz itself: each graded cell loads this module anew.
+# An attribute of dlviz itself, since each graded cell reloads this module.
 _checks: dict[str, CheckResult] = vars(sys.modules["dlviz"]).setdefault("_checks", {})
 
 
-def note_check(what: str, points: float, most: float) -> None:
-    """Remember what a check said, for the report; run again, its last result counts."""
+def record_check(what: str, points: float, most: float) -> None:
+    """Record a check's result for the report; the last one counts."""
     said = _checks[what] = CheckResult(what, points, most, _now())
     record = {"points": points, "most": most, "when": said.when.isoformat()}
     prediction_file.write({what: record}, prediction_file.CHECKS)
 
 
 def total(of: float) -> Total:
-    """The points that this notebook's checks came to when they last ran; all give `of`."""
+    """The points of this notebook's checks when they last ran, out of `of`."""
     return Total(of, list(_checks.values()))
 
 
 def report(name: str | EllipsisType | None = None) -> StudentReport:
-    """Write the file to hand in, into the notebook's folder, and show what is in it.
+    """Write the file to hand in into the notebook's folder, and show its contents.
 
-    Without a name it shows the same and writes nothing. Raises ValueError for a name without a
-    letter, OSError where the file cannot be written.
+    Without a name it only shows them. Raises ValueError for a name without an alphabetic
+    character, OSError if the file cannot be written.
     """
     made = StudentReport("", None, _now(), everything(), list(_checks.values()))
     if name is None or name is ...:

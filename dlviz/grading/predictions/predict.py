@@ -1,17 +1,17 @@
-"""Predict, then look: a number that its reader commits to before the result opens.
+"""Predict, then look: a number that the reader commits to before the result is shown.
 
     messages = predict("messages of a ring all-reduce, 4 ranks", ..., "messages")
     messages.compare(24)
 
-The reader types a number in place of `...`. It bears the time at which it was made. `compare` opens
-the result: from then on the number is frozen. Without a number `compare` withholds the result, so
-that running all cells spoils nothing: it opens as soon as a number is typed, or by a button. A
-number typed after that is a second attempt, and counted as one. How far off a prediction was is
-stated as a factor, max(predicted/measured, measured/predicted): 1 is right, 2 is off by two either
-way. Where a misconception is known that leads to the number (questions/), it is named.
+The reader types a number in place of `...`, which is stored with the time. `compare` opens the
+result and freezes the number. Without a number `compare` withholds the result, so that running all
+cells spoils nothing: it opens as soon as a number is typed, or by a button. A number typed after
+that counts as a second attempt. The error is a factor, max(predicted/measured, measured/predicted):
+1 is right, 2 is twice or half the measured value. If a known misconception leads to the number
+(questions/), it is named.
 
-Predictions outlast the kernel: a file beside the notebook holds them (prediction_file.py). Without
-that file nothing is withheld.
+Predictions outlive the kernel in a file beside the notebook (prediction_file.py). Without that
+file nothing is withheld.
 """
 
 from __future__ import annotations
@@ -31,16 +31,20 @@ from dlviz.grading.questions import RIGHT, behind
 
 ASK = "type your number in place of ... and run the cell again"
 WITHHELD = "the result waits for your number: type it in place of ... and run that cell again"
-WIDTH = 88  # columns that a notebook shows without breaking words
-NUMBERS = {"value": "made", "measured": "opened", "second": "second_made"}  # each with its time
+WIDTH = 88  # columns of a notebook's output
+NUMBERS = {
+    "value": "made",
+    "measured": "opened",
+    "second": "second_made",
+}  # each number with the name of its time
 _made: dict[str, Prediction] = {}
 
 
 @dataclass
 class Prediction:
-    """One number somebody committed to: None until it was typed, as `measured` is until the result
-    was opened. `second`: the first number typed after that. `withheld`: the result, as long as it
-    waits for a number; `shown_by`: what updates its place in a notebook when it opens."""
+    """One prediction: `value` is None until a number is typed, `measured` until the result is
+    opened. `second`: the first number typed after that. `withheld`: the result, while it waits
+    for a number; `shown_by`: functions that update the notebook's output when it opens."""
 
     question: str
     unit: str = ""
@@ -61,19 +65,19 @@ class Prediction:
             if self.value is None:
                 parts.append("nothing was predicted")
             else:
-                parts = [f"{self._predicted()}, {parts[0]}", self._gap(self.value)]
+                parts = [f"{self._predicted()}, {parts[0]}", self._error(self.value)]
             if self.second is not None:
                 again = f"second attempt: {shown(self.second, self.unit)}"
-                parts.append(f"{again}, {self._gap(self.second)}")
+                parts.append(f"{again}, {self._error(self.second)}")
             lines = [f"{self.question}: {'; '.join(parts)}", self.misconception]
         return "\n".join(
             textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines if line
         )
 
     def _ipython_display_(self) -> None:
-        """Show a withheld result's button; whatever else there is to show is the repr."""
+        """Show a withheld result's button; otherwise the repr is shown."""
         if self.withheld is None:
-            raise NotImplementedError  # as IPython asks for the repr
+            raise NotImplementedError  # IPython then uses the repr
         from dlviz.grading.predictions.withheld import show
 
         show(self.__repr__, self.open, self.shown_by.append)
@@ -89,22 +93,22 @@ class Prediction:
 
     @property
     def counts(self) -> bool:
-        """Whether it was made before its result was opened, and that is open now."""
+        """Whether it was made before its result was opened, and the result is open."""
         return self.value is not None and self.measured is not None
 
     @property
     def factor(self) -> float:
-        """How far off: 1 is right."""
+        """The factor by which it is off: 1 is right."""
         return factor(self.value, self.measured)
 
     @property
     def misconception(self) -> str:
-        """What may have led to the number, in a sentence; empty where nothing is known."""
+        """The misconception that may have led to the number, a sentence; empty if none is known."""
         if self.value is None or self.measured is None:
             return ""
         return behind(self.question, self.value, self.measured)
 
-    def _gap(self, given: float) -> str:
+    def _error(self, given: float) -> str:
         off = factor(given, self.measured)
         if math.isinf(off):
             return f"off by {shown(abs(given - (self.measured or 0)), self.unit)}"
@@ -113,7 +117,7 @@ class Prediction:
         return f"off by a factor of {off:.2f}"
 
     def compare(self, measured: float) -> Prediction:
-        """Open the result, which freezes the prediction; without one withhold it."""
+        """Open the result, which freezes the prediction; without a prediction withhold it."""
         result = _number("measured", measured)
         if self.value is None and self.measured is None and prediction_file.file is not None:
             self.withheld = result
@@ -129,28 +133,28 @@ class Prediction:
     def _open(self, result: float) -> None:
         self.measured, self.withheld = result, None
         self.opened = self.opened or _now()
-        _keep(self)
+        _store(self)
         for update in self.shown_by:
             update()
         self.shown_by.clear()
 
     def _answer(self, number: float) -> None:
-        """Somebody typed `number`: the prediction until its result opens, which a withheld one does
-        with it; then the second attempt, which is frozen as the first one is."""
+        """Take a typed number: the prediction while the result is closed (a withheld result then
+        opens), later the second attempt, which is frozen like the first."""
         if self.measured is None:
             if number != self.value:
                 self.value, self.made = number, _now()
-                _keep(self)
+                _store(self)
             self.open()
         elif self.second is None and number != self.value:
             self.second, self.second_made = number, _now()
-            _keep(self)
+            _store(self)
 
 
 def predict(question: str, value: float | EllipsisType, unit: str = "") -> Prediction:
     """Commit to `value` as the answer to `question`, in `unit`. `...` is no answer yet.
 
-    Asked again after its result was opened, it answers with what was predicted then, and takes
+    Called again after the result was opened, it returns the earlier prediction, and takes
     another number as a second attempt.
     """
     number = None if value is ... else _number("value", value)
@@ -165,8 +169,8 @@ def predict(question: str, value: float | EllipsisType, unit: str = "") -> Predi
 
 
 def calibration() -> str:
-    """Each prediction whose result was opened, and how far off they typically were: the median of
-    their factors, which one wild guess does not move."""
+    """Each prediction with an open result, and their typical error: the median factor, which one
+    wild guess does not move."""
     opened = [each for each in _made.values() if each.counts]
     lines = [repr(each) for each in opened]
     factors = [each.factor for each in opened if math.isfinite(each.factor)]
@@ -187,21 +191,21 @@ def calibration() -> str:
 
 
 def everything() -> list[Prediction]:
-    """What this notebook asked, and what the other notebooks of its folder keep."""
+    """The predictions of this notebook, and those stored by others in its folder."""
     others = (restored(*each) for each in prediction_file.read().items() if each[0] not in _made)
     return [*_made.values(), *filter(None, others)]
 
 
 def shown(value: float, unit: str) -> str:
-    """A number with its unit, to four digits where it is no whole number."""
+    """A number with its unit, to four digits unless it is whole."""
     exact = float(value).is_integer() and abs(value) < 1e15
     return f"{value:,.0f} {unit}".rstrip() if exact else f"{value:,.4g} {unit}".rstrip()
 
 
 def restored(question: str, record: dict[str, Any]) -> Prediction | None:
-    """What a file keeps of the question; None where somebody edited it."""
+    """The prediction in a file's record; None if the record was edited."""
     try:
-        if record.pop("late", False):  # as files of before kept a second attempt without a first
+        if record.pop("late", False):  # how older files stored a second attempt without a first
             record |= {"second": record["value"], "second_made": record["made"]}
             record |= {"value": None, "made": None}
         made = Prediction(question, str(record["unit"]))
@@ -217,7 +221,7 @@ def restored(question: str, record: dict[str, Any]) -> Prediction | None:
 
 
 def record_of(prediction: Prediction) -> dict[str, Any]:
-    """What a file keeps of it: JSON values alone."""
+    """A prediction's record in the file, JSON values only."""
     record: dict[str, Any] = {"unit": prediction.unit}
     for number, time in NUMBERS.items():
         when = getattr(prediction, time)
@@ -225,13 +229,13 @@ def record_of(prediction: Prediction) -> dict[str, Any]:
     return record
 
 
-def _keep(prediction: Prediction) -> None:
+def _store(prediction: Prediction) -> None:
     prediction_file.write({prediction.question: record_of(prediction)})
 
 
 def factor(given: float | None, measured: float | None) -> float:
-    """How far apart the two are: 1 is right. Infinite where one of them is 0 or their signs differ;
-    NaN as long as one is missing."""
+    """The factor between the two: 1 is right. Infinite if one of them is 0 or their signs
+    differ; NaN while one is missing."""
     if given is None or measured is None:
         return math.nan
     if given == measured:
@@ -247,7 +251,7 @@ def _number(name: str, value: Any) -> float:
     except OverflowError:
         number = math.inf
     if isinstance(value, bool) or not math.isfinite(number):
-        raise ValueError(f"{name}={value!r} is no number: write down the one that you expect.")
+        raise ValueError(f"{name}={value!r} is not a number: write the one that you expect.")
     return int(value) if isinstance(value, Integral) else number
 
 

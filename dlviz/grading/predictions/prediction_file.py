@@ -1,4 +1,4 @@
-"""Predictions and what checks said, kept beside the notebook: one file a folder, for all its labs.
+"""Predictions and check results, stored beside the notebook: one file per folder, for all its labs.
 
     {"format": "dlviz predictions 1",
      "predictions": {"messages of a ring all-reduce, 4 ranks":
@@ -7,8 +7,8 @@
                 {"points": 3, "most": 3, "when": "2026-03-02T11:02:10+01:00"}}}
 
 The file is `predictions.json`. To start over, delete it and restart the kernel. The environment
-variable DLVIZ_PREDICTIONS names another file; empty, it keeps none. A file that cannot be read or
-written costs nobody a prediction: this kernel goes on without it, and says so once.
+variable DLVIZ_PREDICTIONS names another file; if it is empty, none is written. If the file
+cannot be read or written, the kernel goes on without it and warns once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _said: set[str] = set()
 
 
 def read(of: str = PREDICTIONS) -> Records:
-    """What the file holds, by question, or `of` the checks; nothing where it cannot be used."""
+    """The file's records, by question, or `of` the checks; none if it cannot be used."""
     try:
         return _read().get(of, {})
     except (OSError, ValueError, RecursionError) as error:
@@ -37,7 +37,7 @@ def read(of: str = PREDICTIONS) -> Records:
 
 
 def write(records: Records, of: str = PREDICTIONS) -> None:
-    """Put `records` into the file, beside what other notebooks of the folder keep there."""
+    """Add `records` to the file, beside those of the folder's other notebooks."""
     if file is None:
         return
     try:
@@ -49,11 +49,11 @@ def write(records: Records, of: str = PREDICTIONS) -> None:
 
 
 def records_in(path: Path) -> dict[str, Records]:
-    """The predictions and checks that a file holds. Raises OSError where it cannot be read,
-    ValueError or RecursionError where it is no such file."""
+    """The predictions and checks of a file. Raises OSError if it cannot be read, ValueError or
+    RecursionError if it is not such a file."""
     document = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError("it is no file of predictions")
+        raise ValueError("it is not a file of predictions")
     held = {of: document.get(of, {}) for of in (PREDICTIONS, CHECKS)}
     if PREDICTIONS not in document or not all(map(_are_records, held.values())):
         raise ValueError("it holds no predictions")
@@ -82,7 +82,7 @@ def _are_records(held: Any) -> bool:
 def _say(done: str, error: Exception, level: int) -> None:
     """Warn once, at the line of the reader's cell, `level` calls up."""
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
-        reason = "it is no JSON"
+        reason = "it is not JSON"
     else:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     if reason not in _said:

@@ -1,10 +1,10 @@
-"""How far somebody is: labs, predictions and points on one page.
+"""Progress: labs, predictions and points on one page.
 
     progress()           of the folder of this notebook, as a table
     dlviz progress       the same in a terminal
 
-It reads what notebooks keep (prediction_file.py) in a folder and those below it, and in an
-assignment's notebook how many points its checks give. It writes nothing."""
+It reads the notebooks' stored predictions and checks (prediction_file.py) in a folder and below,
+and an assignment's points from its notebook. It writes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = "predictions.json"
 
 @dataclass(frozen=True)
 class LabProgress:
-    """One row a lab or assignment, what it comes to, and the files that could not be read."""
+    """One row per lab or assignment, the totals, and the files that could not be read."""
 
     table: pd.DataFrame
     sums: str
@@ -42,13 +42,12 @@ class LabProgress:
 
 
 def progress(folder: str | Path = ".") -> LabProgress:
-    """What the notebooks in `folder` and below keep: for each lab and assignment how many questions
-    it asks, how many were predicted and how many results seen, by which factor the predictions were
-    typically off, second attempts, and the points of its checks. Raises ValueError where there is
-    no such folder."""
+    """The progress in `folder` and below: for each lab and assignment the number of questions,
+    predictions and results seen, the typical error factor, second attempts, and the points of
+    its checks. Raises ValueError if there is no such folder."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder: name the one that holds the labs.")
+        raise ValueError(f"{folder} is not a folder: name the one that holds the labs.")
     predictions: dict[str, list[Prediction]] = {}
     points: dict[str, Records] = {}
     unread = []
@@ -93,7 +92,7 @@ def _points(folder: Path, name: str, checks: Records) -> str:
 
 
 def _most(marks: Iterable[dict[str, object]]) -> float:
-    """The points that checks give, not those that a person gives for an answer in words."""
+    """The points from checks, without those given by hand for written answers."""
     own = [each for each in marks if each.get("grade") and not each.get("solution")]
     return sum(float(str(each["points"])) for each in own)
 

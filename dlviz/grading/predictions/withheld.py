@@ -1,7 +1,7 @@
-"""A result that waits for its prediction, as a notebook shows it: a sentence and a button.
+"""The display of a result that waits for its prediction: a sentence and a button.
 
-The sentence becomes the result when a number is typed or the button is pressed. A notebook that is
-opened again without its kernel shows the sentence alone.
+The sentence becomes the result when a number is typed or the button is pressed. A notebook
+reopened without a kernel shows only the sentence.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 
 VIEW = "application/vnd.jupyter.widget-view+json"
-# Where no kernel answers, Jupyter would say "model not found" in place of the button.
+# Without a kernel Jupyter would show "model not found" in place of the button.
 SENTENCE = """<div class="dlv-waits-{key}" style="white-space: pre-wrap; \
 font-family: var(--jp-code-font-family, monospace)">{text}</div>
 <style>
@@ -24,8 +24,8 @@ font-family: var(--jp-code-font-family, monospace)">{text}</div>
 def show(
     text: Callable[[], str], open: Callable[[], None], when_opened: Callable[[Callable], None]
 ) -> None:
-    """Display the text, which `open` changes, and below it the button that opens the result without
-    a prediction; `when_opened` takes what is to be called when it is open."""
+    """Display the text, which `open` changes, and below it the button that opens the result
+    without a prediction; `when_opened` gets a function to call once it is open."""
     import ipywidgets
     from IPython.display import display
 
@@ -48,4 +48,4 @@ def show(
     button.on_click(lambda _: open())
     when_opened(opened)
     view = (button._repr_mimebundle_() or {})[VIEW]
-    display({VIEW: view, "text/html": ""}, raw=True)  # a page without a kernel shows nothing of it
+    display({VIEW: view, "text/html": ""}, raw=True)  # a page without a kernel shows nothing

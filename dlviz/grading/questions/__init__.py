@@ -1,6 +1,6 @@
-"""What notebooks ask: each question, its answer, and what a wrong guess would be right for.
+"""The notebooks' questions: each with its answer, and the misconceptions behind wrong guesses.
 
-The questions of a lab or an assignment are one file beside this one, in the notebook's order:
+The questions of a lab or an assignment are in one file here, in the notebook's order:
 
     [[question]]
     id = "ring-messages"                             # what tests name
@@ -16,14 +16,13 @@ The questions of a lab or an assignment are one file beside this one, in the not
         [["1.6x", inf], "That is more messages than there are."],
     ]
 
-A wrong guess is a number, met within 1 %, or a range of two ends. An end is a number, "1.6x" for
-1.6 times what was measured, or a list of such ends, of which the greatest counts. The first guess
-that a prediction meets is named; none is where the prediction is right (within 4 %: the labs'
+A wrong guess is a number, matched within 1 %, or a range of two ends. An end is a number, "1.6x"
+for 1.6 times the measured value, or a list of such ends, of which the greatest counts. The first
+guess that matches a prediction is named, unless the prediction is right (within 4 %: the labs'
 measured times scatter by that much).
 
-A lecturer's own files lie in a folder `questions` beside the notebook: its `00.toml` is read
-instead of the one here. One that cannot be used costs nobody a prediction: a warning says why, and
-the one here is used.
+A lecturer's own files are in a folder `questions` beside the notebook: its `00.toml` is read
+instead of the one here. If it cannot be used, a warning says why, and the one here is used.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ own = Path("questions").absolute()
 
 @dataclass(frozen=True)
 class Question:
-    """One question. `wrong` holds (guess, sentence) pairs, as they stand in the file."""
+    """One question. `wrong` holds the file's (guess, sentence) pairs."""
 
     id: str
     asks: str
@@ -59,37 +58,37 @@ class Question:
     def __post_init__(self) -> None:
         for name in ("id", "asks", "unit", "they_say", "ask"):
             if not isinstance(getattr(self, name), str):
-                raise ValueError(f"`{name}` is no text: put it in quotes.")
+                raise ValueError(f"`{name}` is not text: put it in quotes.")
         if not _is_number(self.answer) or math.isinf(self.answer):
-            raise ValueError(f"the answer {self.answer!r} is no number: write what is measured.")
+            raise ValueError(f"the answer {self.answer!r} is not a number: write what is measured.")
         if not _is_number(self.within) or not 0 <= self.within < 1:
             raise ValueError(f"`within` is {self.within!r}: write 0.02 for 2 %.")
         if self.range and not (_is_range(self.range, 1) and all(map(_is_number, self.range))):
-            raise ValueError(f"the range {self.range!r} is none: write [smallest, largest].")
+            raise ValueError(f"{self.range!r} is not a range: write [smallest, largest].")
         if not isinstance(self.wrong, list):
-            raise ValueError('`wrong` is no list: write [[12, "a sentence"], ...].')
+            raise ValueError('`wrong` is not a list: write [[12, "a sentence"], ...].')
         for each in self.wrong:
             self._check(each)
 
     def _check(self, wrong: Any) -> None:
         if not (isinstance(wrong, list) and len(wrong) == 2 and isinstance(wrong[1], str)):
-            raise ValueError(f'{wrong!r} is no wrong guess: write [guess, "a sentence"].')
+            raise ValueError(f'{wrong!r} is not a wrong guess: write [guess, "a sentence"].')
         guess, _ = wrong
         if not (_is_number(guess) or _is_range(guess, self.answer)):
-            raise ValueError(f"the guess {guess!r} is no number and no [smaller, larger].")
+            raise ValueError(f"the guess {guess!r} is neither a number nor [smaller, larger].")
         off = abs(self.within * self.answer)
         shown = [(self.answer - off, self.answer + off), *((end, end) for end in self.range)]
         for least, most in shown:
             lower, upper = _span(guess, (least + most) / 2)
             if lower <= most and least <= upper:
                 raise ValueError(
-                    f"the guess {guess!r} takes in what is measured, {least:g} to {most:g}: "
+                    f"the guess {guess!r} includes the measured value, {least:g} to {most:g}: "
                     "write a narrower one."
                 )
 
     def behind(self, predicted: float, measured: float) -> str:
-        """The sentence on the first wrong guess that `predicted` meets; empty where it meets none
-        or is right."""
+        """The sentence on the first wrong guess that matches `predicted`; empty if none does or
+        it is right."""
         if predicted == measured or 0 < predicted <= RIGHT * measured <= RIGHT**2 * predicted:
             return ""
         for guess, sentence in self.wrong:
@@ -105,7 +104,7 @@ def by_lab() -> dict[str, tuple[Question, ...]]:
 
 
 def behind(question: str, predicted: float, measured: float) -> str:
-    """The misconception that leads to `predicted`, in a sentence; empty where none is known or the
+    """The misconception that leads to `predicted`, a sentence; empty if none is known or the
     prediction is right."""
     _, known = _by_text(own).get(question, ("", None))
     return known.behind(predicted, measured) if known else ""
@@ -117,12 +116,12 @@ def lab_of(question: str) -> str:
 
 
 def load(path: Path) -> tuple[Question, ...]:
-    """The questions of a file. Raises OSError where it cannot be read, ValueError that names the
-    file, the question and what to change where it holds a mistake."""
+    """The questions of a file. Raises OSError if it cannot be read; ValueError for a mistake,
+    which names the file, the question and what to change."""
     try:
         entries = tomllib.loads(path.read_text(encoding="utf-8")).get("question")
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path.name} is no TOML: {error}.") from None
+        raise ValueError(f"{path.name} is not TOML: {error}.") from None
     if not (isinstance(entries, list) and all(isinstance(each, dict) for each in entries)):
         raise ValueError(f"{path.name} holds no [[question]]: write one for each.")
     found: list[Question] = []
@@ -162,14 +161,14 @@ def _read(own: Path) -> dict[str, tuple[Question, ...]]:
 
 @cache
 def _by_text(own: Path) -> dict[str, tuple[str, Question]]:
-    """Each question's lab and itself; of two with the same text, the lecturer's."""
+    """Each question with its lab, by text; of two with the same text, the lecturer's."""
     mine = {path.stem for path in own.glob("*.toml")}
     labs = sorted(_read(own).items(), key=lambda each: each[0] in mine)
     return {each.asks: (lab, each) for lab, questions in labs for each in questions}
 
 
 def _span(guess: Any, measured: float) -> tuple[float, float]:
-    """The least and the greatest prediction that meet a guess."""
+    """The least and the greatest prediction that match a guess."""
     if isinstance(guess, list):
         return _end(guess[0], measured), _end(guess[1], measured)
     return 0.99 * guess, 1.01 * guess
@@ -194,7 +193,7 @@ def _is_end(end: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one that arithmetic takes: no truth value, no NaN, no integer of 400 digits."""
+    """Whether arithmetic can use it: not a bool, not NaN, not an integer of 400 digits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) < 1e300 or abs(value) == math.inf

@@ -1,11 +1,11 @@
-"""Checks of DDP's buckets that a student wrote: what was seen, what was expected, one hint.
+"""Checks of a student's DDP: what was seen, what was expected, one hint.
 
-    cut_into_buckets(parameters, most)    lists of parameters, in the order in which backward comes
+    cut_into_buckets(parameters, most)    lists of parameters, in backward's order
     class BucketedGradients               averages gradients over the ranks (run.py)
 
-The class gets buckets that are right, so that its points do not hang on the first function. Each
-check runs it on real ranks, some tenths of a second each, and reads gradients and the Trace.
-Symbols: n ranks, |g| the bytes of all gradients.
+The class gets correct buckets, so its points do not depend on the first function. Each check
+runs it on real ranks for some tenths of a second and reads gradients and the Trace. Symbols: n
+ranks, |g| the bytes of all gradients.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ __all__ = [
 FORWARD = 0.005  # s that a layer takes forward in a rehearsal; backward takes twice that
 MESSAGE = 0.003  # s that a message takes there
 LISTS = "a list of lists of parameters"
-CUT_RIGHT = "The buckets were cut as part 2 asks for it, whatever your own function makes."
+CUT_RIGHT = "The buckets were cut as part 2 asks, whatever your own function returns."
 CUT_WRONG = (
-    "These buckets are those of your cut_into_buckets, and not yet what part 2 asks for. The "
-    "checks of the class hand it buckets that are cut right."
+    "These buckets come from your cut_into_buckets and are not yet what part 2 asks for. The "
+    "checks of the class give it correct buckets."
 )
 
 
 @dataclass(frozen=True)
 class Cut(Size):
-    """A network of so many parameters, and the most bytes of a bucket."""
+    """The number of parameters of a network, and the most bytes of a bucket."""
 
     legend = "parameters x bytes"
     parameters: int
@@ -91,8 +91,8 @@ class Cut(Size):
 
 
 def _cut(programs: Sequence[Callable[..., Any]], sizes: Sequence[Cut]) -> dict[Cut, Any]:
-    """The size, and the buckets as the numbers of their parameters; size by size where that does
-    not come to its end, so that one size costs no other."""
+    """Each size with its buckets, as parameter numbers; a run that does not finish is repeated
+    size by size, so that one size costs no other."""
     try:
         found = run_alone(_cut_each, 1, programs[0], sizes).results[0]
     except RunError as error:
@@ -110,7 +110,7 @@ def _cut(programs: Sequence[Callable[..., Any]], sizes: Sequence[Cut]) -> dict[C
 def _cut_each(
     comm: Comm, program: Callable[..., Any], sizes: Sequence[Cut]
 ) -> list[tuple[Any, str, str]]:
-    """The buckets at each size, or which error the function raised, and a hint."""
+    """At each size the buckets, or the error that the function raised, and a hint."""
     found = []
     for size in sizes:
         try:
@@ -122,7 +122,7 @@ def _cut_each(
 
 
 def _numbers(program: Callable[..., Any], size: Cut) -> list[list[int]] | str | None:
-    """The buckets, who made them if that was dlviz, or None where they are no buckets."""
+    """The buckets; the call, if dlviz made them; None if they are not lists of lists."""
     made = size.made
     place = {id(p): i for i, p in enumerate(made)}
     borrowed: list[str] = []
@@ -158,14 +158,14 @@ def check_buckets(left: tuple[Cut, Any]) -> None:
         raise CheckFailed(
             f"{size}, the buckets were made by {seen}",
             expected,
-            "dlviz has buckets of its own, to be looked at. Where to cut is yours to find.",
+            "you may look at dlviz's own buckets. Where to cut is yours to find.",
         )
     if seen is None or any(i < 0 for each in seen for i in each):
         raise CheckFailed(
             f"{size}, what was returned is no list of lists of the parameters",
             expected,
-            "return the list of buckets; a bucket is a list of the parameters themselves, neither "
-            "their sizes nor copies of them.",
+            "return the list of buckets; a bucket is a list of the parameters themselves, not of "
+            "their sizes or of copies.",
         )
     if seen != right:
         raise CheckFailed(
@@ -194,8 +194,8 @@ trained, watched = on_ranks(), on_ranks(Even)
     run=trained,
 )
 def check_gradients(tried: Training) -> None:
-    """In each of two steps every gradient is that of one process of plain torch on the whole batch,
-    also with uneven shards and where some ranks, or all, make no use of a layer."""
+    """In each of two steps every gradient is that of one process of plain torch on the whole
+    batch, also with uneven shards and where some ranks, or all, do not use a layer."""
     names = [name for name, _ in tried.model.named_parameters()]
     for step, (alone, own) in enumerate(_one_process(tried)):
         for rank, left in enumerate(tried.left):
@@ -228,32 +228,32 @@ def _why_wrong(
     own = tried.left[rank]
     if seen is None and not tried.size.uses(rank):
         return (
-            "this rank has not used the parameter, and other ranks have used it: the mean is for "
-            "all of them, so what comes back is put into p.grad here too."
+            "this rank has not used the parameter, but other ranks have: the mean is for all of "
+            "them, so it is put into p.grad here too."
         )
     if step and own.hooks[step]:
         return (
-            "step 0 is right. Hooks are registered anew in each step, beside those that are there: "
-            "which method is called once?"
+            "step 0 is right. Hooks are registered again in each step, in addition to the old "
+            "ones: which method is called once?"
         )
     if step:
-        return "step 0 is right. What has begin to set back, before a backward can fill them anew?"
+        return "step 0 is right. What must begin() reset before the next backward fills it?"
     if own.unwaited:
         return (
-            f"nobody waited for the all-reduce submitted {own.unwaited[0]}: what it brings was "
-            "read before it was there."
+            f"nobody waited for the all-reduce submitted {own.unwaited[0]}: its result was read "
+            "before it was there."
         )
     if own.written:
         return (
-            f"the tensor that was submitted {own.written[0]} was written to before anybody had "
-            "waited for it. What has to be done before a bucket is launched, and what after?"
+            f"the tensor submitted {own.written[0]} was written to before anybody had waited for "
+            "it. What has to be done before a bucket is launched, and what after?"
         )
     if any(each != tried.elements for each in own.reduced):
         return why_launched(tried, rank, 0)
     whole = [i for i, each in enumerate(tried.buckets) if {*each} <= {*wrong}]
     if _moved(tried):
         return (
-            "the parameters have changed, which are equal on all ranks already. Which tensors "
+            "the parameters have changed, but they were equal on all ranks already. Which tensors "
             "differ from rank to rank?"
         )
     if sum(len(tried.buckets[i]) for i in whole) == len(wrong) and len(whole) == 1:
@@ -268,7 +268,7 @@ def _why_wrong(
     run=trained,
 )
 def check_launches(tried: Training) -> None:
-    """The all-reduces of each step are the buckets, in the order of the list on every rank."""
+    """On every rank the all-reduces of each step are those of the buckets, in list order."""
     _check_launched(tried)
     for step in range(len(tried.left[0].reduced)):
         for rank, own in enumerate(tried.left):
@@ -289,7 +289,7 @@ def check_launches(tried: Training) -> None:
     run=watched,
 )
 def check_bytes(tried: Training) -> None:
-    """In a step each rank sends 2(n-1)/n times |g|, what the all-reduces of all buckets cost."""
+    """In a step each rank sends 2(n-1)/n times |g|, the cost of all buckets' all-reduces."""
     n, steps = tried.size.ranks, len(tried.left[0].steps)
     nbytes = 8 * sum(tried.elements)
     expected, sent = 2 * (n - 1) * nbytes / n, bytes_sent(tried.trace) / steps
@@ -308,12 +308,12 @@ def _why_bytes(tried: Training, sent: float) -> str:
         return why_launched(tried, 0, 0)
     if not sent:
         return (
-            "no message is in the Trace. Buckets go by all_reduce(comm, tensor), as it is imported "
-            "above; comm.all_reduce sends nothing that a picture could show."
+            "the Trace has no messages. Reduce buckets with all_reduce(comm, tensor), as imported "
+            "above; comm.all_reduce leaves no message that a picture could show."
         )
     if any(seen != tried.elements for own in tried.left for seen in own.reduced):
         return why_launched(tried, 0, 0)
-    return "which type has what is sent, and is every gradient in one bucket once?"
+    return "which type has the tensor that is sent, and is every gradient in exactly one bucket?"
 
 
 @ddp(
@@ -323,12 +323,12 @@ def _why_bytes(tried: Training, sent: float) -> str:
     run=watched,
 )
 def check_overlap(tried: Training) -> str:
-    """On each rank, between the launch of a bucket and the wait for it, a layer's backward begins:
-    in the order of what the rank does, whatever the clock says."""
+    """On each rank a layer's backward begins between the launch of a bucket and the wait for it.
+    What counts is the order of the rank's calls, not the clock."""
     for rank, own in enumerate(tried.left):
         if not any(at < until for step in own.on_lane for at, until in step):
             raise CheckFailed(
-                f"{tried.size}, rank {rank} begins no layer's backward while a bucket is under way",
+                f"{tried.size}, rank {rank} begins no layer's backward while a bucket is in flight",
                 "a bucket leaves as soon as it is full, and backward goes on meanwhile",
                 why_alone(tried, rank),
             )
@@ -342,22 +342,22 @@ def check_overlap(tried: Training) -> str:
     run=on_ranks(late=True),
 )
 def check_no_hang(tried: Training) -> None:
-    """Every rank returns though one comes late to each backward, or makes no use of a layer; and
-    finish returns when all buckets are through."""
+    """Every rank returns though one is late to each backward, or does not use a layer; and
+    finish returns when all buckets are reduced."""
     _check_launched(tried)
     for rank, own in enumerate(tried.left):
         if own.unwaited:
             raise CheckFailed(
                 f"{tried.size}, rank {rank} never waited for the all-reduce submitted "
                 f"{own.unwaited[0]}",
-                "finish returns when the all-reduces of all buckets are through",
-                "submit returns at once, with a handle. What tells you that the lane has done it?",
+                "finish returns when the all-reduces of all buckets are done",
+                "submit returns immediately, with a handle. What shows that the lane has finished?",
             )
 
 
 @dataclass(repr=False)
 class CutRehearsal(Rehearsal):
-    """What a student's cut came to: the numbers of the parameters in each bucket."""
+    """The result of a student's cut: the parameter numbers of each bucket."""
 
     buckets: Sequence[Sequence[int]] = ()
 
@@ -365,7 +365,7 @@ class CutRehearsal(Rehearsal):
 def rehearse_buckets(
     program: Callable[..., Any], parameters: int = 5, most: int = 72
 ) -> CutRehearsal:
-    """Cut the parameters of a small network, as the first size of the check has them."""
+    """Cut the parameters of a small network, by default the first size of the check."""
     size, nothing = Cut(parameters, most), Trace(meta={"ranks": 1})
     left = _cut([program], [size])[size]
     try:
@@ -386,8 +386,7 @@ def rehearse_buckets(
 def rehearse(
     cutter: Callable[..., Any], program: Program, ranks: int = 4, examples: int = 8
 ) -> Rehearsal:
-    """Run one paced step of a network of six equal layers, with the student's buckets, and watch
-    it."""
+    """Run one paced step of a network of six equal layers with the student's buckets."""
     size = Shards(ranks, examples)
     topology = Topology.switch(ranks, Link(MESSAGE, float("inf")))
     machine = Machine(classroom(ranks).device, topology, FORWARD)
@@ -409,7 +408,7 @@ def rehearse(
 
 
 def _check_launched(tried: Training) -> None:
-    """That there are all-reduces at all, in the Trace too."""
+    """Fail if nothing was all-reduced, by the Trace too."""
     spans = tried.trace.spans
     own = (spans.name == "all_reduce") & (spans.start > spans.start[spans.kind == "phase"].min())
     sent = len(tried.trace.messages) or own.any()  # those of the backend leave no message
@@ -420,8 +419,8 @@ def _check_launched(tried: Training) -> None:
 
 
 def _one_process(tried: Training) -> list[tuple[Gradients, list[Gradients]]]:
-    """For each step the gradients of one process of plain torch on all examples, and each rank's
-    own."""
+    """For each step: the gradients of one process of plain torch on all examples, and each
+    rank's own."""
     model, size = tried.model, tried.size
     parameters, found = list(model.parameters()), []
     for steps in zip(*(own.steps for own in tried.left), strict=True):
@@ -453,8 +452,7 @@ def _gradients(
 
 
 def _moved(tried: Training) -> bool:
-    """Whether the program has changed the parameters: they are not those at the start, less what
-    the steps took from them."""
+    """Whether the program has changed the parameters, beyond the updates of the steps."""
     at_start = [p.detach() for p in tried.model.parameters()]
     for own in tried.left:
         for i, (before, after) in enumerate(zip(at_start, own.parameters, strict=True)):

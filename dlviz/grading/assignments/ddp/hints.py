@@ -1,4 +1,4 @@
-"""Hints for the buckets of gradients that a student wrote: what may be behind what a check saw."""
+"""Hints for a student's DDP: likely causes of what a check saw."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dlviz.grading.harness.feedback import listed
 
 Gradients = Sequence[torch.Tensor | None]  # of all parameters; None where a rank has none
 NOBODY = "a full bucket is launched by lane.submit(all_reduce, flat). Who calls that, when?"
-SUMS = {  # what a gradient may be instead of the mean, and what may be behind it
+SUMS = {  # what a gradient may be instead of the mean, and the likely cause
     "the sum over the ranks": "each rank's loss is the mean over its own examples, and the sum of "
-    "such means is too large. By what does a rank have to multiply its gradient, before the sum?",
+    "such means is too large. By what must a rank multiply its gradient before the sum?",
     "the mean of the ranks' means": "a rank with few examples counts as much as one with many. "
     "With shards of 3 examples and 1, which part of the mean over all 4 is each rank's?",
-    "the mean, divided by the ranks once more": "it is divided twice: examples / total has the "
-    "number of ranks in it already.",
-    "the sum over the examples": "each gradient counts for its examples, and the sum is not "
+    "the mean, divided by the ranks once more": "it is divided twice: examples / total already "
+    "contains the number of ranks.",
+    "the sum over the examples": "each gradient is weighted by its examples, but the sum is not "
     "divided by all examples yet.",
-    "this rank's own": "nothing of the other ranks is in it. Is the bucket that holds it launched, "
-    "full or not, and is what comes back put into p.grad?",
+    "this rank's own": "nothing of the other ranks is in it. Is its bucket launched, full or not, "
+    "and is the result put into p.grad?",
     "this rank's own, weighted": "nothing of the other ranks is in it yet: launching starts an "
-    "all-reduce and returns at once. What tells you that it is done?",
+    "all-reduce and returns immediately. What shows that it is done?",
     "zeros": "there was no gradient in the bucket when it left. Which of a bucket's gradients "
     "comes last, and which call of the hook is that?",
 }
@@ -32,22 +32,25 @@ SUMS = {  # what a gradient may be instead of the mean, and what may be behind i
 def why_cut(
     seen: list[list[int]], by_numbers: list[list[int]], sizes: Sequence[int], most: int
 ) -> str:
-    """Why the buckets, of parameters by their numbers, are not those asked for. `sizes` has the
-    bytes of each parameter, and `by_numbers` the buckets of at most so many numbers."""
+    """Why the buckets, as parameter numbers, are wrong. `sizes`: bytes of each parameter;
+    `by_numbers`: the buckets cut at `most` numbers instead of bytes."""
     flat, wanted = [i for each in seen for i in each], [*range(len(sizes))][::-1]
     if [] in seen:
-        return "a bucket is empty: is a new one begun before anything is in the last?"
+        return "a bucket is empty: is a new one begun while the last is still empty?"
     if missing := sorted({*wanted} - {*flat}):
         return (
-            f"parameter {missing[0]} is in no bucket: what becomes of the last one, which may "
+            f"parameter {missing[0]} is in no bucket: what happens to the last bucket, which may "
             "never be full?"
         )
     if len(flat) > len(wanted):
         return "a parameter is in more than one bucket: when is the next one begun?"
     if flat == wanted[::-1]:
-        return "which gradient is there first in backward, that of the first or the last layer?"
+        return "which gradient is ready first in backward, that of the first or the last layer?"
     if flat != wanted:
-        return "each bucket has to go on where the one before it ended, from the last to the first."
+        return (
+            "each bucket has to start where the one before it ended, from the last parameter to "
+            "the first."
+        )
     held = [sum(sizes[i] for i in each) for each in seen]
     over = [i for i, each in enumerate(seen) if len(each) > 1 and held[i] > most]
     if over:
@@ -57,8 +60,8 @@ def why_cut(
                 "bytes. Which of the two is to be counted?"
             )
         return (
-            f"bucket {over[0]} has {held[over[0]]} bytes, more than {most}, by its last parameter. "
-            "Is p.nbytes asked about before p is put in?"
+            f"bucket {over[0]} has {held[over[0]]} bytes, more than {most}, because of its last "
+            "parameter. Is p.nbytes checked before p is put in?"
         )
     if len(seen) == len(wanted):
         return "each parameter has a bucket of its own: would the next gradient still have fitted?"
@@ -69,7 +72,7 @@ def why_cut(
                 f"bucket {i} is cut too early: with parameter {following[0]} it would have "
                 + (f"exactly {most} bytes, which is" if both == most else f"{both} bytes,")
                 + " at most what a bucket may have. "
-                + ("Is it < or <=?" if both == most else "Is the count of bytes set back?")
+                + ("Is it < or <=?" if both == most else "Is the count of bytes reset?")
             )
     return "from the last parameter on, a bucket takes the next one as long as it fits."
 
@@ -77,8 +80,8 @@ def why_cut(
 def says(
     tried: Training, rank: int, wrong: Sequence[int], seen: Gradients, own: list[Gradients]
 ) -> tuple[str, str]:
-    """What the gradients of `rank` with the numbers `wrong` are, by what each rank's `own` were;
-    and a hint."""
+    """What the gradients numbered `wrong` of `rank` are, in terms of the ranks' `own`; and a
+    hint."""
     shares, n = tried.size.shares, tried.size.ranks
     total = sum(shares)
     known = {
@@ -99,8 +102,8 @@ def says(
         return _misplaced(tried, seen, own)
     if off > 1e-9:
         return "a sum of the ranks' gradients with fewer digits", (
-            "gradients are float64, and some digits are lost on the way: which type has the tensor "
-            "that the bucket is put into?"
+            "gradients are float64, and some digits are lost: which type has the tensor that the "
+            "bucket is copied into?"
         )
     for what, weights in known.items():
         if _alike(factors, torch.tensor(weights).double()):
@@ -110,13 +113,13 @@ def says(
     if _alike(factors, times * mean):
         twice = abs(times - float(mean[rank])) < 1e-6
         return f"the mean, times {times:.3g}", (
-            "each gradient is weighed before the all-reduce, and what comes back once more."
+            "each gradient is weighted before the all-reduce, and the result once more."
             if twice
-            else "the shares of the ranks are right. By what else is it multiplied or divided?"
+            else "the shares of the ranks are right. By what is it multiplied or divided besides?"
         )
     if _alike(factors, mean + torch.eye(n)[rank]):
         return "the mean, added to this rank's own", (
-            "what comes back is the mean already: it replaces p.grad."
+            "the result is the mean already: it replaces p.grad."
         )
     summary = listed([f"{float(each):.3g}" for each in factors])
     return f"{summary} of the gradients of ranks 0 to {n - 1}", (
@@ -130,7 +133,8 @@ def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _misplaced(tried: Training, seen: Gradients, own: list[Gradients]) -> tuple[str, str]:
-    """What gradients are that are no sum: perhaps the mean's numbers, in other places."""
+    """What gradients are that are no sum of the ranks': perhaps the mean's numbers, in other
+    places."""
     like, shares = [*tried.model.parameters()], tried.size.shares
     for bucket in tried.buckets:
         parts = torch.stack([_flat(each, like, bucket) for each in own])
@@ -138,12 +142,12 @@ def _misplaced(tried: Training, seen: Gradients, own: list[Gradients]) -> tuple[
         held = _flat(seen, like, bucket)
         if not torch.allclose(held, mean) and torch.allclose(held.sort()[0], mean.sort()[0]):
             return "no sum of the ranks' gradients", (
-                "its bucket has the numbers of the mean, in other places. Is it joined and parted "
-                "in the same order, and has each part the shape of its parameter?"
+                "its bucket has the numbers of the mean, in other places. Is it joined and split "
+                "in the same order, and does each part have the shape of its parameter?"
             )
     return "no sum of the ranks' gradients", (
-        "follow one number: what is put into the bucket for it, and is what comes back taken out "
-        "of the same place?"
+        "follow one number: what is put into the bucket for it, and is its sum taken out of the "
+        "same place?"
     )
 
 
@@ -155,8 +159,8 @@ def why_launched(tried: Training, rank: int, step: int) -> str:
         return NOBODY
     if sorted(seen) == sorted(sizes) and len(seen) > len(wanted):
         return (
-            "there is an all-reduce for each parameter. What a bucket is for: all its gradients in "
-            "one tensor, with one all-reduce."
+            "there is an all-reduce for each parameter. A bucket puts all its gradients into one "
+            "tensor, with one all-reduce."
         )
     if sorted(seen) == sorted(wanted):
         return (
@@ -165,29 +169,29 @@ def why_launched(tried: Training, rank: int, step: int) -> str:
         )
     if seen == wanted[: len(seen)]:
         left = listed([str(i) for i in range(len(seen), len(wanted))])
-        return f"what becomes of a bucket that backward has not filled? Never launched: {left}."
+        return f"what happens to a bucket that backward has not filled? Never launched: {left}."
     if len(seen) > len(wanted):
-        return "some buckets leave more than once: what is to be noted when a bucket has left?"
+        return "some buckets leave more than once: what must be recorded when a bucket has left?"
     return "a bucket's all-reduce carries all gradients of the bucket, and nothing else."
 
 
 def why_alone(tried: Training, rank: int) -> str:
-    """Why no backward goes on while a bucket is under way."""
+    """Why no backward runs while a bucket is in flight."""
     launched = [at for step in tried.left[rank].on_lane for at, _ in step]
     if not launched:
         return "no bucket was launched on a lane: comm.lane(name) makes one in __init__."
     if min(launched) < len([*tried.model.children()]):
         return (
-            "the first bucket leaves while backward is not over, but backward does not go on until "
-            "that bucket is through. Where is the wait()? Who needs the mean, and when?"
+            "the first bucket leaves before backward is over, but backward stops until that bucket "
+            "is done. Where is the wait()? Who needs the mean, and when?"
         )
     return (
         "all buckets leave when backward is over. Which function does a parameter call when its "
-        "gradient is there?"
+        "gradient is ready?"
     )
 
 
 def _flat(gradients: Gradients, like: Sequence[torch.Tensor], wrong: Sequence[int]) -> torch.Tensor:
-    """Those with the numbers `wrong` as one row, zeros for those that are not there."""
+    """The gradients numbered `wrong` as one row, with zeros for missing ones."""
     parts = [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, like, strict=True)]
     return torch.cat([parts[i].flatten() for i in wrong])

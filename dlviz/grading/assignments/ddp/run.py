@@ -1,13 +1,13 @@
-"""A student's buckets of gradients on real ranks: what they left, for a check to judge.
+"""Run a student's DDP on real ranks, and record the results for a check.
 
-    averager = program(comm, buckets)        once on each rank; it registers its hooks
+    averager = program(comm, buckets)        once on each rank; registers its hooks
     averager.begin(examples, total)          before each backward, which calls the hooks
-    averager.finish()                        after it: now every p.grad is the mean
+    averager.finish()                        after it: every p.grad is the mean
 
-The ranks train a network that no notebook shows for some steps, in float64, each on examples that
-it draws itself. What is submitted to a lane is taken as it is then, and comes back at the unlucky
-moment, when the program waits for it: a program that goes on without waiting, or writes meanwhile,
-does so on every run. Symbols: n ranks.
+The ranks train a network that no notebook shows for some steps, in float64, each on examples
+that it draws itself. A tensor is copied when it is submitted to a lane, and the result is
+written back as late as possible, when the program waits for it: a program that does not wait, or
+writes meanwhile, fails on every run. Symbols: n ranks.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from dlviz.trace import Trace
 Parameters = list[nn.Parameter]
 Program = Callable[[Comm, list[Parameters]], Any]
 STEPS, RATE = 2, 0.1
-LATE = 0.1  # s by which one rank comes late to each backward where a program must not mind
+LATE = 0.1  # s by which one rank is late to each backward in checks that must tolerate it
 METHODS = {"begin": "(examples, total)", "finish": "()"}
 DIFFERENT = (
-    "in one and the same all-reduce two ranks have different buckets. On a rank that makes no use "
-    "of some parameter its hook is not called, and so a bucket is not full: does it still leave, "
-    "with zeros for that parameter, and does no later one leave before it?"
+    "two ranks have different buckets in the same all-reduce. On a rank that does not use some "
+    "parameter its hook is not called, so a bucket is not full: does it still leave, with zeros "
+    "for that parameter, and does no later one leave before it?"
 )
 IN_ORDER = (
-    "in one and the same all-reduce two ranks have different buckets. Every rank launches them in "
-    "the order of the list, each as a whole: which rank does not?"
+    "two ranks have different buckets in the same all-reduce. Every rank launches them in the "
+    "order of the list, each as a whole: which rank does not?"
 )
-KNOWN = {  # hints by what stands in the message of a run that did not come to its end
+KNOWN = {  # hints by a phrase of the error of a run that did not finish
     "collective mismatch": DIFFERENT,
     "message mismatch": DIFFERENT,
-    "'NoneType' object has no attribute": "p.grad is None until backward has come to that "
+    "'NoneType' object has no attribute": "p.grad is None until backward has reached that "
     "parameter: was the bucket full, and does every rank use all of its parameters?",
-    "expected Tensor as element": "p.grad is None until backward has come to that parameter: was "
+    "expected Tensor as element": "p.grad is None until backward has reached that parameter: was "
     "the bucket full, and does every rank use all of its parameters?",
     "positional argument": "__init__ gets (comm, buckets), begin gets (examples, total), the hook "
     "gets the parameter, finish gets nothing. A method's first parameter is self.",
@@ -71,8 +71,8 @@ OWN = OwnWork(
 
 @dataclass(frozen=True)
 class Shards(Size):
-    """A number of ranks, of examples in the batch, and who uses the spare layer: 0 all ranks, 1
-    those with an odd number, 2 none."""
+    """The number of ranks, the examples of the batch, and who uses the spare layer: 0 all ranks,
+    1 odd ranks, 2 none."""
 
     legend = "ranks x examples"
     ranks: int
@@ -103,7 +103,8 @@ class Shards(Size):
 
 
 class Unseen(nn.Module):
-    """What the checks train: a norm, a layer that is used twice, and a spare one in the middle."""
+    """The network of the checks: a norm, a layer that is used twice, and a spare one in the
+    middle."""
 
     inputs, outputs = 5, 4
 
@@ -125,7 +126,7 @@ class Unseen(nn.Module):
 
 
 class Even(nn.Sequential):
-    """What is watched: six layers of one matrix each, of the same size."""
+    """The network of rehearsals: six layers of one matrix each, of the same size."""
 
     inputs = outputs = 24
 
@@ -140,7 +141,7 @@ class Even(nn.Sequential):
 
 def cut(parameters: Sequence[nn.Parameter], most: int) -> list[Parameters]:
     """The buckets as the notebook defines them: from the last parameter to the first, a new one
-    where the next gradient would bring it over `most` bytes."""
+    where the next gradient would exceed `most` bytes."""
     buckets: list[Parameters] = []
     for p in reversed(parameters):
         if not buckets or sum(q.nbytes for q in buckets[-1]) + p.nbytes > most:
@@ -150,14 +151,14 @@ def cut(parameters: Sequence[nn.Parameter], most: int) -> list[Parameters]:
 
 
 def bucket_bytes(net: nn.Module) -> int:
-    """Two fifths of the network's bytes: its buckets are of different sizes, and the spare layer's
-    is not the last."""
+    """Two fifths of the network's bytes: buckets of different sizes, the spare layer not in the
+    last."""
     return sum(p.nbytes for p in net.parameters()) * 2 // 5
 
 
 @dataclass(frozen=True)
 class RankStep:
-    """What a rank had in one step: its examples, and when it had finished its gradients."""
+    """A rank's examples of one step, and its gradients at the end."""
 
     inputs: torch.Tensor
     targets: torch.Tensor
@@ -166,9 +167,9 @@ class RankStep:
 
 @dataclass
 class Trained(Left):
-    """What one rank left: its steps, its parameters at the end, the number of elements of each
-    all-reduce, of each one on a lane how many layers' backward had begun when it was launched and
-    when it was waited for, and what the rank did that it may not do."""
+    """Results of one rank: its steps, its parameters at the end, the elements of each
+    all-reduce, for each one on a lane how many layers' backward had begun at its launch and at
+    its wait, and forbidden calls."""
 
     steps: list[RankStep] = field(default_factory=list)
     cut: list[list[int]] = field(default_factory=list)  # the parameters of each bucket
@@ -196,14 +197,14 @@ class Training:
 
     @property
     def buckets(self) -> list[list[int]]:
-        """The parameters of each bucket, by their numbers."""
+        """The parameter numbers of each bucket."""
         parameters = list(self.model.parameters())
         place = {p: i for i, p in enumerate(parameters)}
         return [[place[p] for p in own] for own in cut(parameters, bucket_bytes(self.model))]
 
     @property
     def elements(self) -> list[int]:
-        """How many each bucket has."""
+        """The elements of each bucket."""
         sizes = [p.numel() for p in self.model.parameters()]
         return [sum(sizes[i] for i in bucket) for bucket in self.buckets]
 
@@ -217,15 +218,15 @@ def attempt(
     cutter: Callable[[list[nn.Parameter], int], Any] = cut,
 ) -> Training:
     """Train with the student's program, with buckets that `cutter` makes; on a `machine` one paced
-    step, with lanes that begin at once.
+    step, with lanes that begin immediately.
 
-    Raises CheckFailed, caused by the RunError if there is one, where the run does not come to its
-    end, and where ready-made code did the work.
+    Raises CheckFailed, caused by the RunError if any, if the run does not finish or ready-made
+    code did the work.
     """
     seed = int(np.random.default_rng().integers(1000))
 
     def known(error: RunError) -> str:
-        if cutter is not cut or error.trace is None:  # other buckets than those that are asked for
+        if cutter is not cut or error.trace is None:  # buckets that may be wrong
             return _why(error, size, None)
         return _why(error, size, Training(size, net, seed, [], error.trace))
 
@@ -241,8 +242,8 @@ def _why(error: RunError, size: Shards, tried: Training | None) -> str:
     said = str(error).partition("\n\n")[0]
     if "deadlock" in said:
         return (
-            "an all-reduce waits for the same call on every rank: does each rank all-reduce as "
-            "many buckets, those too that its own backward did not fill?"
+            "an all-reduce waits for the same call on every rank: does each rank all-reduce all "
+            "buckets, also those that its own backward did not fill?"
         )
     if "mismatch" in said and tried and (hint := _why_different(tried)):
         return hint
@@ -252,7 +253,7 @@ def _why(error: RunError, size: Shards, tried: Training | None) -> str:
 
 
 def _why_different(tried: Training) -> str:
-    """What a rank launches in place of a bucket, by what it gave to its lanes."""
+    """What a rank launches in place of a bucket, by the spans of its lanes."""
     spans, wanted = tried.trace.spans, tried.elements
     names = [name for name, _ in tried.model.named_parameters()]
     unused = next((i for i, name in enumerate(names) if name.startswith("spare")), -1)
@@ -264,8 +265,8 @@ def _why_different(tried: Training) -> str:
         if seen in wanted[i + 1 :] and open_there:
             return (
                 f"rank {row.rank} launches bucket {wanted.index(seen)} before bucket {i}, which is "
-                "not full there: the rank makes no use of a parameter, so its hook is not called. "
-                "On other ranks it is. What has a full bucket to wait for?"
+                "not full there: the rank does not use a parameter, so its hook is not called. On "
+                "other ranks it is. What must a full bucket wait for?"
             )
         if seen in wanted:
             return (
@@ -275,15 +276,15 @@ def _why_different(tried: Training) -> str:
         if open_there and wanted[i] - seen == [*tried.model.parameters()][unused].numel():
             return (
                 f"rank {row.rank} launches bucket {i} with {seen} of its {wanted[i]} numbers: "
-                "those of a parameter that it makes no use of are left out. Other ranks put them "
-                "in, and all add up tensors of one length. What stands for them here?"
+                "those of a parameter that it does not use are left out. Other ranks include "
+                "them, and all must add tensors of one length. What takes their place here?"
             )
     return ""
 
 
 class LaneWatch(Watch):
-    """Notes what a program submits to lanes and waits for, each collective, and how many layers'
-    backward has begun in the step."""
+    """Records what a program submits to lanes and waits for, each collective, and how many
+    layers' backward has begun in the step."""
 
     def __init__(self, comm: Comm, model: nn.Module, unlucky: bool):
         super().__init__("collectives")
@@ -296,7 +297,7 @@ class LaneWatch(Watch):
         for layer in layers_of(model).values():
             layer.register_forward_hook(self._forward)
         self._comm, self._make, self._making = comm, comm.lane, False
-        comm.lane = self.noting(self._lane)
+        comm.lane = self.recording(self._lane)
         self._hear(comm)
 
     def _counted(self, parameter: nn.Parameter) -> Callable[..., Any]:
@@ -319,7 +320,7 @@ class LaneWatch(Watch):
         lane = self._make(name)
         self._making = False
         submit, jobs = lane.submit, []
-        lane.submit = self.noting(
+        lane.submit = self.recording(
             lambda function, *args: self._submit(submit, jobs, function, args)
         )
         self._hear(lane.comm)
@@ -333,17 +334,17 @@ class LaneWatch(Watch):
                 self.reduced.append(tensor.numel() if isinstance(tensor, torch.Tensor) else 0)
             return agree(op, tensor, root)
 
-        comm.agree = self.noting(heard)
+        comm.agree = self.recording(heard)
 
     def _submit(
         self, submit: Any, before: list[LaneJob], function: Callable[..., Any], args: tuple
     ) -> Handle:
-        """Submit it to a lane that has the jobs `before` it."""
+        """Submit a job to a lane that already has the jobs `before`."""
         line = line_of(inspect.currentframe())
         job = LaneJob(self, function, args, len(self.jobs), line, self._unlucky)
         self.jobs.append(job)
         before.append(job)
-        through = [*before]  # when this one is: a lane works in order
+        through = [*before]  # finished with this job: a lane works in order
         handle = submit(job)
         job.wait = wait = handle.wait
 
@@ -356,12 +357,12 @@ class LaneWatch(Watch):
                 earlier.land()
             return result
 
-        handle.wait = self.noting(waited)
+        handle.wait = self.recording(waited)
         return handle
 
     @contextmanager
     def releasing(self) -> Iterator[None]:
-        """Keep nothing waiting where what runs inside raises: the rank could not end."""
+        """Release all jobs if the body raises: the rank could not end otherwise."""
         try:
             yield
         finally:
@@ -369,7 +370,7 @@ class LaneWatch(Watch):
                 job.begin()
 
     def close(self, left: Trained) -> None:
-        """End a step: wait for what nobody has waited for, and note all of it."""
+        """End a step: wait for jobs that nobody has waited for, and record all of them."""
         for job in self.jobs:
             if not job.waited:
                 job.begin()
@@ -387,8 +388,8 @@ class LaneWatch(Watch):
 
 
 class LaneJob:
-    """Something submitted to a lane, as a span of it. An unlucky one works on copies that were made
-    when it was submitted, and begins when it is waited for."""
+    """A job of a lane, recorded as a span. An unlucky one works on copies made at submission,
+    and begins when it is waited for."""
 
     def __init__(
         self,
@@ -415,13 +416,13 @@ class LaneJob:
             self._may_begin.set()
 
     def begin(self) -> None:
-        """Let the lane do it: somebody waits for it, or nobody ever will."""
+        """Let the lane run the job: somebody waits for it, or nobody ever will."""
         if self.until < 0:
             self.until = self._watch.layers
         self._may_begin.set()
 
     def land(self) -> None:
-        """Put what the lane has made into the program's tensors."""
+        """Copy the lane's results into the program's tensors."""
         if self._landed:
             return
         self._landed = True
@@ -433,7 +434,7 @@ class LaneJob:
     def __call__(self, comm: Comm) -> Any:
         self._may_begin.wait()
         nbytes, before = sum(map(_nbytes, self._args)), len(self._watch.reduced)
-        comm.hold()  # so that by the wall too it begins when it begins, and ends before its wait
+        comm.hold()  # so that by the wall clock too it begins on time, and ends before its wait
         with comm.span("collective", f"bucket {self.number}", bucket=self.number, nbytes=nbytes):
             result = self._function(comm, *self._args)
             comm.hold()

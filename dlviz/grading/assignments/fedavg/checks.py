@@ -1,12 +1,12 @@
-"""Checks of federated averaging that a student wrote: what was seen, what was expected, one hint.
+"""Checks of a student's federated averaging: what was seen, what was expected, one hint.
 
     server, client    rounds in which all clients answer: weights out, local work, updates back
     select            a random fraction of the clients
     timed_server      rounds that end at a deadline (run.py)
 
-Each check runs the functions on real ranks, some tenths of a second each. What the clients really
-did at which weights is noted; from the Trace come the messages: how many bytes, and whose update
-the server had when. One process of plain torch then has to come to the same weights.
+Each check runs the functions on real ranks for some tenths of a second. It records what the
+clients did at which weights; the Trace shows the messages: how many bytes, and when the server
+had whose update. One process of plain torch then has to reach the same weights.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ __all__ = [
     "rehearse_deadline",
 ]
 NUMBER = 8  # bytes
-SPARE = 1.1  # times the bytes of the weights that a message may have: with a number of its own
-SLACK = 0.0005  # s within which a round ends when it is over: half of what one message takes
+SPARE = 1.1  # times the bytes of the weights that a message may have: room for a number more
+SLACK = 0.0005  # s of tolerance for the end of a round: half of what one message takes
 CLIENTS, DIGITS, GOAL = 5, 500, 0.9  # of an experiment
 COHORTS = ((3, 2, 2, 4), (2, 3, 1, 6), (4, 2, 2, 5))  # clients, rounds, epochs, batch
 R = TypeVar("R", bound=Rehearsal)
@@ -96,8 +96,8 @@ of_deadline = partial(check, size=Stragglers, run=by_deadline)
 @of_rounds("each client does its local work from the server's weights", points=3)
 def check_local(ran: Averaged) -> None:
     """In each round a client begins with the server's weights and a new optimizer, takes all its
-    rows in each epoch, batch by batch, in an order that is new in each round, and makes a step by
-    each gradient."""
+    rows in each epoch, batch by batch, in a new order in each round, and makes a step with each
+    gradient."""
     _check_tested(ran)
     for client in ran.problem.clients:
         _check_counted(ran, client)
@@ -113,12 +113,12 @@ def _check_tested(ran: Averaged | Timed) -> None:
             f"{ran.size}, the server has tested weights {number(made, 'time')} in "
             f"{number(ran.size.rounds, 'round')}",
             "data.test(weights) once in each round, with the new weights",
-            "what does a round of the server end with?",
+            "what does the server do at the end of a round?",
         )
 
 
 def _check_counted(ran: Averaged, client: int) -> None:
-    """That a client has a gradient and a step for each batch of each epoch of each round."""
+    """Check for a gradient and a step for each batch of each epoch of each round."""
     own, size, batches = ran.left[client], ran.size, ran.batches(client)
     wanted = size.rounds * size.epochs * batches
     if len(own.asked) != wanted:
@@ -166,15 +166,15 @@ def _check_order(ran: Averaged, client: int) -> None:
             f"{size}, client {client} takes its rows in the same order in every round: "
             f"{listed([str(row) for row in rows[0]])} first",
             "a new order in each round",
-            "SGD takes the rows in an order that is drawn anew. Where is yours drawn, and is its "
-            "generator seeded again?"
+            "SGD takes the rows in a newly drawn order. Where is yours drawn, and is its generator "
+            "seeded again?"
             if drawn
-            else "the rows come as they lie. What draws an order?",
+            else "the rows come in stored order. What draws an order?",
         )
 
 
 def _check_steps(ran: Averaged, client: int, r: int) -> None:
-    """That the steps of a round follow from each other, and from the server's weights."""
+    """Check that the steps of a round follow from each other and from the server's weights."""
     own, where = ran.left[client], f"{ran.size}, client {client}"
     asked = ran.of_round(client, own.asked, r)
     steps = ran.of_round(client, own.steps, r)
@@ -191,9 +191,9 @@ def _check_steps(ran: Averaged, client: int, r: int) -> None:
         raise CheckFailed(
             f"{where} begins round {r} with an optimizer that is moving",
             "a new optimizer, sgd(), in each round, whose velocity is zero",
-            "its state belongs to weights that are gone. Where is sgd() called?"
+            "its state belongs to old weights. Where is sgd() called?"
             if own.optimizers < ran.size.rounds
-            else "its velocity comes from elsewhere: the weights alone are averaged and sent.",
+            else "its velocity comes from elsewhere: only weights are averaged and sent.",
         )
     for i, ((weights, _, gradient), step) in enumerate(zip(asked, steps, strict=True)):
         if i and not same(step.velocity, ran.follows(steps[i - 1])):
@@ -202,11 +202,11 @@ def _check_steps(ran: Averaged, client: int, r: int) -> None:
                 f"{where} makes step {i} of round {r} with another velocity than its step {i - 1} "
                 "left" + (": zero" if still else ""),
                 "one optimizer for all steps of a round",
-                "sgd() makes an optimizer that stands still. How often is it called in a round: "
-                "inside which loop does it stand?"
+                "sgd() makes an optimizer with velocity zero. How often is it called in a round: "
+                "inside which loop is the call?"
                 if still
-                else "the velocity is the optimizer's own. What has changed it, or which optimizer "
-                "has made that step?",
+                else "the velocity belongs to the optimizer. What has changed it, or which "
+                "optimizer has made that step?",
             )
         after = steps[i - 1].after if i else begin
         if not (same(weights, after) and same(step.before, after)):
@@ -215,8 +215,8 @@ def _check_steps(ran: Averaged, client: int, r: int) -> None:
                 f"{where} computes gradient {i} of round {r} at other weights than its step "
                 f"{i - 1} led to" + (": at those of the round's begin" if still else ""),
                 "each gradient at the weights that the step before it led to",
-                "optimizer.step changes the tensor that it gets, in place. Is that the one which "
-                "data.gradient gets?",
+                "optimizer.step changes its tensor in place. Is that the one which data.gradient "
+                "gets?",
             )
         if not same(step.gradient, gradient):
             known = [each[2] for each in asked[: i + 1]]
@@ -230,8 +230,8 @@ def _check_steps(ran: Averaged, client: int, r: int) -> None:
 
 @of_rounds("the server's weights are the mean by examples, as one process has it", points=4)
 def check_average(ran: Averaged) -> None:
-    """From the weights that the clients really ended a round with: the server's new weights are
-    their mean, each by its share of the examples, and the server has trained on nothing."""
+    """The server's new weights are the mean of the weights with which the clients really ended
+    the round, each by its share of the examples, and the server has trained on nothing."""
     _check_tested(ran)
     if own := len(ran.left[0].asked):
         raise CheckFailed(
@@ -257,29 +257,30 @@ def check_average(ran: Averaged) -> None:
 
 
 def _check_heard(ran: Averaged, client: int) -> None:
-    """That a client hears from the server in each round. Where it does not, it runs ahead, and
-    which of its updates meets which of the others' is up to chance."""
+    """Check that a client gets a message from the server in each round. Without one it runs
+    ahead, and chance decides which updates are averaged together."""
     messages = ran.trace.messages
     heard = int(((messages.src == 0) & (messages.dst == client)).sum())
     if heard < ran.size.rounds:
         raise CheckFailed(
             f"{ran.size}, the server sends client {client} {number(heard, 'message')}",
             f"its weights in each of the {number(ran.size.rounds, 'round')}",
-            "a client that is not sent the mean trains on from its own weights. What does a round "
+            "a client that does not get the mean goes on from its own weights. What does a round "
             "begin with?",
         )
 
 
 def _check_worked(ran: Averaged, client: int) -> None:
-    """That a client answers in each round, after steps: these say which weights it has then."""
+    """Check that a client answers in each round, after steps: these show which weights it has
+    then."""
     made, own = len(ran.answers(client)), ran.left[client]
     if made != ran.size.rounds:
         raise CheckFailed(
             f"{ran.size}, client {client} has computed {number(len(own.asked), 'gradient')}, made "
             f"{number(len(own.steps), 'step')}, and sent {number(made, 'answer')} after new steps",
             f"steps and an answer in each of the {number(ran.size.rounds, 'round')}",
-            "a client sends what its local work has made of the weights, once a round. Is that "
-            "after all of its steps?"
+            "a client sends the result of its local work once a round. Is that after all of its "
+            "steps?"
             if own.steps
             else "a gradient moves the weights when optimizer.step(weights, gradient) is called.",
         )
@@ -287,8 +288,8 @@ def _check_worked(ran: Averaged, client: int) -> None:
 
 @of_rounds("weights go out to all once a round, and one update comes back", points=2)
 def check_bytes(ran: Averaged) -> None:
-    """By the messages of the Trace: each client gets the bytes of the weights once a round, before
-    the server waits for anybody, and sends as many back."""
+    """By the messages of the Trace: each client gets the bytes of the weights once a round,
+    before the server waits for any answer, and sends as many back."""
     weights = NUMBER * ran.problem.net.size
     rounds, messages = ran.size.rounds, ran.trace.messages
     aside = (messages.src != 0) & (messages.dst != 0)
@@ -313,8 +314,8 @@ def check_bytes(ran: Averaged) -> None:
 
 
 def _check_at_once(ran: Averaged) -> None:
-    """That all have their weights before the first answer of a round is received, where each round
-    has one message to each client and one back."""
+    """Check that all have their weights before the first answer of a round is received, if each
+    round has one message to each client and one back."""
     messages = [*ran.trace.messages.rows()]
     sent = {k: sorted(m.sent for m in messages if m.dst == k) for k in ran.problem.clients}
     taken = {
@@ -328,7 +329,7 @@ def _check_at_once(ran: Averaged) -> None:
         last = max(sent, key=lambda k: sent[k][r])
         if sent[last][r] > taken[first][r]:
             raise CheckFailed(
-                f"{ran.size}, in round {r} client {last} is sent its weights when client {first} "
+                f"{ran.size}, in round {r} client {last} is sent its weights after client {first} "
                 "has answered",
                 "all have the weights before the server waits for an answer, and work at the same "
                 "time",
@@ -339,13 +340,13 @@ def _check_at_once(ran: Averaged) -> None:
 def _why_bytes(times: float, rounds: int, back: bool) -> str:
     if times >= 2 * rounds:
         return (
-            "twice the weights and more travel in a round. What else is sent? The optimizer's "
-            "state stays where it is."
+            "more than twice the weights are sent in a round. What else is sent? The optimizer's "
+            "state stays on its rank."
         )
     if times > rounds:
         return "how often are weights sent that nobody trains with?"
     if back:
-        return "each client answers in each round, by all of its weights or their change."
+        return "each client answers in each round, with all of its weights or their change."
     return "each round begins with the server's weights, on every client. In which is nothing sent?"
 
 
@@ -360,8 +361,8 @@ def _why_bytes(times: float, rounds: int, back: bool) -> str:
     run=lambda programs, sizes: at_each(sizes, lambda size: selected(programs[0], size)),
 )
 def check_select(tried: Selected) -> None:
-    """Over many draws: as many different clients as the fraction says, of those that are given, all
-    of them about as often, and the same ones again from an rng that begins the same."""
+    """Over many draws: as many different clients as the fraction says, from the given list, all
+    about as often, and the same ones again from an rng in the same state."""
     size, draws, repeats = tried
     wanted, names, every = size.wanted, size.names, [each for own in draws for each in own]
     for each in every:
@@ -379,7 +380,7 @@ def check_select(tried: Selected) -> None:
             )
     if not repeats:
         raise CheckFailed(
-            f"{size}, an rng that begins the same leads to other clients",
+            f"{size}, an rng in the same state leads to other clients",
             "the same seed, the same clients",
             "every draw comes from rng: rng.random(), rng.sample(...), rng.shuffle(...). What else "
             "is yours drawn from?",
@@ -395,7 +396,7 @@ def _check_fair(size: SelectSize, draws: Sequence[Sequence[Any]]) -> None:
         raise CheckFailed(
             f"{size}, select returns the same clients in every round: {draws[0][0]}",
             "others, drawn anew in each round",
-            "does the draw go on where the last one ended, or does it begin again?",
+            "does the draw continue from the last one, or does it begin again?",
         )
     times = {name: sum(name in each for own in draws for each in own) for name in names}
     share = wanted / size.clients
@@ -411,45 +412,45 @@ def _check_fair(size: SelectSize, draws: Sequence[Sequence[Any]]) -> None:
 
 
 def _why_unfair(size: SelectSize, times: Mapping[int, int], odd: int) -> str:
-    """Why a client is drawn more or less often than all others, or some than the rest."""
+    """Why one client, or several, are drawn more or less often than the others."""
     others = [count for name, count in times.items() if name != odd]
     usual, rounds = sum(others) / len(others), DRAWS * TIMES
     if max(abs(each - usual) for each in others) > 6 * (usual * (1 - usual / rounds)) ** 0.5:
-        return "each client is to be as likely as any other. What tells one from another?"
+        return "each client should be as likely as any other. What distinguishes one from another?"
     at = {0: "the first", size.clients - 1: "the last"}.get(size.names.index(odd), "one")
     more = "more" if times[odd] > usual else "less"
     return (
-        f"client {odd} is {at} of the list, and is drawn {more} often. All others are drawn alike, "
-        f"about {usual:.0f} times each. Which line, beside the draw, asks for {at}?"
+        f"client {odd} is {at} of the list, and is drawn {more} often. All others are drawn "
+        f"equally often, about {usual:.0f} times each. Which line besides the draw asks for {at}?"
     )
 
 
 def _why_chosen(each: Sequence[int], size: SelectSize, every: Sequence[Sequence[int]]) -> str:
-    """Why these are not the clients of a round, by what was drawn in all."""
+    """Why a selection is wrong, given all draws."""
     exact = size.fraction * size.clients
     if {*each} - {*size.names}:
-        return "the clients' numbers may have gaps: who is not in the list is not there."
+        return "the clients' numbers may have gaps: choose only from the list."
     if len({*each}) < len(each):
-        return "a client has one update a round: which draw puts nobody back?"
+        return "a client has one update a round: which draw is without replacement?"
     others = [{*own} for own in every if own and isinstance(own, list)]
     if not each and others:
         always = sorted(set.intersection(*others))
         beside = f", and client {always[0]} is in all others" if always else ""
         return (
             f"nobody is drawn in {sum(not own for own in every)} of {len(every)} rounds{beside}. "
-            "Which line decides that, beside the draw?"
+            "Which line besides the draw decides that?"
         )
     if not each:
         return (
-            f"{size.fraction:g} x {size.clients} is {exact:.3g}, and nobody is drawn, where there "
-            "are never fewer than one. Which line sees to that?"
+            f"{size.fraction:g} x {size.clients} is {exact:.3g}, and nobody is drawn, but there "
+            "must be at least one. Which line ensures that?"
         )
     if len(each) == size.clients:
         return "these are all that are given. What is `fraction` for?"
     if len(each) in (math.floor(exact), math.ceil(exact)):
         return (
-            f"{size.fraction:g} x {size.clients} is {exact:.3g}: round gives the number that is "
-            "nearest, int and ceil go one way."
+            f"{size.fraction:g} x {size.clients} is {exact:.3g}: round gives the nearest number, "
+            "int and ceil always round to one side."
         )
     return (
         f"round({size.fraction:g} x {size.clients}) is {size.wanted}, and there is never less than "
@@ -466,8 +467,8 @@ def _why_chosen(each: Sequence[int], size: SelectSize, every: Sequence[Sequence[
     sizes=((3, 1, "123 12 123"), (4, 1, "124 123 1234"), (2, 0, "12 1 12"), (4, 2, "1234 12 3 14")),
 )
 def check_deadline(ran: Timed) -> None:
-    """By the device's clock: the server goes on when the last one has answered, and `deadline`
-    seconds after the first weights of the round were sent at the latest."""
+    """By the device's clock: the server goes on when all have answered, or `deadline` seconds
+    after the round's first weights were sent."""
     _check_named(ran)
     for each in ran.rounds:
         due = each.begin + ran.size.deadline
@@ -481,18 +482,18 @@ def check_deadline(ran: Timed) -> None:
                 + ("the deadline" if late else "the last one has answered"),
                 _why_long(each, due)
                 if late
-                else "all who were asked have answered by then. What "
-                "does the server still wait for?",
+                else "all who were asked have answered by then. What is the server still waiting "
+                "for?",
             )
         if each.end < over - SLACK:
             missed = [client for client in each.asked if each.came[client] > each.end]
             raise CheckFailed(
                 f"{ran.size}, round {each.number} is over after {took:.0f} ms, and client "
                 f"{missed[0]} has not answered",
-                f"the server waits until {1000 * (over - each.begin):.0f} ms, as long as somebody "
-                "may answer in time",
-                "an update of an earlier round has come meanwhile. Is it taken for the answer that "
-                "this round waits for?"
+                f"the server waits until {1000 * (over - each.begin):.0f} ms, as long as an answer "
+                "can come in time",
+                "an update of an earlier round has arrived meanwhile. Is it mistaken for the "
+                "answer that this round waits for?"
                 if _late(ran, each)
                 else "how many answers does a round wait for, and what ends that loop before the "
                 "deadline?",
@@ -514,8 +515,8 @@ def _why_long(each: RoundSeen, due: float) -> str:
     sizes=((3, 1, "123 12 123"), (4, 2, "1234 12 34"), (3, 1, "13 12 3 12"), (4, 1, "14 23 14 23")),
 )
 def check_answered(ran: Timed) -> None:
-    """From the Trace: whose update of this round the server had when the round was over. Its new
-    weights are the mean of these by their examples, and the next clients get them."""
+    """The Trace shows whose update of this round the server had at its end. The new weights are
+    the mean of these by their examples, and the next clients get them."""
     _check_named(ran)
     counts = ran.problem.clients
     for each in ran.rounds:
@@ -542,7 +543,7 @@ def check_answered(ran: Timed) -> None:
 
 
 def _late(ran: Timed, now: RoundSeen) -> dict[int, torch.Tensor]:
-    """Updates of earlier rounds that the server received in this one."""
+    """Updates of earlier rounds received in this one."""
     begun = ran.rounds[now.number - 1].end if now.number else -np.inf
     return {
         client: each.updates[client]
@@ -553,7 +554,7 @@ def _late(ran: Timed, now: RoundSeen) -> dict[int, torch.Tensor]:
 
 
 def _check_named(ran: Timed) -> None:
-    """That each message to a client names its round."""
+    """Check that each message to a client names its round."""
     _check_tested(ran)
     for client in ran.problem.clients:
         own = [each for each in ran.rounds if client in each.sent]
@@ -569,8 +570,8 @@ def _check_named(ran: Timed) -> None:
         if not each.asked:
             raise CheckFailed(
                 f"{ran.size}, nobody is asked in round {each.number}",
-                "choose is called in each round, and whom it returns gets the weights",
-                "where do those that choose returns get their weights?",
+                "choose is called in each round, and the clients that it returns get the weights",
+                "where do the clients that choose returns get their weights?",
             )
 
 
@@ -580,15 +581,15 @@ def _check_named(ran: Timed) -> None:
     sizes=((2, 1, "2 1 12"), (3, 1, "123 12 3"), (3, 2, "123 1 123")),
 )
 def check_no_hang(ran: Timed) -> None:
-    """Also where nobody answers in a round, or one is late in the last: the server asks those alone
-    that owe nothing, and leaves no update on its way."""
+    """Also if nobody answers in a round, or one is late in the last: the server asks only
+    clients that owe nothing, and leaves no update in transit."""
     _check_tested(ran)
     server = ran.left[0]
     if len(server.free) != ran.size.rounds:
         raise CheckFailed(
             f"{ran.size}, choose is called {number(len(server.free), 'time')}",
             f"once in each of the {number(ran.size.rounds, 'round')}",
-            "whom a round asks is what choose returns, of those that owe no update.",
+            "a round asks the clients that choose returns, of those that owe no update.",
         )
     for each, free in zip(ran.rounds, server.free, strict=True):
         earlier = [other for other in ran.rounds if other.number < each.number]
@@ -598,26 +599,26 @@ def check_no_hang(ran: Timed) -> None:
             raise CheckFailed(
                 f"{ran.size}, in round {each.number} choose is given clients {sorted(free)}",
                 f"{wanted}, those that owe no update",
-                "who has been asked owes an update until it has been received, also when that is "
-                "too late to count.",
+                "a client that was asked owes an update until it has been received, even if that "
+                "is too late to count.",
             )
     if left := server.unreceived:
         raise CheckFailed(
             f"{ran.size}, the server returns while client {left[0]} still owes an update",
-            "it waits for those updates too, and throws them away",
+            "it waits for those updates too, and discards them",
             "a send returns when its message has been received. Who is still in one?",
         )
     if not bool(server.tested[-1].isfinite().all()):
         raise CheckFailed(
             f"{ran.size}, the weights are no numbers (NaN) in the end",
-            "weights that go on as they are where nobody answers",
+            "weights that stay unchanged if nobody answers",
             "what is divided by what, in a round in which nobody answered?",
         )
     if server.faults:
         raise CheckFailed(
             f"{ran.size}, the server {server.faults[0]}",
-            "every message is on its way, or through, when the server goes on",
-            "comm.send returns when the client has the weights, comm.isend at once.",
+            "every message is in transit, or received, when the server goes on",
+            "comm.send returns when the client has the weights, comm.isend immediately.",
         )
 
 
@@ -626,7 +627,7 @@ def check_no_hang(ran: Timed) -> None:
 
 @dataclass(repr=False)
 class RoundsRehearsal(Rehearsal):
-    """What rounds came to: bytes and milliseconds."""
+    """A rehearsal of rounds: bytes and milliseconds."""
 
     nbytes: float = 0.0  # of a round
     milliseconds: float = 0.0  # of all rounds
@@ -635,8 +636,8 @@ class RoundsRehearsal(Rehearsal):
 def rehearse(
     server: Program, client: Program, clients: int = 4, rounds: int = 3
 ) -> RoundsRehearsal:
-    """Run the student's server and clients, paced, on handwritten digits: the last client has ten
-    of them, and each one ten more than the one behind it. Two epochs, batches of 10."""
+    """Run the student's server and clients, paced, on handwritten digits: the last client has
+    ten of them, each other one ten more than the next. Two epochs, batches of 10."""
     size = Cohort(clients, rounds, epochs=2, batch=10)
     counts = [10 * (clients - i) for i in range(clients)]
     problem = _digits([*torch.arange(sum(counts)).split(counts)], rate=0.1, momentum=0.5)
@@ -657,7 +658,7 @@ def rehearse(
 
 
 class Picked:
-    """The student's select, as what a timed server calls."""
+    """The student's select, as a timed server's `choose`."""
 
     def __init__(self, select: Program, fraction: float):
         self.select, self.fraction, self.rng = select, fraction, random.Random(0)
@@ -673,8 +674,8 @@ def rehearse_deadline(
     fraction: float = 1.0,
     deadline: float = 0.04,
 ) -> RoundsRehearsal:
-    """Run the student's timed server and select, paced: four clients, whose local epochs take 20 ms
-    and on the last one 80 ms."""
+    """Run the student's timed server and select, paced: four clients, whose local epochs take 20
+    ms, on the last one 80 ms."""
     asked = " ".join(["1234"] * rounds)
     size = Stragglers(4, 1, asked, deadline, train=0.02, apart=0.0)
     try:
@@ -699,8 +700,8 @@ def rehearse_deadline(
 
 @dataclass(repr=False)
 class Experiment(Rehearsal):
-    """What training came to: the share of test digits that are read after each round, and after how
-    many rounds that is GOAL (NaN: never)."""
+    """The share of test digits read after each round, and the number of rounds to GOAL (NaN:
+    never)."""
 
     accuracy: list[float] = field(default_factory=list)
     rounds: float = math.nan
@@ -709,8 +710,9 @@ class Experiment(Rehearsal):
 def experiment(
     server: Program, client: Program, labels: int | None = None, epochs: int = 1, rounds: int = 60
 ) -> Experiment:
-    """Train an MLP on 500 handwritten digits with the student's program and five clients, each with
-    a share of all of them, or of so many `labels` alone; batches of 10, rate 0.3, no momentum."""
+    """Train an MLP on 500 handwritten digits with the student's program and five clients, each
+    with a share of all of them, or with so many `labels` only; batches of 10, rate 0.3, no
+    momentum."""
     size = Cohort(CLIENTS, rounds, epochs, batch=10)
     wanted = datasets.digits("train")[1][:DIGITS]
     parts = (
@@ -738,7 +740,7 @@ def experiment(
 
 
 def _digits(parts: Sequence[torch.Tensor], rate: float, momentum: float) -> Problem:
-    """Of the training digits each client has the rows of a part, and the server all test digits."""
+    """Each client has the training digits of one part, and the server all test digits."""
     train, test = datasets.digits("train", torch.float64), datasets.digits("test", torch.float64)
     images, labels = (torch.cat(both) for both in zip(train, test, strict=True))
     own = torch.arange(len(train[1]), len(labels))
@@ -753,5 +755,5 @@ def _stopped(kind: type[R], failed: CheckFailed, clients: int) -> R:
 
 
 def _begun(ran: Averaged | Timed) -> Trace:
-    """Without what brought the ranks to one start."""
+    """The Trace without the barrier at the start."""
     return ran.trace.only(kind={*ran.trace.spans.kind} - {"collective"})

@@ -1,12 +1,12 @@
-"""What the clients of an assignment train: a network whose weights are one row of numbers, and
-examples that stay on their rank.
+"""The model of the assignment: a network whose weights are one row of numbers, and examples that
+stay on their rank.
 
     data.gradient(weights, rows)     of the mean loss of these rows of the rank's own examples
     data.test(weights)               the loss on all of them
     sgd().step(weights, gradient)    v <- momentum v + gradient;  weights <- weights - rate v
 
-All of it is noted: a check sees which rows a client took, at which weights, and where each step
-led. The numbers are float64.
+All calls are recorded: a check sees which rows a client took, at which weights, and the result
+of each step. The numbers are float64.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLASSES = 4
 
 
 class FlatNet:
-    """An MLP that is given its weights as one row of numbers."""
+    """An MLP whose weights are given as one row of numbers."""
 
     def __init__(self, widths: tuple[int, ...]):
         self.net = MLP(widths, dtype=torch.float64)
@@ -57,8 +57,8 @@ class FlatNet:
 
 @dataclass(frozen=True)
 class Problem:
-    """Examples, of each rank so many, for a network that no notebook shows. They are random: each
-    rank draws its own, once."""
+    """A number of examples for each rank, and a network that no notebook shows. The examples are
+    random: each rank draws its own, once."""
 
     counts: Mapping[int, int]  # by rank; those of rank 0 are to test with
     widths: tuple[int, ...] = (3, 4, CLASSES)
@@ -81,13 +81,13 @@ class Problem:
         return drawn(count, self.widths[0]), labels
 
     def weights(self, rank: int) -> torch.Tensor:
-        """Those that a rank begins with: the server's, and on a client some older ones."""
+        """A rank's weights at the start: the server's, and on a client some older ones."""
         return drawn(self.net.size) / 2
 
 
 @dataclass(frozen=True)
 class DigitsOf(Problem):
-    """The handwritten digits, so many rows of them on each rank, for an MLP 64-32-10."""
+    """Handwritten digits, some rows on each rank, for an MLP 64-32-10."""
 
     rows: Mapping[int, torch.Tensor] = field(default_factory=dict)
     images: torch.Tensor = field(default_factory=lambda: torch.empty(0))
@@ -103,8 +103,8 @@ class DigitsOf(Problem):
 
 @dataclass
 class LocalStep:
-    """A step of a client's optimizer: the weights before and after it, the gradient that it was
-    given, and what its velocity was."""
+    """A step of a client's optimizer: the weights before and after it, its gradient, and the
+    velocity before."""
 
     before: torch.Tensor
     gradient: torch.Tensor
@@ -113,10 +113,10 @@ class LocalStep:
 
 
 @dataclass
-class Noted(Left):
-    """What one rank did: the weights that it began with, the weights and rows of each gradient and
-    the gradient, its steps, how many of them it had made at each message to the server, the number
-    of optimizers that it made, and the weights that it tested."""
+class RankRecord(Left):
+    """What one rank did: its weights at the start, each gradient with its weights and rows, its
+    steps, the number of steps at each message to the server, the number of optimizers, and the
+    weights that it tested."""
 
     start: torch.Tensor
     data: Data
@@ -125,18 +125,18 @@ class Noted(Left):
     answers: list[int] = field(default_factory=list)
     optimizers: int = 0
     tested: list[torch.Tensor] = field(default_factory=list)
-    in_full: bool = True  # not in a long run, which notes the tested weights alone
+    in_full: bool = True  # False in a long run, which records only the tested weights
     faults: list[str] = field(default_factory=list)
 
 
 class RankExamples:
     """A rank's examples, as a program gets them."""
 
-    def __init__(self, comm: Comm, problem: Problem, noted: Noted):
+    def __init__(self, comm: Comm, problem: Problem, record: RankRecord):
         self._comm = comm
         self._net = problem.net
-        self._inputs, self._labels = noted.data
-        self._noted = noted
+        self._inputs, self._labels = record.data
+        self._record = record
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -153,14 +153,14 @@ class RankExamples:
         with self._comm.compute("backward", f"{len(chosen)} rows", seconds=STEP):
             inputs, labels = self._inputs[chosen], self._labels[chosen]
             found = self._net.gradient(weights, inputs, labels)
-        if self._noted.in_full:
-            self._noted.asked.append((weights.detach().clone(), chosen.tolist(), found.clone()))
+        if self._record.in_full:
+            self._record.asked.append((weights.detach().clone(), chosen.tolist(), found.clone()))
         return found
 
     def test(self, weights: torch.Tensor) -> float:
         """The loss on all examples of this rank."""
         self._check("test", weights)
-        self._noted.tested.append(weights.detach().clone())
+        self._record.tested.append(weights.detach().clone())
         with self._comm.compute("forward", "test", seconds=TEST), torch.no_grad():
             return float(self._net.loss(weights, self._inputs, self._labels))
 
@@ -172,22 +172,22 @@ class RankExamples:
 
 
 class MomentumSGD:
-    """SGD with momentum, which notes its steps. A new one stands still: its velocity is zero."""
+    """SGD with momentum, which records its steps. A new one has velocity zero."""
 
-    def __init__(self, problem: Problem, noted: Noted):
+    def __init__(self, problem: Problem, record: RankRecord):
         self.velocity = torch.zeros(problem.net.size, dtype=torch.float64)
         self._rate, self._momentum = problem.rate, problem.momentum
-        self._noted = noted
-        noted.optimizers += 1
+        self._record = record
+        record.optimizers += 1
 
     def step(self, weights: torch.Tensor, gradient: torch.Tensor) -> None:
         """Move `weights`, in place."""
         before, was = weights.detach().clone(), self.velocity
         self.velocity = self._momentum * was + gradient
         weights.sub_(self._rate * self.velocity)
-        if self._noted.in_full:
+        if self._record.in_full:
             after = weights.detach().clone()
-            self._noted.steps.append(LocalStep(before, gradient.detach().clone(), after, was))
+            self._record.steps.append(LocalStep(before, gradient.detach().clone(), after, was))
 
 
 def _form(given: Any) -> str:

@@ -1,13 +1,13 @@
-"""A student's federated averaging on real ranks: what its server and clients left, for a check.
+"""Run a student's federated averaging on real ranks, and record the results for a check.
 
     server(comm, weights, counts, data, rounds)                          on rank 0
     client(comm, weights, data, rounds, epochs, batch, sgd)              on ranks 1, 2, ...
     select(clients, fraction, rng)                                       on one rank, often
     timed_server(comm, weights, counts, data, rounds, choose, deadline)  on rank 0
 
-The weights are one row of numbers, those of a network that no notebook shows, in float64. The timed
-server has clients that are given, on a paced run: some are so slow that their updates come after
-the deadline, by the device's clock.
+The weights are one row of numbers in float64, of a network that no notebook shows. The timed
+server runs with given clients, paced: some are so slow that their updates come after the
+deadline, by the device's clock.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dlviz.grading.assignments.fedavg.hints import why_stuck
 from dlviz.grading.assignments.fedavg.model import (
     LocalStep,
     MomentumSGD,
-    Noted,
     Problem,
     RankExamples,
+    RankRecord,
 )
 from dlviz.grading.harness import attempt as harness
 from dlviz.grading.harness.attempt import OwnWork
@@ -45,33 +45,33 @@ Program = Callable[..., Any]
 DRAW = random.SystemRandom()
 READY_MADE, CALLED = f"{PACKAGE}/federated/", "ready-made code was called: "
 MESSAGE = 0.001  # s that a message takes on a paced run
-SLOW = 4.0  # times as long as the first client a slow one takes
-LONG = 6  # times as long as a check an experiment may take
+SLOW = 4.0  # times the first client's time that a slow one takes
+LONG = 6  # times a check's time limit, for an experiment
 DRAWS, TIMES = 300, 4  # seeds of a select, and its calls with each
-KNOWN = {  # hints by what stands in the message of a run that did not come to its end
+KNOWN = {  # hints by a phrase of the error of a run that did not finish
     "positional argument": "server gets (comm, weights, counts, data, rounds), client (comm, "
     "weights, data, rounds, epochs, batch, sgd), timed_server (comm, weights, counts, data, "
     "rounds, choose, deadline); sgd() gets nothing, choose a list of clients.",
     "message mismatch": "both ends of a message have the same number of elements of one dtype. "
-    "torch.empty and torch.zeros make float32 unless told otherwise; torch.empty_like takes over "
+    "torch.empty and torch.zeros make float32 unless given a dtype; torch.empty_like takes over "
     "the type.",
     "same dtype": "the weights are float64, and something has made them float32: torch.zeros and "
-    "torch.empty do, unless told otherwise.",
+    "torch.empty do, unless given a dtype.",
     "is no rank of": "rank 0 is the server; the clients are the keys of counts.",
     "division by zero": "nobody answered in that round. What are the new weights then?",
     "choose([])": "all clients owe an update, as if nobody had answered in time. deadline=t is a "
     "moment on the run's clock: which one is it here?",
-    "choose(": "choose is called once in a round, with the list of those clients that owe no "
-    "update, and returns those to ask.",
-    "NoneType": "comm.recv returns None where the deadline has passed and no message has come.",
-    "KeyError: None": "comm.recv returns None where the deadline has passed and no message has "
-    "come: that is no client.",
+    "choose(": "choose is called once in a round, with the list of clients that owe no update, and "
+    "returns those to ask.",
+    "NoneType": "comm.recv returns None if the deadline has passed and no message has come.",
+    "KeyError: None": "comm.recv returns None if the deadline has passed and no message has come: "
+    "that is no client.",
     "needs rows": "randperm(len(data)) is an order of the rows; .split(batch) cuts it.",
 }
 
 OWN = OwnWork(
     "comm.send, comm.recv, comm.isend and comm.irecv, in lines of your own",
-    "who sends what to whom in a round, and what becomes of it?",
+    "who sends what to whom in a round, and what is it used for?",
 )
 
 
@@ -81,7 +81,7 @@ def epochs_of(count: int) -> str:
 
 @dataclass(frozen=True)
 class Cohort(Size):
-    """A number of clients that all answer in each of some rounds, with their local work."""
+    """A number of clients, which all answer in each round, and their local work."""
 
     legend = "clients x rounds x epochs x batch"
     clients: int
@@ -91,7 +91,7 @@ class Cohort(Size):
 
     @property
     def trivial(self) -> bool:
-        return self.clients == 1  # whose weights are any mean
+        return self.clients == 1  # any mean is that client's weights
 
     def __str__(self) -> str:
         return (
@@ -102,7 +102,7 @@ class Cohort(Size):
 
 @dataclass(frozen=True)
 class SelectSize(Size):
-    """A fraction of so many clients."""
+    """A number of clients, and the fraction to select."""
 
     legend = "clients x fraction"
     clients: int
@@ -121,15 +121,16 @@ class SelectSize(Size):
 
     @property
     def names(self) -> list[int]:
-        """Numbers with gaps: clients whose updates are owed are not among them."""
+        """Client numbers with gaps, as if some owed updates."""
         return [3 * i + 2 for i in range(self.clients)]
 
 
 @dataclass(frozen=True)
 class Stragglers(Size):
-    """A number of clients of which the last are slow, and whom a round asks, a word each: "123 12"
-    are clients 1, 2 and 3, and then 1 and 2. `deadline` and what the first client's local epochs
-    take are seconds; each client is slower than the one before it by `apart` of that."""
+    """A number of clients of which the last are slow, and whom each round asks, a word a round:
+    "123 12" is clients 1, 2 and 3, then 1 and 2. `deadline` and `train`, the first client's
+    local epochs, are in seconds; each client takes `apart` of `train` longer than the one before
+    it."""
 
     legend = "clients x slow x rounds"
     clients: int
@@ -158,25 +159,26 @@ class Stragglers(Size):
         return [[int(each) for each in word] for word in self.asked.split()]
 
     def machine(self) -> Machine:
-        """On which each client has its own speed."""
+        """A machine on which each client has its own speed."""
         fast = [1 + self.apart * i for i in range(self.clients - self.slow)]
         factors = (1.0, *fast, *[SLOW] * self.slow)
         return joined(self.clients, self.train, factors)
 
 
 def joined(clients: int, step: float, factors: tuple[float, ...] | None = None) -> Machine:
-    """A server and clients on a switch, on which each message takes as long."""
+    """A server and clients on a switch, on which all messages take equally long."""
     switch = Topology.switch(clients + 1, Link(MESSAGE, float("inf")))
     return Machine(classroom(clients + 1).device, switch, step, factors)
 
 
 def problem_of(clients: int) -> Problem:
-    """Random examples, more than ten of each client, no two of which have as many."""
+    """Random examples, more than ten for each client, a different number for each."""
     return Problem({0: 9, **{k: 10 + 7 * k * k % 23 for k in range(1, clients + 1)}})
 
 
 class FederatedGuard(Guard):
-    """Ends a program that calls dlviz's own federated learning, or has any of dlviz communicate."""
+    """Ends a program that calls dlviz's federated learning, or lets other dlviz code
+    communicate."""
 
     def _profile(self, frame: Any, event: str, argument: Any) -> None:
         code = frame.f_code
@@ -192,22 +194,22 @@ class FederatedGuard(Guard):
         self._end()
 
     def _end(self) -> None:
-        """Raise an error where ready-made code was called; what is printed is there, too, where the
-        program hides the error."""
+        """Raise an error if ready-made code was called, and print it in case the program hides
+        the error."""
         if self.borrowed:
             said = f"{CALLED}{next(iter(self.borrowed))}"
             print(said)
             raise RuntimeError(said)
 
-    def leave(self, noted: Noted | Asking) -> None:
-        noted.borrowed.extend(self.borrowed)
-        noted.raised.extend(self.raised)
-        noted.faults.extend(self.faults())
+    def leave(self, record: RankRecord | TimedRecord) -> None:
+        record.borrowed.extend(self.borrowed)
+        record.raised.extend(self.raised)
+        record.faults.extend(self.faults())
 
 
 def _called(run: Run | RunError) -> list[str]:
-    """Ready-made code of which a rank told before it was ended, and collectives that were called
-    after the one that brings all ranks to one start."""
+    """Calls of ready-made code that a rank printed before it was ended, and collectives after
+    the barrier at the start."""
     summary = re.findall(f"{CALLED}(.+)", "\n".join(run.output or []))
     spans = [] if run.trace is None else run.trace.spans.rows()
     rows = sorted(spans, key=lambda row: row.start)
@@ -224,7 +226,7 @@ class Averaged:
 
     size: Cohort
     problem: Problem
-    left: list[Noted]
+    left: list[RankRecord]
     trace: Trace
 
     def batches(self, client: int) -> int:
@@ -232,7 +234,7 @@ class Averaged:
         return -(-self.problem.counts[client] // self.size.batch)
 
     def of_round(self, client: int, what: Sequence[Any], r: int) -> Sequence[Any]:
-        """Of what a client has done, by gradients or steps, the part of a round."""
+        """The part of a client's gradients or steps that belongs to a round."""
         each = self.size.epochs * self.batches(client)
         return what[r * each : (r + 1) * each]
 
@@ -241,11 +243,11 @@ class Averaged:
         return self.left[0].tested[r - 1] if r else self.left[0].start
 
     def answers(self, client: int) -> list[int]:
-        """How many steps a client had made at each message that came after some."""
+        """The number of a client's steps at each message that followed new steps."""
         return sorted({*self.left[client].answers} - {0})
 
     def steps(self, r: int) -> dict[int, Sequence[LocalStep]]:
-        """Of each client those before its answer in a round, and after the one before."""
+        """Each client's steps between its previous answer and that of the round."""
         return {
             client: self.left[client].steps[slice(*[0, *self.answers(client)][r : r + 2])]
             for client in self.problem.clients
@@ -273,9 +275,9 @@ def averaged(
     machine: Machine | None = None,
     in_full: bool = True,
 ) -> Averaged:
-    """Run the student's server and clients; a run that is no check, and not noted `in_full`, may
-    take longer. Raises CheckFailed, caused by the RunError if there is one, where the run does not
-    come to its end, and where ready-made code did the work."""
+    """Run the student's server and clients; an experiment, not recorded `in_full`, may take
+    longer. Raises CheckFailed, caused by the RunError if any, if the run does not finish or
+    ready-made code did the work."""
     problem = problem or problem_of(size.clients)
     run = harness.attempt(
         _average, size.clients + 1, *programs, size, problem, in_full,
@@ -288,39 +290,39 @@ def averaged(
 
 def _average(
     comm: Comm, server: Program, client: Program, size: Cohort, problem: Problem, in_full: bool
-) -> Noted:
-    noted = Noted(problem.weights(comm.rank), problem.data(comm.rank), in_full=in_full)
-    data, weights = RankExamples(comm, problem, noted), noted.start.clone()
+) -> RankRecord:
+    record = RankRecord(problem.weights(comm.rank), problem.data(comm.rank), in_full=in_full)
+    data, weights = RankExamples(comm, problem, record), record.start.clone()
     torch.seed()  # another order of rows on each client and each run
     if comm.rank:
-        _note_answers(comm, noted)
+        _record_answers(comm, record)
     elif comm.machine is None:
         _draw_who_answers(comm)
     guard = FederatedGuard(comm)
-    comm.barrier()  # which all leave at the same time, by the device's clock too
+    comm.barrier()  # all ranks leave it at the same time, by the device's clock too
     with guard.watching() if in_full else nullcontext():
         if comm.rank == 0:
             server(comm, weights, dict(problem.clients), data, size.rounds)
         else:
-            sgd = partial(MomentumSGD, problem, noted)
+            sgd = partial(MomentumSGD, problem, record)
             client(comm, weights, data, size.rounds, size.epochs, size.batch, sgd)
-    guard.leave(noted)
-    return noted
+    guard.leave(record)
+    return record
 
 
-def _note_answers(comm: Comm, noted: Noted) -> None:
-    """Note at each message how many steps the client has made."""
+def _record_answers(comm: Comm, record: RankRecord) -> None:
+    """Record at each message how many steps the client has made."""
 
     def sending(call: Program, *args: Any, **kwargs: Any) -> Any:
-        noted.answers.append(len(noted.steps))
+        record.answers.append(len(record.steps))
         return call(*args, **kwargs)
 
     comm.send, comm.isend = partial(sending, comm.send), partial(sending, comm.isend)
 
 
 def _draw_who_answers(comm: Comm) -> None:
-    """Where the server takes whichever message comes first, and several clients have been sent
-    weights that they have not answered, draw whose it is: never the first client's of them."""
+    """When the server receives from any source and several clients owe an answer, draw the
+    source from them, except the first."""
     owed, recv = _count_owed(comm), comm.recv
 
     def receive(tensor: Any, src: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -336,8 +338,8 @@ def _draw_who_answers(comm: Comm) -> None:
 
 
 def selected(program: Program, size: SelectSize) -> tuple[SelectSize, list[list[Any]], bool]:
-    """What a select returns, TIMES calls for each of DRAWS seeds, and whether the first seed gives
-    the same again."""
+    """The results of TIMES calls for each of DRAWS seeds, and whether the first seed gives the
+    same again."""
     expects = "select returns a list of clients"
     run = harness.attempt(
         _select, 1, program, size, where=size, expects=expects, known=KNOWN, plain=True
@@ -355,7 +357,7 @@ def _select(comm: Comm, program: Program, size: SelectSize) -> tuple[list[list[A
 
 
 def _plain(picked: Any) -> Any:
-    """A list of numbers; in words what is none."""
+    """A list of numbers, or the repr of anything else."""
     try:
         return [int(each) for each in picked]
     except (TypeError, ValueError):
@@ -367,8 +369,8 @@ def _plain(picked: Any) -> Any:
 
 @dataclass(frozen=True)
 class OrderGot:
-    """What a given client got and made of it: the round that the message named, the weights in it,
-    and the update that it sent back."""
+    """A message to a given client and its answer: the round that the message named, the weights
+    in it, and the update that was sent back."""
 
     named: float
     weights: torch.Tensor
@@ -376,9 +378,9 @@ class OrderGot:
 
 
 @dataclass
-class Asking(Noted):
-    """What one rank left: a client its orders; the server whom it let choose from, and from whom it
-    left updates that it never received."""
+class TimedRecord(RankRecord):
+    """Results of one rank: a client's orders; the server's lists of free clients, and the
+    clients whose updates it never received."""
 
     orders: list[OrderGot] = field(default_factory=list)
     free: list[list[int]] = field(default_factory=list)
@@ -387,9 +389,9 @@ class Asking(Noted):
 
 @dataclass(frozen=True)
 class RoundSeen:
-    """A round of the timed server, by the device's clock: when it began and ended, the weights that
-    the clients got, and of each client that was asked when its update came, when the server took it
-    (infinite: never), and the update."""
+    """A round of the timed server, by the device's clock: when it began and ended, the weights
+    sent, and for each client that was asked the arrival of its update, when the server received
+    it (infinite: never), and the update."""
 
     number: int
     begin: float
@@ -405,7 +407,7 @@ class RoundSeen:
 
     @property
     def answered(self) -> list[int]:
-        """Whose updates the server took in this round."""
+        """The clients whose updates the server received in this round."""
         return [client for client in self.asked if self.taken[client] <= self.end]
 
 
@@ -415,17 +417,17 @@ class Timed:
 
     size: Stragglers
     problem: Problem
-    left: list[Asking]
+    left: list[TimedRecord]
     trace: Trace
 
     def after(self, r: int) -> torch.Tensor:
-        """The server's weights after a round; before the first one of -1."""
+        """The server's weights after a round; for r = -1, those at the start."""
         return self.left[0].start if r < 0 else self.left[0].tested[r]
 
     @cached_property
     def rounds(self) -> list[RoundSeen]:
-        """Of each message the place between two tests of the server's says to which round it
-        belongs."""
+        """The rounds; a message belongs to the round between two tests of the server's in which
+        it was sent."""
         spans = self.trace.spans
         tests = (spans.rank == 0) & (spans.name == "test")
         ends = sorted(spans.start[tests])
@@ -454,9 +456,9 @@ class Timed:
 
 
 def timed(program: Program, size: Stragglers, choose: Program | None = None) -> Timed:
-    """Run the student's timed server, with clients that are given; those that `choose` returns take
-    part in a round, by default those that the size says. Raises CheckFailed, caused by the RunError
-    if there is one, where the run does not come to its end."""
+    """Run the student's timed server with given clients; `choose` selects those of a round, by
+    default those that the size lists. Raises CheckFailed, caused by the RunError if any, if the
+    run does not finish."""
     problem = problem_of(size.clients)
     run = harness.attempt(
         _serve, size.clients + 1, program, size, problem, choose, machine=size.machine(),
@@ -475,12 +477,12 @@ def _stuck(error: DeadlockError) -> tuple[str, str] | None:
 
 
 class Chooser:
-    """What the student's server gets as `choose`."""
+    """The `choose` that the student's server gets."""
 
-    def __init__(self, size: Stragglers, choose: Program | None, noted: Asking):
+    def __init__(self, size: Stragglers, choose: Program | None, record: TimedRecord):
         self._script = size.script
         self._choose = choose
-        self._free = noted.free
+        self._free = record.free
 
     def __call__(self, free: Any) -> list[int]:
         given = [int(each) for each in free]
@@ -497,29 +499,29 @@ class Chooser:
 
 def _serve(
     comm: Comm, program: Program, size: Stragglers, problem: Problem, choose: Program | None
-) -> Asking:
-    noted = Asking(problem.weights(comm.rank), problem.data(comm.rank))
-    data, weights = RankExamples(comm, problem, noted), noted.start.clone()
+) -> TimedRecord:
+    record = TimedRecord(problem.weights(comm.rank), problem.data(comm.rank))
+    data, weights = RankExamples(comm, problem, record), record.start.clone()
     comm.barrier()
     if comm.rank:
-        return _phone(comm, problem, noted)
+        return _phone(comm, problem, record)
     owed = _count_owed(comm)
-    guard, chooser = FederatedGuard(comm), Chooser(size, choose, noted)
+    guard, chooser = FederatedGuard(comm), Chooser(size, choose, record)
     with guard.watching():
         counts = dict(problem.clients)
         program(comm, weights, counts, data, size.rounds, chooser, size.deadline)
-    guard.leave(noted)
+    guard.leave(record)
     message = torch.empty(1 + problem.net.size, dtype=torch.float64)
     for client in problem.clients:
         for _ in range(owed[client]):
             Comm.recv(comm, message, client)
-            noted.unreceived.append(client)
+            record.unreceived.append(client)
         Comm.send(comm, message.fill_(-1.0), client)
-    return noted
+    return record
 
 
 def _count_owed(comm: Comm) -> Counter[int]:
-    """How many more messages each client has been sent than have been received from it."""
+    """For each client, how many more messages were sent to it than received from it."""
     owed: Counter[int] = Counter()
     send, isend, recv, irecv = comm.send, comm.isend, comm.recv, comm.irecv
 
@@ -539,20 +541,20 @@ def _count_owed(comm: Comm) -> Counter[int]:
     return owed
 
 
-def _phone(comm: Comm, problem: Problem, noted: Asking) -> Asking:
-    """A client's part: it does a step with all its examples for each message, until the server
-    names a round before the first."""
-    net, (inputs, labels) = problem.net, noted.data
+def _phone(comm: Comm, problem: Problem, record: TimedRecord) -> TimedRecord:
+    """A given client: for each message a step with all its examples, until the server names a
+    negative round."""
+    net, (inputs, labels) = problem.net, record.data
     assert comm.machine is not None
     message = torch.empty(1 + net.size, dtype=torch.float64)
     while True:
         comm.recv(message, 0)
         if not (named := float(message[0])) >= 0:
-            return noted
+            return record
         got = message[1:].clone()
         training = comm.compute("backward", "local epochs", seconds=comm.machine.step)
         with comm.span("phase", f"round {named:g}"), training:
             update = -problem.rate * net.gradient(got, inputs, labels)
-        noted.orders.append(OrderGot(named, got, update))
+        record.orders.append(OrderGot(named, got, update))
         message[1:] = update
         comm.send(message, 0)

@@ -1,11 +1,11 @@
-"""Checks of a training step on a mesh that a student wrote: seen, expected, one hint.
+"""Checks of a student's training step on a mesh: what was seen, what was expected, one hint.
 
     groups(rank, sizes)                            the ranks of a rank's group on each axis
     train_step(comm, mesh, part, tokens, targets)  a step along dp, pp and tp (run.py)
     choose(table, memory)                          the best plan under a limit (plans.py)
 
-A step runs on real ranks and is judged by its gradients and by the places on the mesh between which
-the messages of its Trace went.
+A step runs on real ranks and is judged by its gradients and by the mesh positions of the sender
+and receiver of each message in its Trace.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def check_groups(tried: tuple[MeshSize, Grouped]) -> None:
 
 @dataclass(frozen=True)
 class Stages(MeshSize):
-    """A mesh of which one side is judged: what the stages hand on."""
+    """A mesh for the check of what the stages send on."""
 
     @property
     def trivial(self) -> bool:
@@ -110,7 +110,7 @@ class Stages(MeshSize):
     run=steps,
 )
 def check_neighbours(tried: Meshed) -> None:
-    """In the Trace whole activations go from (d, 0, t) to (d, 1, t), once, and their gradients come
+    """In the Trace whole activations go from (d, 0, t) to (d, 1, t), once, and their gradients
     back, once; no others are sent."""
     size = tried.size
     wanted = {
@@ -128,14 +128,14 @@ def check_neighbours(tried: Meshed) -> None:
         raise CheckFailed(
             f"{size}, rank {src} sends {number(count, 'time')} activations or their gradient to "
             f"rank {dst}, which differs from it on {listed(apart)}",
-            "one message to the stage behind it or in front of it, of the same replica and with "
-            "the same number on tp",
+            "one message to the next or the previous stage, in the same replica and with the same "
+            "number on tp",
             _why_neighbour(apart),
         )
     src, dst = next(pair for pair in wanted if pair not in tried.handed_on)
     raise CheckFailed(
         f"{size}, rank {src} sends rank {dst} neither activations nor a gradient",
-        "activations on the way there, their gradient on the way back",
+        "activations forward, their gradient backward",
         "which line sends, which one receives, and on which stage does each of them run?",
     )
 
@@ -151,22 +151,22 @@ def _why_neighbour(apart: Sequence[str]) -> str:
             "the values are right, since y is whole on every rank of tp, yet the message leaves "
             "the group of pp: a rank and its neighbour have the same number on tp."
         )
-    return "once there and once back is enough: which message is sent again?"
+    return "once in each direction is enough: which message is sent again?"
 
 
 @step_check("each sum stays in its group", points=4)
 def check_sums(tried: Meshed) -> None:
-    """In the Trace no sum but that of the loss leaves the group of one axis, and each group moves
-    2(n-1) times the bytes of its tensors: tp activations of f and g, dp gradients, pp the
+    """In the Trace no sum except the loss's leaves the group of one axis, and each group moves
+    2(n-1) times the bytes of its tensors: tp the activations of f and g, dp gradients, pp the
     embedding's."""
     size = tried.size
     across = [(ranks, nbytes) for (axis, ranks), nbytes in tried.summed.items() if axis == "across"]
-    if across:  # of those that leave most axes the first, whichever message came first
+    if across:  # the first of those that span most axes, independent of message order
         ranks, nbytes = max(sorted(across), key=lambda each: len(size.apart(each[0])))
         raise CheckFailed(
-            f"{size}, {nbytes:.0f} bytes of sums go along no single axis: between ranks "
+            f"{size}, {nbytes:.0f} bytes of sums go along more than one axis: between ranks "
             f"{listed([str(rank) for rank in ranks])}",
-            "each sum is made in a group of mesh.dp, of mesh.pp or of mesh.tp",
+            "each sum stays in a group of mesh.dp, of mesh.pp or of mesh.tp",
             why_across(size, ranks),
         )
     for key, seen, wanted in tried.odd_sums():
@@ -181,8 +181,8 @@ def check_sums(tried: Meshed) -> None:
 
 @step_check("all ranks end with the gradients of one process", points=4)
 def check_gradients(tried: Meshed) -> None:
-    """After each of two steps, between which the parts change by their gradients, every gradient is
-    that of one process of plain torch with all rows."""
+    """After each of two steps, with an update between them, every gradient is that of one
+    process of plain torch with all rows."""
     size = tried.size
     for step, reference in enumerate(tried.reference):
         for rank, own in enumerate(tried.left):
@@ -195,14 +195,14 @@ def check_gradients(tried: Meshed) -> None:
                 raise CheckFailed(
                     f"{size}, in step {step} the gradient of {summary} on rank {rank} is {what} "
                     f"(wrong: {', '.join(wrong)})",
-                    "the gradients of one process that has the rows of all replicas",
+                    "the gradients of one process with the rows of all replicas",
                     hint,
                 )
 
 
 @step_check("every rank returns the mean loss of all rows", points=1)
 def check_loss(tried: Meshed) -> None:
-    """Every rank returns the loss of one process, by the weights that were given."""
+    """Every rank returns the loss of one process with the given weights."""
     wanted = tried.reference[0].loss
     for rank, own in enumerate(tried.left):
         seen = own.losses[0]
@@ -219,13 +219,13 @@ def check_loss(tried: Meshed) -> None:
 
 @dataclass(repr=False)
 class MeshRehearsal(Rehearsal):
-    """What a step came to: the bytes that rank 0 sends along each axis."""
+    """A rehearsed step: the bytes that rank 0 sends along each axis."""
 
     nbytes: dict[str, float] = field(default_factory=dict)
 
 
 def rehearse(program: Callable[..., Any], dp: int = 2, pp: int = 2, tp: int = 2) -> Rehearsal:
-    """Run a paced step and watch it: products take the time of their FLOPs."""
+    """Run a paced step: products take the time of their FLOPs."""
     size = MeshSize(dp, pp, tp)
     topology = Topology.switch(size.ranks, Link(MESSAGE, float("inf")))
     machine = Machine(replace(classroom(size.ranks).device, flops=RATE), topology, step=None)

@@ -1,7 +1,7 @@
-"""Hints for a training step on a mesh that a student wrote: what may be behind what a check saw.
+"""Hints for a student's training step on a mesh: likely causes of what a check saw.
 
-What a wrong gradient consists of is solved for: how much of each replica's, of each stage's and of
-each tp rank's is in it. A mistake is named where it explains what all ranks have.
+The parts of a wrong gradient are solved for: how much it contains of each replica's, stage's and
+tp rank's. A known mistake is named if it explains the gradients of all ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ GROUP = "a rank's group on an axis has the ranks whose numbers on the other axes
 
 
 def why_group(size: MeshSize, got: Groups, rank: int, axis: str) -> str:
-    """Why a rank has another group: what all ranks' groups are, or else what is odd in this one."""
+    """Why a rank has a wrong group: a mistake that explains all ranks' groups, or else what is
+    wrong with this one."""
     for known, hint in _known_groups(size):
         if all(
             tuple(own[each]) == known(r, each) for r, own in enumerate(got) for each in size.axes
@@ -31,9 +32,9 @@ def why_group(size: MeshSize, got: Groups, rank: int, axis: str) -> str:
             return hint
     seen, wanted = got[rank][axis], size.group(rank, axis)
     if sorted(seen) == sorted(wanted):
-        return "the ranks are listed in the order of their numbers on the axis."
+        return "list the ranks in the order of their numbers on the axis."
     if rank not in seen:
-        return "a rank is a member of its own group: which number has it on this axis?"
+        return "a rank is a member of its own group: which number does it have on this axis?"
     if len(seen) != len(wanted):
         return f"a group has as many ranks as its axis is long: {axis} has {len(wanted)}."
     apart, behind = seen[1] - seen[0], [*size.axes][[*size.axes].index(axis) + 1 :]
@@ -49,7 +50,7 @@ def why_group(size: MeshSize, got: Groups, rank: int, axis: str) -> str:
 
 
 def _known_groups(size: MeshSize) -> list[tuple[Callable[[int, str], tuple[int, ...]], str]]:
-    """What mistakes make of each rank's group on an axis, and a hint."""
+    """The groups that known mistakes give, each with a hint."""
     fixed = MeshSize(size.dp, size.pp, size.tp)
     turned = MeshSize(size.dp, size.pp, size.tp, " ".join(reversed(size.order.split())))
 
@@ -82,12 +83,12 @@ def _known_groups(size: MeshSize) -> list[tuple[Callable[[int, str], tuple[int, 
         ),
         (
             from_itself,
-            "every group begins with the rank that asks. The distance is right, the first rank is "
+            "every group begins with the rank itself. The distance is right, the first rank is "
             "not: how far is it back to place 0?",
         ),
         (
             lambda rank, axis: tuple(i * apart(axis) for i in range(size.axes[axis])),
-            "these are the groups of rank 0, whoever asks: where does that of this rank begin?",
+            "these are the groups of rank 0, for every rank: where does this rank's group begin?",
         ),
         (lambda rank, axis: (rank,), "that is the rank alone: who differs from it on the axis?"),
         (
@@ -96,8 +97,8 @@ def _known_groups(size: MeshSize) -> list[tuple[Callable[[int, str], tuple[int, 
         ),
         (
             across,
-            "these have the same number on the axis. A group has those that differ on it, and on "
-            "no other.",
+            "these ranks have the same number on the axis. A group has the ranks that differ on "
+            "it, and on no other.",
         ),
         *(
             (
@@ -111,7 +112,7 @@ def _known_groups(size: MeshSize) -> list[tuple[Callable[[int, str], tuple[int, 
 
 
 def why_across(size: MeshSize, ranks: Sequence[int]) -> str:
-    """Why a sum goes along no single axis."""
+    """Why a sum goes along more than one axis."""
     return (
         f"these ranks differ on {listed(size.apart(ranks))}. Each sum is one of shares or of "
         "copies of the same thing: which ranks hold those of this tensor, and which axis do they "
@@ -120,7 +121,7 @@ def why_across(size: MeshSize, ranks: Sequence[int]) -> str:
 
 
 def why_sum(tried: Meshed, key: Key, more: bool) -> str:
-    """Why other bytes went along an axis than those of its sums."""
+    """Why the bytes along an axis are not those of its sums."""
     if variation := varied(tried):
         return variation.why
     axis, size, widths = key[0], tried.size, tried.widths
@@ -129,17 +130,17 @@ def why_sum(tried: Meshed, key: Key, more: bool) -> str:
     if axis == "tp" and more:
         if off == embedding:
             return (
-                "as many bytes more as the embedding has: its gradient is whole on each rank of tp "
-                "already, since f has added what comes back from the blocks."
+                "the surplus is the size of the embedding: its gradient is whole on each rank of "
+                "tp already, since f has added the blocks' gradients."
             )
         return (
             "tp adds the shares of a block in forward, and the gradients of its x in backward. The "
-            "gradients of weights are each rank's own there: they are parts of different weights."
+            "gradients of weights stay on each rank: they are parts of different weights."
         )
     if axis == "tp":
         return (
-            "g adds the shares of y forwards, f the gradients of x backwards: are both called for "
-            "each block?"
+            "g adds the shares of y in forward, f the gradients of x in backward: are both called "
+            "for each block?"
         )
     if axis == "dp" and more:
         if off == tried.wanted(key) / (2 * (len(key[1]) - 1) * NUMBER):
@@ -161,7 +162,7 @@ def why_sum(tried: Meshed, key: Key, more: bool) -> str:
         return (
             "only what both stages have is added over pp. The stages' blocks are different layers."
             if size.pp > 1
-            else "there is one stage: nothing is to be sent."
+            else "there is one stage: nothing has to be sent."
         )
     return (
         "the first stage looks up tokens in the embedding, the last one multiplies by it: each has "
@@ -175,18 +176,18 @@ def why_gradient(tried: Meshed, step: int, rank: int, wrong: Sequence[str]) -> t
     seen = tried.left[rank].gradients[step].get(name)
     if seen is None:
         return "None", (
-            "backward never came to it: is .backward called on the loss of the last stage, and on "
+            "backward never reached it: is .backward called on the loss of the last stage, and on "
             "y of the others with the gradient that arrives?"
         )
     if not seen.any():
-        return "0", "which line leaves no gradient there?"
+        return "0", "which line leaves the gradient empty?"
     if step:
         before = tried.left[rank].gradients[step - 1][name]
         if before is not None and (said := _said_of_steps(tried, step, rank, name, seen, before)):
             return said
         return "not that of this step", (
-            "the step before was right. What of it is still there: a tensor made outside, a "
-            "gradient that was never emptied, weights as they were?"
+            "the step before was right. What remains of it: a tensor made outside, a gradient that "
+            "was never reset, old weights?"
         )
     if variation := varied(tried):
         return "of another network", variation.why
@@ -197,20 +198,20 @@ def why_gradient(tried: Meshed, step: int, rank: int, wrong: Sequence[str]) -> t
         return "something else", why_sum(tried, key, sent > wanted)
     if any(count != 1 for count in tried.handed_on.values()) or _astray(tried):
         return "something else", (
-            "activations or their gradient go to another rank than the neighbour on pp: mend that "
+            "activations or their gradient go to a rank that is not the neighbour on pp: fix that "
             "first."
         )
     return "something else", (
-        "follow the step back from the loss: what a stage gets from the one behind it, what f adds "
-        "over tp, what both stages have of the embedding, what the replicas average. With rehearse "
-        "of a mesh of one long axis you see which of them it is."
+        "follow the step back from the loss: what a stage gets from the next one, what f adds over "
+        "tp, each stage's share of the embedding's gradient, what the replicas average. Rehearse a "
+        "mesh with one long axis to see which of them it is."
     )
 
 
 def _said_of_steps(
     tried: Meshed, step: int, rank: int, name: str, seen: torch.Tensor, before: torch.Tensor
 ) -> tuple[str, str] | None:
-    """What a gradient is that is made of this step's and of that `before`."""
+    """A gradient that mixes this step's and the one `before`, and a hint."""
     size, at = tried.size, tried.size.place(rank)
     whole = tried.reference[step].gradients
     own = part_of(whole, size.pp, at["pp"], size.tp, at["tp"])[name]
@@ -218,10 +219,12 @@ def _said_of_steps(
     if found is None or not found[1]:
         return None
     if not found[0]:
-        return "that of the step before", "what keeps it, and what of this step takes its place?"
+        return "that of the step before", (
+            "where is it stored, and where does this step's go instead?"
+        )
     return f"{found[0]:.3g} of this step's and {found[1]:.3g} of that of the step before", (
         "the step before was right, and its gradient is in this one's. p.grad is empty when "
-        "train_step is called: what of yours keeps a gradient from one step to the next?"
+        "train_step is called: where do you store a gradient from one step to the next?"
     )
 
 
@@ -230,10 +233,9 @@ def _astray(tried: Meshed) -> bool:
 
 
 def parts_of(tried: Meshed, rank: int, name: str) -> torch.Tensor | None:
-    """How much of each replica's gradient (of the mean loss of its own rows) is in that of a rank,
-    (D, P, T): of a block's weight also by the stage and the tp rank whose weight it is, at the
-    same place; of the embedding by the stage that has it, (D, P, 1). None where it is no such
-    sum."""
+    """How much of each replica's gradient (of the mean loss of its own rows) is in a rank's, (D,
+    P, T): for a block's weight, P and T are the stage and tp rank of the weight at the same
+    place; for the embedding, (D, P, 1), P is the stage. None if it is no such sum."""
     size, seen = tried.size, tried.left[rank].gradients[0].get(name)
     if seen is None:
         return None
@@ -264,8 +266,8 @@ def _at_stages(size: MeshSize, rank: int, name: str) -> list[str]:
 
 
 def _said(tried: Meshed, rank: int, name: str, parts: torch.Tensor, alone: bool) -> tuple[str, str]:
-    """What a gradient of these parts is, and a hint. `alone`: of the rank's gradients that of the
-    embedding is the only wrong one."""
+    """What a gradient of these parts is, and a hint. `alone`: only the embedding's gradient is
+    wrong."""
     size, at = tried.size, tried.size.place(rank)
     if name == "embedding":
         own = parts[:, at["pp"]].sum(-1)
@@ -288,8 +290,8 @@ def _said(tried: Meshed, rank: int, name: str, parts: torch.Tensor, alone: bool)
                 "each replica has seen its own rows. Over which axis are the gradients averaged?"
             )
         return f"{_times(times)} {what}", (
-            "it is divided, yet nothing of the other replicas is in it. all_reduce leaves the sum "
-            "in the tensor that it gets: is that p.grad itself?"
+            "it is divided, but nothing of the other replicas is in it. all_reduce puts the sum "
+            "into its tensor: is that p.grad itself?"
             if times == Fraction(1, size.dp)
             else "nothing of the other replicas is in it, and something multiplies or divides it."
         )
@@ -298,23 +300,26 @@ def _said(tried: Meshed, rank: int, name: str, parts: torch.Tensor, alone: bool)
 
 
 def _why_unequal(parts: torch.Tensor, own: int) -> str:
-    """Why replicas count differently in a rank's gradient, one of `own`."""
+    """Why replicas count differently in a gradient of a rank of replica `own`."""
     if missing := [str(d) for d, each in enumerate(parts) if abs(each) < 1e-6]:
-        return f"nothing of replica {listed(missing)} is in it: which of them does a rank hear of?"
+        return (
+            f"nothing of replica {listed(missing)} is in it: from which replicas does a rank "
+            "receive?"
+        )
     others = parts[torch.arange(len(parts)) != own]
     if _near(others, others[:1]):
         times = _times(_fraction(float(parts[own] / others[0])))
         return (
-            f"a rank's own replica, here {own}, counts {times} what each other one does. The sum "
-            "that all_reduce leaves has each of them once: what changes it, beside its division?"
+            f"a rank's own replica, here {own}, counts {times} what each other one does. The "
+            "result of all_reduce has each of them once: what changes it besides the division?"
         )
-    return "each replica counts the same in the mean. By what is each one's share multiplied?"
+    return "each replica counts the same in the mean. By what is each share multiplied?"
 
 
 def _said_of_ends(
     tried: Meshed, at: dict[str, int], parts: torch.Tensor, own: torch.Tensor
 ) -> tuple[str, str]:
-    """Of the embedding's gradient, in which the two stages' shares count differently: (D, P)."""
+    """A hint for the embedding's gradient if the two stages' shares count differently: (D, P)."""
     stage = ("first", "last")[at["pp"]]
     if parts[:, 1 - at["pp"]].abs().max() > 1e-6:
         ends = listed([f"{float(each):.3g}" for each in parts.sum(0)])
@@ -333,7 +338,7 @@ def _said_of_ends(
 
 
 def _said_of_others(tried: Meshed, at: dict[str, int], parts: torch.Tensor) -> tuple[str, str]:
-    """Of a gradient that has parts of other weights in it."""
+    """A hint for a gradient that contains parts of other weights."""
     size = tried.size
     stages = size.pp > 1 and bool(parts[:, 1 - at["pp"]].abs().max() > 1e-6)
     others = torch.arange(size.tp) != at["tp"]
@@ -348,15 +353,15 @@ def _said_of_others(tried: Meshed, at: dict[str, int], parts: torch.Tensor) -> t
         )
     if columns:
         return f"the {what} over tp too", (
-            "the ranks of tp have parts of different columns, no copies: which axis has copies?"
+            "the ranks of tp hold different columns, not copies: which axis has copies?"
         )
     return f"the {what} over the stages", (
-        "the stages have different blocks: what of theirs has the same gradient?"
+        "the stages have different blocks: which of their weights share a gradient?"
     )
 
 
 def _said_of_factor(tried: Meshed, times: float, alone: bool) -> tuple[str, str]:
-    """Of a gradient that is right but for a factor."""
+    """A hint for a gradient that is wrong by a factor."""
     size, widths = tried.size, tried.widths
     k, n = _fraction(times), size.dp
     if k == 1:
@@ -373,14 +378,14 @@ def _said_of_factor(tried: Meshed, times: float, alone: bool) -> tuple[str, str]
         )
     return what, next(
         (hint for value, hint in _factors(size, widths.rows, widths.tokens) if k == value),
-        f"each gradient is right but for a factor of {k}. The loss is the mean over the "
+        f"each gradient is wrong by a factor of {k}. The loss is the mean over the "
         f"{number(n * widths.rows * widths.tokens, 'token')} of all replicas: what multiplies or "
         "divides it, or its gradients?",
     )
 
 
 def _factors(size: MeshSize, rows: int, tokens: int) -> list[tuple[Fraction, str]]:
-    """What may be behind a factor."""
+    """The likely causes of a factor."""
     twice = (
         "something is divided twice: the loss by the tokens of a replica, or of all of them? After "
         "that, do the gradients still need their mean over dp, or their sum?"
@@ -412,16 +417,16 @@ def _factors(size: MeshSize, rows: int, tokens: int) -> list[tuple[Fraction, str
 
 
 def why_loss(tried: Meshed, rank: int, seen: float) -> str:
-    """Why a rank returns another loss."""
+    """Why a rank returns a wrong loss."""
     size, wanted = tried.size, tried.reference[0].loss
     tokens, targets = (each[size.place(rank)["dp"]] for each in tried.given.batches[0])
     own, all_tokens = gradients(tried.given.weights, tokens, targets)[0], tokens.numel() * size.dp
     if seen == 0:
-        return "the last stage alone has the loss. How does it come to the others?"
+        return "only the last stage has the loss. How do the others get it?"
     if abs(seen - wanted) < 1e-5 * abs(wanted):
         return "some digits are lost: which line makes float32 of a float64?"
     if size.dp > 1 and abs(seen - own) < 1e-9:
-        return "each replica has the loss of its own rows. Which axis brings them together?"
+        return "each replica has the loss of its own rows. Over which axis are they averaged?"
     for variation in VARIATIONS:
         losses = taken(tried, variation)[0]
         if abs(seen - float(losses[0, size.place(rank)["tp"]])) < 1e-9 and seen != wanted:
@@ -436,7 +441,7 @@ def why_loss(tried: Meshed, rank: int, seen: float) -> str:
                 "added or averaged?"
             )
     if _astray(tried):
-        return "the last stage gets activations of other rows than its targets: mend that first."
+        return "the last stage gets activations of other rows than its targets: fix that first."
     return "follow the loss from part.loss to the return: what is added to it, what divides it?"
 
 

@@ -5,8 +5,8 @@
     x = x + GELU(x up2ᵀ) down2ᵀ
     loss = cross entropy of x Eᵀ                 the same E: its gradient has two shares
 
-A rank has a `StagePart`: the blocks of its stage, of each an equal part of the inner width. E is
-whole on every rank, since the first stage looks tokens up in it and the last one multiplies by it.
+A rank has a `StagePart`: an equal part of the inner width of each block of its stage. E is whole
+on every rank, since the first stage looks tokens up in it and the last one multiplies by it.
 Everything is in float64.
 """
 
@@ -34,7 +34,7 @@ class Widths:
 
     @property
     def activations(self) -> int:
-        """Numbers that a stage hands on to the next one."""
+        """Numbers that a stage sends to the next one."""
         return self.rows * self.tokens * self.hidden
 
     def whole(self, generator: torch.Generator) -> State:
@@ -56,7 +56,7 @@ class Widths:
 
 
 class CutBlock(nn.Module):
-    """A rank's part of a block: its columns of the inner width."""
+    """A rank's columns of a block's inner width."""
 
     def __init__(self, up: torch.Tensor, down: torch.Tensor):
         super().__init__()
@@ -68,7 +68,7 @@ class CutBlock(nn.Module):
 
 
 class StagePart(nn.Module):
-    """What one rank has of the network, and the math that it does alone."""
+    """A rank's part of the network, and its local computations."""
 
     def __init__(self, widths: Widths, own: State):
         super().__init__()
@@ -92,7 +92,7 @@ class StagePart(nn.Module):
 
 
 def part_of(state: State, stages: int, stage: int, ranks: int, rank: int) -> State:
-    """What a stage's rank of tp has of the whole weights."""
+    """The part of the whole weights of a tp rank of a stage."""
     names = [f"{i}.{kind}" for i in blocks_of(stages, stage) for kind in CUT]
     return {name: cut(name, state, ranks, rank).clone() for name in ("embedding", *names)}
 

@@ -1,6 +1,6 @@
-"""The best plan under a limit of memory that a student's function chooses, and its check.
+"""The best plan under a memory limit, chosen by a student's function, and its check.
 
-    choose(table, memory)      a row of the table: the fastest plan that takes so many bytes a rank
+    choose(table, memory)      a row of the table: the fastest plan within so many bytes a rank
 
 The table is one of `dlviz.sim.plans`, its rows in any order, of a Transformer with 1.3 billion
 parameters on V100 in nodes of 8.
@@ -26,8 +26,8 @@ Row = dict[str, Any]
 SHAPE = TransformerShape(layers=24, hidden=2048, heads=16, vocabulary=51200, sequence=1024)
 BATCH, NODE, SLOWER = 128, 8, 1.05
 NAMED = ("dp", "tp", "pp", "microbatch", "schedule", "recompute")
-KNOWN = {  # hints by what stands in the message of a run that did not come to its end
-    "KeyError": "a row is a dict with the names that the text lists: which is spelled otherwise?",
+KNOWN = {  # hints by a phrase of the error of a run that did not finish
+    "KeyError": "a row is a dict with the names that the text lists: which one is misspelled?",
     "empty": "no row is left. In which unit is the limit, and in which one the rows' memory? It is "
     "that of one rank.",
     "positional argument": "choose gets (table, memory).",
@@ -70,7 +70,7 @@ class Chosen:
 
 
 def attempt_choice(program: Callable[..., Any], size: PlanSize) -> Chosen:
-    """Raises CheckFailed where the function does not come to its end."""
+    """Raises CheckFailed if the function does not finish."""
     table = plan_table(size.devices)
     run = attempt(
         _choose, 1, program, table, size.limit,
@@ -80,7 +80,8 @@ def attempt_choice(program: Callable[..., Any], size: PlanSize) -> Chosen:
 
 
 def _choose(comm: Comm, program: Callable[..., Any], table: list[Row], limit: float) -> Any:
-    """The names of a row, as plain values: what a program makes of its own objects runs here."""
+    """The values of a row as plain ints and strings: code of the program's own objects runs
+    here, not in the judge."""
     got = program(table, limit)
     try:
         row = {name: got[name] for name in NAMED}
@@ -89,7 +90,7 @@ def _choose(comm: Comm, program: Callable[..., Any], table: list[Row], limit: fl
         return str.__str__(repr(got)[:80])
 
 
-# In the third the best plan needs just the limit, and without it a step takes 11 % longer.
+# In the third the best plan needs exactly the limit; the next best takes 11 % longer.
 SIZES = ((32, 2), (8, 5), (24, 1.444868096))
 
 
@@ -101,8 +102,8 @@ SIZES = ((32, 2), (8, 5), (24, 1.444868096))
     run=lambda programs, sizes: at_each(sizes, lambda size: attempt_choice(programs[0], size)),
 )
 def check_plan(chosen: Chosen) -> None:
-    """choose(table, memory) returns a row whose memory is within the limit; no other such row takes
-    less than 1/1.05 of its seconds."""
+    """choose(table, memory) returns a row within the memory limit; no other such row takes less
+    than 1/1.05 of its seconds."""
     size = chosen.size
     row = _row_of(chosen)
     fitting = [each for each in chosen.table if each["memory"] <= size.limit]
@@ -122,7 +123,7 @@ def check_plan(chosen: Chosen) -> None:
 
 
 def _row_of(chosen: Chosen) -> Row:
-    """The row of the table that was chosen, by its names: its numbers are those of the table."""
+    """The chosen row of the table, found by its names, so that its numbers are the table's."""
     if isinstance(chosen.got, dict):
         for row in chosen.table:
             if all(row[name] == chosen.got.get(name) for name in NAMED):
@@ -145,23 +146,23 @@ def _why_too_large(chosen: Chosen, row: Row) -> str:
     table, limit = chosen.table, chosen.size.limit
     if row is min(table, key=lambda each: each["seconds"]):
         return (
-            "that is the fastest plan of all, also of those for which fits is true: that column "
-            "goes by all the memory that the device has. Which limit is yours?"
+            "that is the fastest plan of all, or of those whose column fits is true: that column "
+            "assumes the device's whole memory. Which limit is yours?"
         )
     if row["fits"] and row["memory"] > 2 * limit:
         return (
-            "the column fits goes by all the memory that the device has. The limit is another one: "
-            "with which column is it compared?"
+            "the column fits assumes the device's whole memory. The limit is another one: with "
+            "which column is it compared?"
         )
     if row["memory"] <= limit * 2**30 / 1e9:
-        return "so many GiB it would be. The limit is given in bytes, as memory is."
+        return "it would fit if the limit were in GiB. The limit is given in bytes, as memory is."
     return f"memory={limit:g} is in bytes, as the column memory. How do you compare the two?"
 
 
 def _why_slow(row: Row, fitting: Sequence[Row], size: PlanSize) -> str:
     below = [each for each in fitting if each["memory"] < size.limit]
     if below and row is min(below, key=lambda each: each["seconds"]):
-        return "a plan that needs just the limit fits too. Does it come into your choice?"
+        return "a plan that needs exactly the limit fits too. Does your choice include it?"
     ends = [
         f"{end} {name}"
         for name in ("seconds", "memory", "bubble", "compute_seconds", "tp_bytes", "dp_bytes")
@@ -169,10 +170,10 @@ def _why_slow(row: Row, fitting: Sequence[Row], size: PlanSize) -> str:
         if row is of(fitting, key=lambda each, name=name: each[name])
     ]
     if not ends:
-        return "of the rows that fit, which column is to be as small as possible?"
+        return "of the rows that fit, which column should be as small as possible?"
     summary = f"of those that fit that is the plan with the {listed(ends)}."
     if ends[0] == "smallest memory":
-        return f"{summary} Memory that is left over buys nothing: what is wanted?"
+        return f"{summary} Unused memory gains nothing: what is wanted?"
     if ends[0] == "largest seconds":
         return f"{summary} Is the fastest plan the one with many of them, or with few?"
-    return f"{summary} A step waits for other things too: which column has the time of it all?"
+    return f"{summary} A step waits for other things too: which column has its total time?"

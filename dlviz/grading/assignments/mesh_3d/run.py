@@ -1,12 +1,11 @@
-"""A student's training step on a mesh of real ranks: what it left, for a check to judge.
+"""Run a student's training step on a mesh of real ranks, and record the results for a check.
 
     groups(rank, sizes)                            {axis: the ranks of this rank's group}
     train_step(comm, mesh, part, tokens, targets)  leaves gradients in `part`, returns the loss
 
-Each replica gets rows of its own, and each rank its part of the weights alone: what the others have
-it knows by messages. Whose messages went along which axis is read from the Trace: by
-the places of sender and receiver on the mesh, so that it does not matter through which Comm they
-were sent.
+Each replica gets its own rows, and each rank only its part of the weights; everything else it
+learns from messages. The axis of a message is read from the Trace by the mesh positions of
+sender and receiver, so it does not matter through which Comm it was sent.
 """
 
 from __future__ import annotations
@@ -45,32 +44,31 @@ Program = Callable[..., Any]
 Key = tuple[str, tuple[int, ...]]  # an axis, and the ranks of a group; "across" where on none
 STEPS, RATE = 2, 0.01
 AXES = ("dp", "pp", "tp")
-LOSS = 8  # bytes up to which a tensor is a loss, which may be added by any way
+LOSS = 8  # bytes up to which a tensor counts as a loss, which may be summed along any path
 NUMBER = 8  # bytes
 GIVEN = ("collectives", "parallel/tensor")
-KNOWN = {  # hints by what stands in the message of a run that did not come to its end
+KNOWN = {  # hints by a phrase of the error of a run that did not finish
     "is no rank of": "the ranks of mesh.pp are numbered within the group: 0 is the first stage, "
-    "and the last stage has nobody behind it.",
-    "this rank itself": "with one stage there is nobody to send to: which of first and last does "
-    "each message ask for?",
-    "message mismatch": "what one stage sends, the other receives: activations on the way there, "
-    "their gradient on the way back, both of the shape of part.empty().",
+    "and the last stage has no next one.",
+    "this rank itself": "with one stage there is nobody to send to: does each message depend on "
+    "being first or last?",
+    "message mismatch": "what one stage sends, the other receives: activations in forward, their "
+    "gradient in backward, both of the shape of part.empty().",
     "collective mismatch": "all ranks of a group call the same collectives in the same order. "
     "Which rank leaves one out, or which two axes are mixed up?",
-    "does not require grad": "what arrives from the stage in front is a leaf: .requires_grad_() "
-    "makes autograd keep its gradient, and nothing is computed on .detach().",
+    "does not require grad": "what arrives from the previous stage is a leaf: .requires_grad_() "
+    "makes autograd store its gradient, and nothing is computed on .detach().",
     "mesh has no axis": "the axes are mesh.dp, mesh.pp and mesh.tp.",
-    "NoneType": "a gradient is there after backward alone. Is x.grad read before it, or "
-    "was x never a leaf?",
-    "unsupported operand": "the loss is there on the last stage alone. What do the others put in?",
-    "a leaf Variable that requires grad": "a parameter is changed in place. The sums are those of "
-    "its .grad.",
+    "NoneType": "a gradient exists only after backward. Is x.grad read before it, or was x never a "
+    "leaf?",
+    "unsupported operand": "only the last stage has the loss. What do the others put in?",
+    "a leaf Variable that requires grad": "a parameter is changed in place. Sum its .grad instead.",
     "positional argument": "groups gets (rank, sizes), train_step (comm, mesh, part, tokens, "
     "targets), f and g (a Comm, a tensor).",
 }
 
 
-EXPECTS = "every rank comes to its end"
+EXPECTS = "every rank finishes"
 OWN = OwnWork(
     "f, g, all_reduce and the calls of comm and of the axes of mesh", "which ranks need which sum?"
 )
@@ -113,7 +111,7 @@ class MeshSize(Size):
         return ""
 
     def place(self, rank: int) -> dict[str, int]:
-        """Its number on each axis."""
+        """A rank's number on each axis."""
         where = np.unravel_index(rank, [*self.axes.values()])
         return {axis: int(at) for axis, at in zip(self.axes, where, strict=True)}
 
@@ -132,7 +130,7 @@ class MeshSize(Size):
         return [axis for axis in self.axes if len({place[axis] for place in places}) > 1]
 
     def key(self, ranks: Sequence[int]) -> Key:
-        """The axis along which these ranks lie, and the group there."""
+        """The axis along which these ranks lie, and their group on it."""
         apart = self.apart(ranks)
         if len(apart) == 1:
             return apart[0], self.group(ranks[0], apart[0])
@@ -141,7 +139,7 @@ class MeshSize(Size):
 
 @dataclass(frozen=True)
 class MeshShare:
-    """What a rank is given: its part of the weights, and tokens and targets in each step."""
+    """A rank's input: its part of the weights, and tokens and targets of each step."""
 
     weights: State
     batches: list[tuple[torch.Tensor, torch.Tensor]]  # (B, s) each
@@ -149,7 +147,7 @@ class MeshShare:
 
 @dataclass(frozen=True)
 class Given:
-    """What a mesh is given: whole weights, and tokens and targets of all replicas in each step."""
+    """A mesh's input: whole weights, and tokens and targets of all replicas in each step."""
 
     weights: State
     batches: list[tuple[torch.Tensor, torch.Tensor]]  # (replicas, B, s) each
@@ -161,7 +159,7 @@ class Given:
         return cls(widths.whole(generator), batches)
 
     def dealt(self, size: MeshSize) -> Dealt[MeshShare]:
-        """To each rank of the mesh its share."""
+        """Each rank's share."""
         places = [size.place(rank) for rank in range(size.ranks)]
         return Dealt(
             [
@@ -176,15 +174,15 @@ class Given:
 
 @dataclass
 class Grouped(Left):
-    """What `groups` returned for each rank, as numbers or in words."""
+    """What `groups` returned for each rank, as numbers, or its repr."""
 
     got: list[dict[str, list[int]] | str]
 
 
 @dataclass
 class MeshLeft(Left):
-    """What a rank left of each step: the loss that it returned, and its gradients by the names of
-    the whole weights."""
+    """A rank's results of each step: the returned loss, and its gradients by the names of the
+    whole weights."""
 
     losses: list[float | str] = field(default_factory=list)
     gradients: list[dict[str, torch.Tensor | None]] = field(default_factory=list)
@@ -192,8 +190,8 @@ class MeshLeft(Left):
 
 @dataclass(frozen=True)
 class Reference:
-    """A step of one process: the weights before it, the mean loss, its gradients, and those of the
-    embedding as the first stage and as the last one have them."""
+    """A step of one process: the weights before it, the mean loss, its gradients, and the first
+    and the last stage's share of the embedding's."""
 
     weights: State
     loss: float
@@ -214,7 +212,7 @@ class Meshed:
 
     @cached_property
     def reference(self) -> list[Reference]:
-        """Each step in one process, which takes the same steps."""
+        """Each step, in one process."""
         state, found = self.given.weights, []
         for tokens, targets in self.given.batches:
             loss, whole, shares = gradients(state, tokens.flatten(0, 1), targets.flatten(0, 1))
@@ -224,7 +222,7 @@ class Meshed:
 
     @cached_property
     def sent(self) -> np.ndarray:
-        """Which messages left in the first step, by the clock of their senders."""
+        """Which messages were sent in the first step, by the clock of their senders."""
         spans, table = self.trace.spans, self.trace.messages
         found = np.zeros(len(table), bool)
         own = (spans.kind == "phase") & (spans.name == "step") & (spans.step == self.first)
@@ -234,7 +232,7 @@ class Meshed:
 
     @cached_property
     def between_stages(self) -> np.ndarray:
-        """Which messages have all activations of a replica, and go to another stage."""
+        """Which messages carry all activations of a replica to another stage."""
         table = self.trace.messages
         stage = np.array([self.size.place(rank)["pp"] for rank in range(self.size.ranks)])
         whole = table.count == self.widths.activations
@@ -242,7 +240,7 @@ class Meshed:
 
     @cached_property
     def handed_on(self) -> dict[tuple[int, int], int]:
-        """What one stage sends another in the first step, by sender and receiver."""
+        """How many such messages each sender sends each receiver in the first step."""
         table = self.trace.messages
         own = self.sent & self.between_stages
         pairs: dict[tuple[int, int], int] = {}
@@ -252,8 +250,8 @@ class Meshed:
 
     @cached_property
     def summed(self) -> dict[Key, float]:
-        """Bytes under way in each group in the first step, but for what stages hand on and for
-        losses. The backend's collectives, which leave no messages, count as a ring."""
+        """Bytes sent in each group in the first step, except between stages and for losses. The
+        backend's collectives, which leave no messages, count as a ring."""
         table, spans = self.trace.messages, self.trace.spans
         own = self.sent & ~self.between_stages & (table.nbytes > LOSS)
         found: dict[Key, float] = {}
@@ -270,21 +268,20 @@ class Meshed:
         return found
 
     def odd_sums(self) -> list[tuple[Key, float, float]]:
-        """The groups of the axes in which other bytes were under way than wanted: these and
-        those."""
+        """The groups that sent other bytes than wanted: group, sent, wanted."""
         keys = [(axis, self.size.group(r, axis)) for axis in AXES for r in range(self.size.ranks)]
         table = [(key, self.summed.get(key, 0.0), self.wanted(key)) for key in keys]
         return [row for row in table if abs(row[1] - row[2]) > 0.5]
 
     def bytes_along(self, axis: str, rank: int) -> float:
-        """What a rank sends along an axis in the first step, but for losses."""
+        """Bytes that a rank sends along an axis in the first step, except losses."""
         table = self.trace.messages
         own = self.sent & (table.src == rank) & (table.nbytes > LOSS)
         own &= [int(dst) in self.size.group(rank, axis) for dst in table.dst]
         return float(table.nbytes[own].sum())
 
     def wanted(self, key: Key) -> float:
-        """Bytes of the sums of a group by a ring: 2(n-1) times those of its tensors."""
+        """Bytes that a group's sums take by a ring: 2(n-1) times those of its tensors."""
         axis, ranks = key
         w, blocks = self.widths, BLOCKS // self.size.pp
         embedding = w.vocabulary * w.hidden
@@ -307,8 +304,8 @@ def _members(group: str, ranks: int) -> list[int]:
 def attempt(
     program: Program, size: MeshSize, widths: Widths | None = None, machine: Machine | None = None
 ) -> Meshed:
-    """Run two steps of the student's. Raises CheckFailed, caused by the RunError if there is one,
-    where the run does not come to its end, and where ready-made code did the work."""
+    """Run two of the student's steps. Raises CheckFailed, caused by the RunError if any, if the
+    run does not finish or ready-made code did the work."""
     widths = widths or Widths()
     given = Given.drawn(size, widths)
     run = harness.attempt(
@@ -328,26 +325,28 @@ def attempt_groups(program: Program, size: MeshSize) -> Grouped:
 
 
 def _known(size: MeshSize) -> Callable[[RunError], str]:
-    """Finds a hint where a run did not come to its end."""
+    """Finds a hint for a run that did not finish."""
     return lambda error: _why_astray(size, error) or why_ended(error, KNOWN)
 
 
 def _why_astray(size: MeshSize, error: RunError) -> str:
-    """A hint where a rank waits for one that is on no stage of its replica, with activations."""
+    """A hint if a rank sends activations to, or awaits them from, a rank outside its group on
+    pp."""
     for wait in error.waits or []:
         hands_on = wait.op in SENDS + RECEIVES and len(wait.shape or ()) == 3  # (B, s, h)
         if hands_on and wait.peer is not None and wait.peer not in size.group(wait.rank, "pp"):
-            asks, way = ("sends", "to") if wait.op in SENDS else ("waits for", "from")
+            asks, preposition = ("sends", "to") if wait.op in SENDS else ("waits for", "from")
             return (
-                f"rank {wait.rank} {asks} activations or their gradient {way} rank {wait.peer}, "
-                f"which differs from it on {listed(size.apart([wait.rank, wait.peer]))}. A stage's "
-                "neighbour differs on pp alone: in which group is its number one more or one less?"
+                f"rank {wait.rank} {asks} activations or their gradient {preposition} rank "
+                f"{wait.peer}, which differs from it on "
+                f"{listed(size.apart([wait.rank, wait.peer]))}. A stage's neighbour differs only "
+                "on pp: in which group is its number one more or one less?"
             )
     return ""
 
 
 def grouped(comm: Comm, program: Program, axes: dict[str, int]) -> Grouped:
-    """What `groups` makes of each rank, in one process, which has no mesh to ask."""
+    """Call `groups` for each rank, in one process without a mesh."""
     left = Grouped([])
     for rank in range(prod(axes.values())):
         with calls_of_dlviz(left.borrowed):
@@ -357,8 +356,8 @@ def grouped(comm: Comm, program: Program, axes: dict[str, int]) -> Grouped:
 
 
 def _numbers(got: Any) -> dict[str, list[int]] | str:
-    """As plain lists of numbers, where it has some: what a program makes of its own objects runs
-    here, and not where it is judged."""
+    """As plain lists of numbers, else its repr: code of the program's own objects runs here, not
+    in the judge."""
     try:
         return {str.__str__(axis): [int(each) for each in got[axis]] for axis in got}
     except (TypeError, ValueError, KeyError, IndexError):
@@ -373,11 +372,11 @@ def stepped(
     dealt: Dealt[MeshShare],
     first: int = 0,
 ) -> MeshLeft:
-    """What each rank does with the step."""
+    """Run the student's step on a rank."""
     mesh, watch, left = comm.mesh(**axes), Watch(*GIVEN), MeshLeft()
     for each in (comm, *(getattr(mesh, axis) for axis in AXES)):
         for name in ("send", "recv", "isend", "irecv", "agree"):
-            setattr(each, name, watch.noting(getattr(each, name)))
+            setattr(each, name, watch.recording(getattr(each, name)))
     own = dealt.take(comm.rank)
     part = StagePart(widths, own.weights)
     names = dict(zip(own.weights, part.parameters(), strict=True))
@@ -400,14 +399,14 @@ def stepped(
 
 
 def _plain(loss: Any) -> float | str:
-    """As a number, where it is one."""
+    """As a number if it is one, else its repr."""
     if isinstance(loss, torch.Tensor) and loss.numel() == 1:
         return float(copied(loss))
     return float(loss) if isinstance(loss, int | float) else str.__str__(repr(loss))
 
 
 class PacedProducts(TorchDispatchMode):
-    """On a paced run products of matrices are spans that take their FLOPs' time."""
+    """On a paced run matrix products are spans that take their FLOPs' time."""
 
     def __init__(self, comm: Comm):
         super().__init__()

@@ -1,7 +1,7 @@
-"""Training steps on a mesh with one known mistake in the network, each of all ranks in one process.
+"""Training steps on a mesh with one known mistake in the network, for all ranks in one process.
 
-Which of them a run is shows in the gradients of all its ranks. Their sums over dp and over the
-stages are right: what those lack is solved for in hints.py. Shapes: D replicas, T ranks of tp.
+A run matches one if all its ranks have its gradients. Sums over dp and over the stages are right
+here: hints.py solves for mistakes in those. Shapes: D replicas, T ranks of tp.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ f, g = partial(joint.f, dim=TP), partial(joint.g, dim=TP)
 
 @dataclass(frozen=True)
 class StepVariation:
-    """`block` makes y of x and of a rank's share of the block's output; `handed` what the next
-    stage gets, of what this one got and what it made."""
+    """`block`: y from x and from the share of the block's output; `handed`: the next stage's
+    input from this one's input and output."""
 
     why: str
     block: Callable[[Tensor, Along], Tensor] = lambda x, share: x + g(share(f(x)))
@@ -46,58 +46,58 @@ def _round(x: Tensor, share: Along) -> Tensor:
 
 
 NOT_F = (
-    "the gradients of x are not added over tp: each rank goes on with what its own columns give. "
-    "What stands between y and the block?"
+    "the gradients of x are not added over tp: each rank goes on with that of its own columns. "
+    "What belongs between y and the block?"
 )
 VARIATIONS = (
     StepVariation(
-        "y goes into the sum over tp too, and is in it once for each rank of tp. What is a share, "
-        "and what is whole on every rank already?",
+        "y is part of the sum over tp too, once for each rank of tp. What is a share, and what is "
+        "whole on every rank already?",
         lambda x, share: g(x + share(f(x))),
     ),
     StepVariation(
-        "y is whole on every rank, and so is the gradient that comes back past the block: f adds "
-        "this one over tp too. To which of the two ways that y goes does f belong?",
+        "y is whole on every rank, and so is the gradient of the path past the block: f adds this "
+        "one over tp too. On which of the two paths of y does f belong?",
         _round,
     ),
     StepVariation(
-        "the block's output takes the place of y. Which formula of part 1 says what becomes of x?",
+        "the block's output replaces y. Which formula of part 1 says what is added to x?",
         lambda x, share: g(share(f(x))),
     ),
     StepVariation(NOT_F, lambda x, share: x + g(share(x))),
     StepVariation(
-        "the shares of y are not added over tp: each rank goes on with its own. What makes them "
-        "whole?",
+        "the shares of y are not added over tp: each rank goes on with its own. Which function "
+        "adds them?",
         lambda x, share: x + share(f(x)),
     ),
     StepVariation(
-        "neither forwards nor backwards is anything added over tp: which two functions do that?",
+        "nothing is added over tp, in forward or in backward: which two functions do that?",
         lambda x, share: x + share(x),
     ),
     StepVariation(
-        "f and g have changed places: in front of a block x is whole, and behind it are shares. "
-        "Which of the two adds in forward?",
+        "f and g are swapped: before a block x is whole, after it there are shares. Which of the "
+        "two adds in forward?",
         lambda x, share: x + f(share(g(x))),
     ),
     StepVariation(
-        "f and g work along dp, where the rows are other ones. Along which axis do the ranks have "
+        "f and g work along dp, whose ranks have other rows. Along which axis do the ranks have "
         "columns of one block?",
         lambda x, share: x + joint.g(share(joint.f(x, DP)), DP),
     ),
     StepVariation(
-        "the stage in front goes back from something that is no gradient: activations arrive in "
-        "its place. What of x is to be sent back?",
+        "the previous stage runs backward from activations instead of a gradient. What of x has to "
+        "be sent back?",
         handed=lambda x, y: _gradient_is(y, y.detach()),
     ),
     StepVariation(
-        "the next stage gets what this one has begun with, and not what its blocks made of it.",
+        "the next stage gets this stage's input, not its output.",
         handed=lambda x, y: y + (x - y).detach(),
     ),
 )
 
 
 def varied(tried: Meshed) -> StepVariation | None:
-    """The variation that all ranks' gradients in the first step are those of, if there is one."""
+    """The variation that gives all ranks' gradients of the first step, if any."""
     for variation in VARIATIONS:
         left = taken(tried, variation)[1]
         if all(
@@ -110,7 +110,7 @@ def varied(tried: Meshed) -> StepVariation | None:
 
 
 def taken(tried: Meshed, variation: StepVariation) -> tuple[Tensor, list[State]]:
-    """The first step: the loss on each rank, (D, T), its mean over the replicas taken, and the
+    """The first step: the loss on each rank, (D, T), averaged over the replicas, and the
     gradients of every rank of the mesh."""
     size, weights = tried.size, tried.given.weights
     tokens, targets = tried.given.batches[0]  # (D, B, s)
@@ -156,7 +156,7 @@ KINDS = {"up": 0, "down": 1}  # and the dim that tp cuts
 
 
 def _cut(name: str, weight: Tensor, ranks: int) -> Tensor:
-    """(T, ...), or (1, ...) where it is whole on each rank."""
+    """(T, ...), or (1, ...) if it is whole on each rank."""
     kind = name.partition(".")[2]
     return torch.stack(weight.chunk(ranks, KINDS[kind])) if kind in KINDS else weight[None]
 
@@ -167,7 +167,7 @@ def _mean(leaf: Tensor) -> Tensor:
 
 
 def same(seen: Tensor | None, wanted: Tensor) -> bool:
-    """But for the order of additions."""
+    """Equal up to the order of additions."""
     if seen is None or seen.shape != wanted.shape:
         return False
     return torch.allclose(seen.double(), wanted, rtol=1e-9, atol=1e-11)

@@ -1,11 +1,11 @@
-"""Checks of pipeline schedules that a student wrote: what was seen, what was expected, one hint.
+"""Checks of a student's pipeline schedules: what was seen, what was expected, one hint.
 
     one_f_one_b(rank, ranks, microbatches)             "F0", "B3": of the rank's one stage
     interleaved(rank, ranks, microbatches, chunks)     "6F0", "2B3": the stage first
 
-Each check asks for the rows of all ranks (run.py), at several sizes, and looks at one
-side of them alone; check_training lets real ranks train with them. Symbols: p ranks, m
-microbatches, v chunks, r a rank.
+Each check gets the rows of all ranks (run.py) at several sizes and tests one property;
+check_training lets real ranks train with them. Symbols: p ranks, m microbatches, v chunks, r a
+rank.
 """
 
 from __future__ import annotations
@@ -73,33 +73,33 @@ def check_order(tried: Tried) -> None:
             f"{tried.size}, rank {turns[0]} runs all its forwards and then all its backwards: "
             f"{tried.shows(turns[0], first)}",
             TURNS,
-            "that is GPipe's order. The gradient of which microbatch is there first, and when?",
+            "that is GPipe's order. Which microbatch's gradient is ready first, and when?",
         )
 
 
 @pipeline("no rank holds too much or too little", points=3)
 def check_in_flight(tried: Tried) -> None:
-    """The most microbatches whose forward a rank has run and whose backward it has not:
-    min(p - r, m), and of chunks min(2(p-1-r) + (v-1)p + 1, vm)."""
+    """The most microbatches whose forward a rank has run and whose backward it has not: min(p -
+    r, m); in chunks, min(2(p-1-r) + (v-1)p + 1, vm)."""
     size, held = tried.size, [most_in_flight(row) for row in tried.rows]
     for rank, row in enumerate(size.reference.actions):
         wanted = most_in_flight(row)
         if held[rank] != wanted:
             what = "chunk" if size.chunks else "microbatch"
             raise CheckFailed(
-                f"{size}, rank {rank} holds the activations of up to "
-                f"{number(held[rank], what)} at once",
-                "fewer: no more than keep the rank at work"
+                f"{size}, rank {rank} holds the activations of up to {number(held[rank], what)} at "
+                "the same time",
+                "fewer: no more than keep the rank busy"
                 if held[rank] > wanted
-                else "more: as many as keep the rank at work",
+                else "more: as many as keep the rank busy",
                 why_held(tried, held, rank, wanted),
             )
 
 
 @pipeline("every rank comes to its end", points=1)
 def check_no_deadlock(tried: Tried) -> None:
-    """Every rank comes to the end of its row, in which nothing is left out: what an action waits
-    for is made by somebody who can get there."""
+    """Every rank reaches the end of its complete row: whatever an action waits for is computed
+    by a rank that can reach it."""
     there = {action for row in tried.rows for action in row}
     for rank, row in enumerate(tried.size.reference.actions):
         check_stages(tried, rank)
@@ -110,8 +110,8 @@ def check_no_deadlock(tried: Tried) -> None:
 
 @pipeline("the bubble is that of the formula", points=1)
 def check_bubble(tried: Tried) -> None:
-    """Simulated, with a B that takes twice an F, the bubble ratio is (p-1)/m, and with chunks
-    (p-1)/(vm)."""
+    """Simulated, with a B that takes twice as long as an F, the bubble ratio is (p-1)/m; with
+    chunks, (p-1)/(vm)."""
     check_legal(tried)
     size, trace = tried.size, simulate(tried.schedule, _costs(tried.size))
     ratio, share = bubble_ratio(trace), size.microbatches * (size.chunks or 1)
@@ -128,7 +128,7 @@ def check_bubble(tried: Tried) -> None:
 def _trained(
     programs: Sequence[Program], sizes: Sequence[ScheduleSize]
 ) -> Mapping[ScheduleSize, Any]:
-    """The size, and what its ranks came to in training."""
+    """Each size, with its ranks' training results."""
     left: dict[ScheduleSize, Any] = {}
     for size, tried in rows_of(programs, sizes).items():
         left[size] = tried
@@ -150,21 +150,21 @@ def _trained(
     run=_trained,
 )
 def check_training(left: tuple[ScheduleSize, list[training.Result]]) -> None:
-    """Real ranks take three steps of training in the student's order: the loss of each and the
-    gradients of the last are those of one process, up to the order of their sums."""
+    """Real ranks train for three steps in the student's order: the loss of each step and the
+    gradients of the last are those of one process, up to the order of sums."""
     size, results = left
     if summary := training.differs(results, size.stages, size.microbatches):
         raise CheckFailed(
             f"{size}, {summary}",
-            "losses and gradients of one process that has the whole network",
-            "compare the rows of the rank that has this stage with its neighbour's.",
+            "losses and gradients of one process with the whole network",
+            "compare the row of the rank that has this stage with its neighbour's.",
         )
 
 
 def rehearse(
     program: Program, ranks: int = 4, microbatches: int = 8, chunks: int | None = None
 ) -> Rehearsal:
-    """Simulate the student's schedule, as far as it goes where it does not come to its end."""
+    """Simulate the student's schedule, up to where it gets stuck."""
     size = ScheduleSize(ranks, microbatches, chunks)
     tried = rows_of([program], [size])[size]
     if isinstance(tried, CheckFailed):
@@ -185,8 +185,8 @@ def rehearse(
 def train(
     program: Program, ranks: int = 4, microbatches: int = 8, chunks: int | None = None
 ) -> Rehearsal:
-    """Train for one step with the student's schedule on real ranks, paced, with messages that take
-    no time; where it does not come to its end, simulate it as far as it goes."""
+    """Train for one step with the student's schedule on real ranks, paced, with messages that
+    take no time; a schedule that gets stuck is simulated up to there."""
     size = ScheduleSize(ranks, microbatches, chunks)
     tried = rows_of([program], [size])[size]
     if not isinstance(tried, Tried) or not passes(check_legal, tried):
@@ -204,7 +204,8 @@ def train(
 
 
 def as_far_as_it_goes(tried: Tried) -> tuple[Trace, list[list[Action]]]:
-    """The Trace of the actions that can run, rank by rank until its first that cannot; and them."""
+    """The Trace of the actions that can run, on each rank up to the first that cannot; and these
+    actions."""
     schedule = tried.schedule
     rows = [list(row) for row in tried.rows]
     while any(rows):

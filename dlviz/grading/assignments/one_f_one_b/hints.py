@@ -1,4 +1,4 @@
-"""Hints for a pipeline schedule that a student wrote: what may be behind what a check saw."""
+"""Hints for a student's pipeline schedule: likely causes of what a check saw."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from dlviz.trace import Trace
 def why_sequence(size: ScheduleSize, kind: str, seen: Action, wanted: Action) -> str:
     if kind == "B" and seen.stage < wanted.stage:
         return (
-            "gradients come back from the end of the model. Which of a rank's stages is nearest to "
-            "that?"
+            "gradients come from the end of the model. Which of a rank's stages is nearest to it?"
         )
     if seen.stage != wanted.stage or seen.microbatch >= size.ranks and size.chunks:
         return (
@@ -33,7 +32,7 @@ def kinds_of(row: Sequence[Action]) -> str:
 
 
 def most_in_flight(row: Sequence[Action]) -> int:
-    """The most forwards in a row whose backward has not come yet."""
+    """The most forwards in a row that still await their backward."""
     return max(np.cumsum([1 if action.kind == "F" else -1 for action in row]).max(), 0)
 
 
@@ -43,11 +42,11 @@ def why_held(tried: Tried, held: list[int], rank: int, wanted: int) -> str:
     if all(count >= everything for count in held):
         return (
             "every forward is run before the first backward, as in GPipe. On the last rank, what "
-            "can follow the first forward of the last stage at once?"
+            "can immediately follow the first forward of the last stage?"
         )
     if len(set(held)) == 1:
         return (
-            "all ranks hold the same number. The last rank has its first gradient at once: how "
+            "all ranks hold the same number. The last rank has its first gradient immediately: how "
             "many ranks does a microbatch pass after rank r, before its gradient is back there?"
         )
     if held == [most_in_flight(row) for row in reversed(size.reference.actions)]:
@@ -56,7 +55,7 @@ def why_held(tried: Tried, held: list[int], rank: int, wanted: int) -> str:
     if held[rank] == everything:
         return (
             f"rank {rank} runs all its forwards before its first backward. What can follow its "
-            "first forward, as soon as the gradient of that microbatch is there?"
+            "first forward, as soon as the gradient of that microbatch is ready?"
         )
     if held[rank] > everything:
         return (
@@ -69,12 +68,12 @@ def why_held(tried: Tried, held: list[int], rank: int, wanted: int) -> str:
             warmup = f"(v-1)p and 2(p-1-r) more, with r = {rank}"
         return (
             f"before its first backward rank {rank} runs {number(forwards, 'forward')}. The last "
-            f"of them is the first of the steady state, so its warm-up has {forwards - 1}: is that "
+            f"of them belongs to the steady state, so its warm-up has {forwards - 1}: is that "
             f"{warmup}?"
         )
     if size.chunks:
         return (
-            "the warm-up is too short. What does the first microbatch pass until its gradient is "
+            "the warm-up is too short. What does the first microbatch pass before its gradient is "
             "back: how many stages of this rank, and how far is it to the last rank and back?"
         )
     return (
@@ -88,13 +87,13 @@ def why_stuck(tried: Tried, error: ScheduleError) -> str:
     if rank is not None and lacks in tried.rows[rank]:
         return f"{lacks} comes later on the same rank: a backward needs its own forward first."
     return (
-        "follow it from rank to rank: each stops before something that another has not done yet, "
-        "until the circle closes. Which of them could do a forward first, or a backward?"
+        "follow the waits from rank to rank: each waits for an action that another has not run "
+        "yet, until the circle closes. Which of them could run a forward first, or a backward?"
     )
 
 
 def why_idle(tried: Tried, trace: Trace) -> str:
-    """Where the longest gap is, and whether a rank has too few microbatches in flight."""
+    """A hint with the longest gap inside a row."""
     spans, (gap, row) = trace.spans, (0.0, 0)
     for rank in range(tried.size.ranks):
         own = np.flatnonzero(spans.rank == rank)

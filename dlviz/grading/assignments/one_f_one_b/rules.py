@@ -1,4 +1,4 @@
-"""What the rows of a pipeline schedule have to keep; each raises CheckFailed for what does not."""
+"""The rules for the rows of a pipeline schedule; each check raises CheckFailed for a violation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dlviz.schedules.action import KIND_NAMES
 from dlviz.schedules.rules import check_progress
 
 TURNS = "after the warm-up one forward, one backward in turn, until no forward is left"
-TWICE = "two loops yield it: where is the one to stop, and where is the other to go on?"
+TWICE = "two loops yield it: where should the first stop, and where should the second start?"
 
 
 def check_stages(tried: Tried, rank: int) -> None:
-    """That the stages of a rank's actions exist."""
+    """Check that the stages of a rank's actions exist."""
     for index, action in enumerate(tried.rows[rank]):
         if action.stage >= tried.size.stages:
             raise CheckFailed(
@@ -36,7 +36,7 @@ def check_places(tried: Tried, rank: int) -> None:
                 where,
                 f"stage {action.stage} is on rank {action.stage % size.ranks}",
                 "stages go round the ranks, one to each, before a rank gets its second: which ones "
-                f"does rank {rank} then have?"
+                f"does rank {rank} have?"
                 if size.chunks
                 else "a rank has one stage, and its number is the rank's.",
             )
@@ -55,15 +55,15 @@ def check_each_once(tried: Tried, rank: int) -> None:
             raise CheckFailed(
                 f"{size}, rank {rank} runs {tried.says(action)} twice: {tried.shows(rank, index)}",
                 f"each F and each B of the {number(size.microbatches, 'microbatch')} once",
-                OUTSIDE if rank and _kept(tried.rows[rank - 1], row) else TWICE,
+                OUTSIDE if rank and _continues(tried.rows[rank - 1], row) else TWICE,
             )
     missing = [action for action in size.reference.actions[rank] if action not in row]
     if missing:
         raise never(tried, rank, missing)
 
 
-def _kept(before: Sequence[Action], row: Sequence[Action]) -> bool:
-    """Whether a row goes on where that of the rank before it ended."""
+def _continues(before: Sequence[Action], row: Sequence[Action]) -> bool:
+    """Whether a row continues the previous rank's."""
     begun = zip(before, row, strict=False)
     same = all((one.kind, one.microbatch) == (two.kind, two.microbatch) for one, two in begun)
     return same and len(row) > len(before)
@@ -77,7 +77,10 @@ def never(tried: Tried, rank: int, missing: Sequence[Action]) -> CheckFailed:
     elif {action.kind for action in missing} != {"B"}:
         hint = "how many forwards does each of your loops run, and how many are there in all?"
     elif any(action.kind == "B" for action in row):
-        hint = "after the last forward some microbatches are still in flight: what becomes of them?"
+        hint = (
+            "after the last forward some microbatches are still in flight: when do their backwards "
+            "run?"
+        )
     else:
         hint = "without its backward a microbatch gives no gradient."
     said = ", ".join(map(tried.says, missing[:4])) + ", ..." * (len(missing) > 4)
@@ -89,7 +92,7 @@ def never(tried: Tried, rank: int, missing: Sequence[Action]) -> CheckFailed:
 
 
 def check_sequence(tried: Tried, rank: int) -> None:
-    """Of a complete row: its forwards and its backwards in order, each B after its own F."""
+    """Check the order of a complete row's forwards and backwards, each B after its own F."""
     size, row = tried.size, tried.rows[rank]
     for index, action in enumerate(row):
         own = Action(action.stage, "F", action.microbatch)
@@ -116,7 +119,7 @@ def check_sequence(tried: Tried, rank: int) -> None:
 
 
 def check_turns(tried: Tried, rank: int) -> None:
-    """From the first backward on, F and B take turns until the forwards are used up."""
+    """Check that from the first backward on F and B alternate until no forward is left."""
     kinds = kinds_of(tried.rows[rank])
     first, last = kinds.find("B"), kinds.rfind("F")
     for index in range(first + 1, last + 1):
@@ -125,12 +128,12 @@ def check_turns(tried: Tried, rank: int) -> None:
             raise CheckFailed(
                 f"{tried.size}, rank {rank} runs two {name} in a row: {tried.shows(rank, index)}",
                 TURNS,
-                "what does the loop of the steady state yield each time?",
+                "what does the loop of the steady state yield in each iteration?",
             )
 
 
 def check_ends(tried: Tried) -> None:
-    """That every rank comes to the end of its row, whatever it numbers its stages."""
+    """Check that every rank can finish its row, whatever its stage numbers."""
     size, rows = tried.size, tried.rows
     for rank in range(size.ranks):
         check_stages(tried, rank)
@@ -143,13 +146,13 @@ def check_ends(tried: Tried) -> None:
         words = str(error).partition("; its row")[0]
         raise CheckFailed(
             f"{size}, {words}: {tried.shows(error.rank, error.index)}",
-            "every rank comes to the end of its row",
+            "every rank reaches the end of its row",
             why_stuck(tried, error),
         ) from None
 
 
 def check_legal(tried: Tried) -> None:
-    """Raises CheckFailed for what can be neither simulated to its end nor run."""
+    """Raises CheckFailed for rows that cannot run to the end."""
     for rank in range(tried.size.ranks):
         check_places(tried, rank)
         check_each_once(tried, rank)

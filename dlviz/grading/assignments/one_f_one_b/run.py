@@ -1,10 +1,10 @@
-"""The rows of a student's pipeline schedule: what each rank does, asked of the student's function.
+"""The rows of a student's pipeline schedule: what each rank does, from the student's function.
 
     one_f_one_b(rank, ranks, microbatches)             "F0", "B3": of the rank's one stage
     interleaved(rank, ranks, microbatches, chunks)     "6F0", "2B3": the stage first
 
-One process answers for all ranks and sizes of a check. A function that raises, never ends, yields
-something else, or takes its row from dlviz's own schedules gives no row: a CheckFailed says why.
+One process asks for all ranks and sizes of a check. A function that raises, never ends, yields
+something else, or takes its row from dlviz's own schedules gives a CheckFailed that says why.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ ONE = re.compile(r"(\d{0,6})([FB])(-?\d{1,6})")
 FRACTION = re.compile(r"\d*[FB]-?\d+\.\d+")
 PARAMETERS = ("rank", "ranks", "microbatches", "chunks")
 PICTURE = "4x8"  # the size that the notebook shows
-PRINTED = 10_000  # characters of what the function prints
-WHOLE = "numbers are counted in wholes: `/` makes a fraction, `//` does not."
+PRINTED = 10_000  # characters of the function's output that are shown
+WHOLE = "ranks and microbatches have whole numbers: `/` makes a fraction, `//` does not."
 ONE_ROW = "the function gives the row of one rank; it is called once for each."
 OUTSIDE = (
-    "a list that is made outside of the call, or as the default of a parameter, is made once, and "
-    "every call adds to it."
+    "a list made outside the call, or as a parameter's default, exists once, and every call adds "
+    "to it."
 )
 
 
 @dataclass(frozen=True)
 class ScheduleSize(Size):
-    """Ranks, microbatches, and of an interleaved schedule the chunks of each rank."""
+    """Ranks, microbatches, and for an interleaved schedule the chunks of each rank."""
 
     ranks: int
     microbatches: int
@@ -82,12 +82,12 @@ class ScheduleSize(Size):
         if all(size.few for size in failed) and not any(size.few for size in passed):
             return (
                 "it works for as many microbatches as ranks or more. Here there are fewer: how "
-                "long is the warm-up of this rank then, and how far does each of your loops run?"
+                "long is this rank's warm-up then, and how far does each of your loops run?"
             )
         if [size.short for size in passed] == [PICTURE]:
             return (
-                f"it works {passed[0]} alone. Which numbers in it are those of that size, where "
-                "rank, ranks or microbatches belong?"
+                f"it works only {passed[0]}. Which numbers in it belong to that size, where rank, "
+                "ranks or microbatches should be?"
             )
         if all(size.divisible for size in passed) and not any(size.divisible for size in failed):
             return "it works where the ranks divide the microbatches. Where does yours rely on it?"
@@ -104,7 +104,7 @@ class ScheduleSize(Size):
 
 @dataclass(frozen=True)
 class Tried:
-    """The rows that a student's program gave, at one size."""
+    """The rows of a student's program at one size."""
 
     size: ScheduleSize
     rows: list[list[Action]]
@@ -119,7 +119,7 @@ class Tried:
         return str(action) if self.size.chunks else f"{action.kind}{action.microbatch}"
 
     def shows(self, rank: int, end: int) -> str:
-        """The row of `rank` up to the action at place `end`, which stands in brackets."""
+        """The row of `rank` up to the action at place `end`, which is in brackets."""
         cells = [self.says(action) for action in self.rows[rank][: end + 1]]
         if end < len(cells):
             cells[-1] = f"[{cells[-1]}]"
@@ -129,7 +129,7 @@ class Tried:
 def rows_of(
     programs: Sequence[Program], sizes: Sequence[ScheduleSize]
 ) -> dict[ScheduleSize, Tried | CheckFailed]:
-    """What the program gives at each size; size by size where that does not come to its end, so
+    """The program's rows at each size; a run that does not finish is repeated size by size, so
     that one size costs no other."""
     try:
         found, printed = run_alone(_asked, 1, programs[0], sizes).results[0]
@@ -149,7 +149,7 @@ def _ended(error: RunError, where: str) -> CheckFailed:
     expected = "the actions of the rank, one after the other"
     if isinstance(error, TimeUp):
         return CheckFailed(
-            f"{where}, the function was still busy when the time was up, {error.places[0]}",
+            f"{where}, the function was still running when the time was up, {error.places[0]}",
             expected,
             NEVER_ENDS,
         )
@@ -161,7 +161,7 @@ def _asked(
 ) -> tuple[list[Tried | CheckFailed], str]:
     """The rows of all ranks at each size, and what the program printed."""
     found, printed = [], io.StringIO()
-    kept: list[Any] = []  # the lists that were returned: each call is to make one of its own
+    returned: list[Any] = []  # the lists returned so far: each call must make a new one
     with redirect_stdout(printed):
         for size in sizes:
             try:
@@ -169,7 +169,7 @@ def _asked(
                 rows = []
                 for rank in range(size.ranks):
                     with comm.span("phase", f"{size}, rank {rank}"):
-                        rows.append(_row(program, size, rank, kept))
+                        rows.append(_row(program, size, rank, returned))
                 found.append(Tried(size, rows))
             except CheckFailed as failed:
                 found.append(failed)
@@ -187,7 +187,7 @@ def _check_parameters(program: Program, size: ScheduleSize) -> None:
         )
 
 
-def _row(program: Program, size: ScheduleSize, rank: int, kept: list[Any]) -> list[Action]:
+def _row(program: Program, size: ScheduleSize, rank: int, returned: list[Any]) -> list[Action]:
     numbers = (rank, size.ranks, size.microbatches, size.chunks)
     most = 2 * size.microbatches * (size.chunks or 1)
     where, expected = f"{size}, rank {rank}", f"the {most} actions of the rank, one after the other"
@@ -202,25 +202,25 @@ def _row(program: Program, size: ScheduleSize, rank: int, kept: list[Any]) -> li
         raise CheckFailed(
             f"{where}: the row was made by {borrowed[0]}",
             "a row that your own lines make",
-            "dlviz has schedules of its own, to be looked at. Which rank does what, and when, is "
-            "what this is about.",
+            "you may look at dlviz's own schedules. Which rank does what, and when, is yours to "
+            "write.",
         )
     if items is None or isinstance(given, str | dict):
         raise CheckFailed(
             f"{where}: the function returned {_brief(given)}", expected, _why_no_row(given)
         )
-    if isinstance(given, list) and any(given is other for other in kept):
+    if isinstance(given, list) and any(given is other for other in returned):
         raise CheckFailed(
             f"{where}: the function returned the list that it had returned before",
             "a new list for each rank and each size",
             OUTSIDE,
         )
-    kept.append(given)
+    returned.append(given)
     if len(items) == 10 * most:
         raise CheckFailed(
             f"{where} was still yielding after {len(items)} actions",
             f"{most} actions: an F and a B for each microbatch{' and chunk' * bool(size.chunks)}",
-            "a loop does not end: what changes in it, and when is it to stop?",
+            "a loop does not end: what changes in it, and when should it stop?",
         )
     if not items:
         raise CheckFailed(
@@ -247,7 +247,7 @@ def _action(item: Any, size: ScheduleSize, rank: int, expected: str) -> Action:
 
 def _why_no_row(given: Any) -> str:
     if isinstance(given, str):
-        return "a text is read letter by letter: yield each action by itself."
+        return "a text is read character by character: yield each action by itself."
     if isinstance(given, dict):
         return ONE_ROW
     return "yield each action where it is due, or put them into a list and return that."
@@ -262,8 +262,8 @@ def _why_no_action(item: Any, size: ScheduleSize) -> str:
         return ONE_ROW
     if isinstance(item, str) and len(re.findall(r"[FB]\W*\d", item)) > 1:
         return "these are several actions in one text: yield each of them by itself."
-    letters = re.sub("[^0-9FB-]", "", item.upper()) if isinstance(item, str) else ""
-    if letters != item and ONE.fullmatch(letters):
+    symbols = re.sub("[^0-9FB-]", "", item.upper()) if isinstance(item, str) else ""
+    if symbols != item and ONE.fullmatch(symbols):
         return "write a capital F or B, and the number right after it: F0, B3."
     if item is None or (isinstance(item, str) and not re.search(r"[FB]", item)):
         return "waiting is not written down: a rank waits by itself for what its action needs."
@@ -275,10 +275,10 @@ def _why_raised(error: BaseException) -> str:
     if isinstance(error, TypeError) and "'float'" in str(error):
         return WHOLE
     if isinstance(error, TypeError) and "argument" in str(error):
-        return "leave the function's parameters as they are given."
+        return "leave the function's parameters unchanged."
     return next(
         (hint for name, hint in HINTS.items() if name == type(error).__name__),
-        "call the function in a cell of its own for that rank, and look at what it yields.",
+        "call the function for that rank in a new cell, and look at what it yields.",
     )
 
 

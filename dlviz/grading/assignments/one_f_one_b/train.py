@@ -1,7 +1,7 @@
-"""A small network that real ranks train with a student's schedule, and one process beside them.
+"""A small network, trained by real ranks with a student's schedule and by one process.
 
-A stage is a linear layer and a tanh, seeded by its number; everything is in float64, so that what
-another order of sums changes lies far below what a missing gradient would.
+A stage is a linear layer and a tanh, seeded by its number. Everything is in float64, so that
+another order of sums changes far less than a missing gradient.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Result = tuple[list[float], dict[int, list[torch.Tensor]]]  # loss of each step,
 
 
 def work(comm: Comm, schedule: Schedule, steps: int = STEPS, costs: Costs | None = None) -> Result:
-    """What each rank does: train for so many steps."""
+    """Train for so many steps on a rank."""
     stages = _stages(len(schedule.stage_rank))
     own = [stage for stage, rank in enumerate(schedule.stage_rank) if rank == comm.rank]
     optimizer = torch.optim.SGD([p for stage in own for p in stages[stage].parameters()], lr=RATE)
@@ -40,7 +40,7 @@ def work(comm: Comm, schedule: Schedule, steps: int = STEPS, costs: Costs | None
 
 
 def differs(results: Sequence[Result], stages: int, microbatches: int) -> str:
-    """Where what the ranks trained is not what one process trains; empty where it is."""
+    """Where the ranks' training differs from that of one process; empty if it does not."""
     alone, net = [], nn.Sequential(*_stages(stages))
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
     inputs, targets = _batch(microbatches)

@@ -1,12 +1,12 @@
-"""Checks of a locked worker and of a parameter server that a student wrote: what was seen, what was
-expected, one hint.
+"""Checks of a student's locked worker and parameter server: what was seen, what was expected, one
+hint.
 
     work(shared, gradient, steps, lr)              a rank's steps on shared weights, under a lock
     serve(comm, weights, update, pushes, bound)    the server of workers that run ahead (run.py)
 
-Each check runs the function on real ranks, some tenths of a second each. From the Trace comes the
-order alone (of the holds of the lock, of what the server did); one process repeats the updates in
-that order, from the seed, and has to come to the same weights to the last bit.
+Each check runs the function on real ranks for some tenths of a second. The Trace gives the order
+(of lock holds, of the server's actions); one process repeats the updates in that order and has
+to reach the same weights to the last bit.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ of_server = partial(check, size=Service, run=on_server)
     sizes=((3, 3), (2, 4), (4, 4), (1, 2)),
 )
 def check_lock(ran: Workers) -> None:
-    """One process makes the updates in the order of the lock, each by the gradient at the weights
-    that its rank has read last: every update leads to the same weights, to the last bit."""
+    """One process makes the updates in the order of the lock, each with the gradient at the
+    weights that its rank read last: every update gives the same weights, to the last bit."""
     weights, ranks = ran.start, range(ran.size.ranks)
     _check_steps(ran)
     asked, made = ([0] * ran.size.ranks for _ in range(2))
@@ -112,21 +112,21 @@ def check_lock(ran: Workers) -> None:
                 said, hint = why_memory(after, weights, own.asked[step], made_of[rank], RATE)
                 raise CheckFailed(
                     f"{ran.size}, in step {step} rank {rank} leaves {said}",
-                    "the weights that are there when it has the lock, less lr times its gradient",
+                    "the shared weights when it has the lock, less lr times its gradient",
                     hint,
                 )
             weights = moved
             made[rank] += 1
     if not all(torch.equal(own.memory, weights) for own in ran.left):
         raise CheckFailed(
-            f"{ran.size}, the shared tensor holds other weights in the end",
-            "those that the last update has left",
-            "what has written to the weights beside the updates under the lock?",
+            f"{ran.size}, the shared tensor holds other weights at the end",
+            "the weights after the last update",
+            "what has written to the weights besides the updates under the lock?",
         )
 
 
 def _in_order(ran: Workers) -> list[tuple[str, int]]:
-    """What the ranks did: the begin and the end of a hold of the lock, a gradient, an update."""
+    """What the ranks did, in order: the begin and end of a lock hold, a gradient, an update."""
     found = []
     for row in ran.trace.spans.rows():
         if row.kind == "lock" and row.name == "hold":
@@ -139,8 +139,8 @@ def _in_order(ran: Workers) -> list[tuple[str, int]]:
 
 
 def _check_steps(ran: Workers) -> None:
-    """That each rank has its gradients, with weights that are numbers, and that each is in an
-    update."""
+    """Check that each rank computed its gradients, at weights read under the lock, and made an
+    update with each."""
     _check_asked(ran)
     for rank, own in enumerate(ran.left):
         for step, weights in enumerate(own.asked):
@@ -149,8 +149,8 @@ def _check_steps(ran: Workers) -> None:
                     f"{ran.size}, rank {rank} asks for gradient {step} with weights that it has "
                     "not read under the lock",
                     "a copy of the weights, made while the rank holds the lock",
-                    "without the lock others may be writing, so shared.tensor has no numbers here "
-                    "then. Inside which `with` is the copy made, and is it one (clone)?",
+                    "without the lock others may be writing, so here shared.tensor is NaN then. "
+                    "Inside which `with` is the copy made, and is it a copy (clone)?",
                 )
         if len(own.after) < len(own.asked):
             raise CheckFailed(
@@ -167,8 +167,8 @@ def _check_asked(ran: Workers) -> None:
             raise CheckFailed(
                 f"{ran.size}, rank {rank} has computed {number(len(own.asked), 'gradient')}",
                 f"{number(ran.size.steps, 'gradient')}, one a step",
-                "gradient(weights) computes on the next examples each time. Who calls it, how "
-                "often?",
+                "gradient(weights) computes on the next examples each time. Where and how often is "
+                "it called?",
             )
 
 
@@ -178,7 +178,7 @@ def _check_copy(ran: Workers, rank: int, given: torch.Tensor, seen: torch.Tensor
             f"{ran.size}, rank {rank} computes a gradient with other weights than were there when "
             "it last gave up the lock",
             "the weights at that time, with its own last update in them",
-            "which updates does the copy lack: is it made anew in each step, and after the "
+            "which updates does the copy lack: is a new one made in each step, and after the "
             "rank's own update?",
         )
 
@@ -189,7 +189,7 @@ def _check_copy(ran: Workers, rank: int, given: torch.Tensor, seen: torch.Tensor
     sizes=((3, 2), (2, 3), (4, 2)),
 )
 def check_parallel(ran: Workers) -> None:
-    """No gradient lies inside a hold of the lock by its rank: ranks compute at the same time."""
+    """No rank computes a gradient while it holds the lock, so ranks compute at the same time."""
     if not all(own.asked for own in ran.left):
         _check_asked(ran)
     if torch.equal(ran.left[0].memory, ran.start):
@@ -207,14 +207,14 @@ def check_parallel(ran: Workers) -> None:
         if around.any():
             raise CheckFailed(
                 f"{ran.size}, rank {row.rank} holds the lock while it computes {row.name}",
-                "the lock is held to read and to update, and not in between",
+                "the lock is held to read and to update, not in between",
                 "as long as one rank holds the lock, nobody else can read the weights: how many "
-                "ranks compute at a time? What is the lock to guard?",
+                "ranks compute at a time? What should the lock guard?",
             )
 
 
 def rehearse(program: Program, ranks: int = 4, steps: int = 3) -> Rehearsal:
-    """Run some paced steps of the student's worker, and watch them."""
+    """Run some paced steps of the student's worker."""
     size = Team(ranks, steps)
     try:
         ran = worked(program, size, paced=True)
@@ -239,7 +239,7 @@ def rehearse(program: Program, ranks: int = 4, steps: int = 3) -> Rehearsal:
     sizes=((2, 3, INF, 1), (3, 2, INF, 3), (4, 1, INF, 2)),
 )
 def check_pushes(ran: Server) -> None:
-    """Each push that a worker has sent has one update of the server's by its gradient."""
+    """The server makes one update for each push, with its gradient."""
     pushes, done = ran.size.pushes, events(ran.trace)
     for worker, most in pushes.items():
         made = sum(each == ("update", worker) for each in done)
@@ -258,8 +258,8 @@ def check_pushes(ran: Server) -> None:
     sizes=((3, 3, 0), (2, 4, 2), (3, 2, INF), (1, 3, 1)),
 )
 def check_weights(ran: Server) -> None:
-    """One process applies the pushes in the order in which they came, each by the gradient at the
-    weights that its worker had got: every answer holds the same weights, to the last bit."""
+    """One process applies the pushes in order of arrival, each with the gradient at the weights
+    that its worker had: every answer holds the same weights, to the last bit."""
     check_pushes.judge(ran)
     workers, versions = ran.size.pushes, [ran.start]
     pushed: list[tuple[int, torch.Tensor]] = []
@@ -291,14 +291,14 @@ def check_weights(ran: Server) -> None:
     sizes=((3, 3, 2, 2), (2, 5, 2, 1), (3, 2, 0, 1), (4, 2, 1, 4)),
 )
 def check_bound(ran: Server) -> None:
-    """With a worker that pushes only when no other may: nobody is answered who is more than the
-    bound ahead, and everybody else is, before the next push is taken."""
+    """With a worker that pushes only when no other may: a worker more than the bound ahead is
+    not answered, every other one is, before the next push is received."""
     _check_answers(ran)
     clocks, ahead = Clocks(ran.size.pushes, ran.size.bound), []
     for event in events(ran.trace):
         if event.what == "reply" and not clocks.free(event.worker):
             ahead.append((event.worker, clocks.clock[event.worker], clocks.slowest))
-        clocks.note(event)
+        clocks.record(event)
     if ahead:
         worker, clock, slowest = ahead[0]
         raise CheckFailed(
@@ -315,8 +315,8 @@ def check_bound(ran: Server) -> None:
     sizes=((2, 3, INF, 1), (3, 2, INF, 3), (4, 1, INF, 2)),
 )
 def check_order(ran: Server) -> None:
-    """Without a bound, and with a worker that pushes when all others have pushed all: each push is
-    answered before the server takes the next."""
+    """Without a bound, and with a worker that pushes after all others have finished: each push
+    is answered before the server receives the next."""
     _check_answers(ran)
 
 
@@ -326,27 +326,27 @@ def check_order(ran: Server) -> None:
     sizes=((2, 4, 2), (3, 1, 0), (3, 2, INF), (1, 3, 0)),
 )
 def check_no_hang(ran: Server) -> None:
-    """The server and all workers return, though some push more than others, and nobody knows who
-    comes next."""
+    """The server and all workers return, though some push more than others, in an unknown order."""
     _check_answers(ran)
     if faults := ran.left[0].faults:
         raise CheckFailed(
             f"{ran.size}, the server {faults[0]}",
-            "every answer is on its way, or through, when the server goes on",
-            "comm.send returns when the worker has the weights, comm.isend at once.",
+            "every answer is in transit, or received, when the server goes on",
+            "comm.send returns when the worker has the weights, comm.isend immediately.",
         )
 
 
 def _check_answers(ran: Server) -> None:
-    """That each push has one answer, in time: whoever may go on is answered before the server takes
-    the next push."""
+    """Check that each push has one answer, in time: a worker that may go on is answered before
+    the server receives the next push."""
     clocks = Clocks(ran.size.pushes, ran.size.bound)
     for event in events(ran.trace):
         if event.what == "push" and clocks.unanswered:
             worker = clocks.unanswered[0]
             raise CheckFailed(
                 f"{ran.size}, worker {worker} is at clock {clocks.clock[worker]}, the slowest at "
-                f"{clocks.slowest:g}, and the server takes a push of worker {event.worker} first",
+                f"{clocks.slowest:g}, and the server receives a push of worker {event.worker} "
+                "first",
                 f"worker {worker} is answered as soon as it may go on",
                 why_held(clocks),
             )
@@ -354,16 +354,16 @@ def _check_answers(ran: Server) -> None:
             raise CheckFailed(
                 f"{ran.size}, worker {event.worker} is answered a second time",
                 "one answer for each push",
-                "who was held and is answered now is held no longer: what do you still know of it?",
+                "a worker that has been answered is no longer held: where is it still listed?",
             )
-        clocks.note(event)
+        clocks.record(event)
 
 
 def rehearse_server(
     program: Program, workers: int = 3, pushes: int = 6, bound: float = 1, slow: float = 3
 ) -> Rehearsal:
-    """Run the student's server, paced, with workers that push so often each, the first of which
-    takes so many times as long for a gradient; and watch it."""
+    """Run the student's server, paced, with workers that make `pushes` each; the first takes
+    `slow` times as long for a gradient."""
     size = Service(workers, pushes, bound, more=0)
     try:
         ran = served(program, size, slow=slow)
@@ -374,7 +374,7 @@ def rehearse_server(
     for event in events(trace):
         if event.what == "reply" and event.worker in clocks.going:
             most = max(most, clocks.lead(event.worker))
-        clocks.note(event)
+        clocks.record(event)
     summary = (
         f"{number(workers, 'worker')}, {size.limit}; {number(workers * pushes, 'push')} in "
         f"{_ms(trace)} ms; who goes on is at most {most:g} ahead; the weights are "
@@ -384,7 +384,7 @@ def rehearse_server(
 
 
 def _begun(ran: Workers | Server) -> Trace:
-    """Without what brought the ranks to one start."""
+    """The Trace without the barrier at the start."""
     return ran.trace.only(kind={*ran.trace.spans.kind} - {"collective"})
 
 

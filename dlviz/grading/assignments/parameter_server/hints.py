@@ -1,5 +1,4 @@
-"""Hints for the locked worker and the parameter server that a student wrote: what may be behind
-what a check saw."""
+"""Hints for a student's locked worker and parameter server: likely causes of what a check saw."""
 
 from __future__ import annotations
 
@@ -12,38 +11,38 @@ from dlviz.grading.assignments.parameter_server.rules import Clocks, Event
 from dlviz.grading.harness.feedback import listed, number
 from dlviz.grading.harness.solved import CLOSE, solved
 
-OF_WHAT = "the gradient's part is taken off the weights (-=), and does not replace them."
+OF_WHAT = "lr times the gradient is subtracted from the weights (-=), it does not replace them."
 HOW_MANY = "how many pushes come in all? pushes[worker] says how many of each worker."
 
 
 def why_stuck(clocks: Clocks, done: Sequence[Event], server: Wait | None) -> tuple[str, str]:
-    """What a server waits for that never comes, and a hint. `server` is its wait, None where the
-    program has returned."""
+    """What a server waits for in vain, and a hint. `server`: its wait, None if the program has
+    returned."""
     for event in done:
-        clocks.note(event)
+        clocks.record(event)
     if server is None:
         if clocks.held:
             ended = all(each not in clocks.going for each in clocks.held)
             return f"the server has returned, and {_not_answered(clocks)}", (
-                "the last push of a worker is answered too, at once. Has a line for those that are "
-                "done taken it out of those that are looked at, or passed it by?"
+                "the last push of a worker is answered too, immediately. Does a line for finished "
+                "workers remove it from those that are checked, or skip it?"
                 if ended
-                else "every push is answered: who is still held when the last push has come?"
+                else "every push is answered: which workers are still held when the last push has "
+                "arrived?"
             )
         left = sum(clocks.pushes.values()) - sum(clocks.clock.values())
         come = f"{number(left, 'push')} {'is' if left == 1 else 'are'} still to come"
         return f"the server has returned, and {come}", HOW_MANY
     if server.op in SENDS:
         return f"the server sends to worker {server.peer}, which waits for no answer", (
-            "one answer belongs to each push: is a worker answered twice, or before its push has "
-            "come?"
+            "each push has one answer: is a worker answered twice, or before its push has arrived?"
         )
     if server.peer is not None:
-        said = f"the server waits for a push of worker {server.peer} and takes no other one"
+        said = f"the server waits for a push of worker {server.peer} and receives no other one"
         if clocks.clock.get(server.peer) == clocks.pushes.get(server.peer):
             return said, "that worker has pushed all its gradients: how many are pushes[worker]?"
         return said, (
-            "which worker is slow is not known before. Which call takes whichever push comes first?"
+            "which worker is slow is not known in advance. Which call receives from any worker?"
         )
     if clocks.unanswered:
         return f"the server waits for a push, and {_not_answered(clocks)}", why_held(clocks)
@@ -51,16 +50,16 @@ def why_stuck(clocks: Clocks, done: Sequence[Event], server: Wait | None) -> tup
 
 
 def why_held(clocks: Clocks) -> str:
-    """Why a worker is held that may go on."""
+    """Why a worker that may go on is held."""
     waiting = clocks.unanswered
     worker = clocks.last if clocks.last in waiting else waiting[0]
-    everyone = min(clocks.clock.values())  # of those too that have pushed all
+    everyone = min(clocks.clock.values())  # including workers that have finished
     if worker not in clocks.going:
         if clocks.clock[worker] - everyone <= clocks.bound:
             return (
                 f"worker {worker} has pushed its last gradient, and the bound does not hold it "
-                "either. Is it among the workers that are looked at after a push, or has a line "
-                "for those that are done taken it out, or passed it by?"
+                "either. Is it among the workers that are checked after a push, or does a line "
+                "for finished workers remove or skip it?"
             )
         return (
             f"worker {worker} has pushed its last gradient: it starts no further iteration, so the "
@@ -74,8 +73,8 @@ def why_held(clocks: Clocks) -> str:
     lead = clocks.leads[worker]
     if lead > clocks.bound:
         return (
-            f"worker {worker} was held, rightly, until the slowest pushed. Who is looked at when a "
-            "push has come?"
+            f"worker {worker} was rightly held until the slowest pushed. Which workers are checked "
+            "when a push has arrived?"
         )
     if lead == clocks.bound:
         return (
@@ -83,7 +82,7 @@ def why_held(clocks: Clocks) -> str:
             "no more than the bound ahead?"
         )
     if lead == 0:
-        return f"worker {worker} was the slowest itself, and is held. Who is to wait for whom?"
+        return f"worker {worker} was the slowest itself, and is held. Who should wait for whom?"
     return (
         f"worker {worker} was ahead by {lead}, which the bound allows. What does its answer wait "
         "for: the pushes of all workers?"
@@ -91,10 +90,10 @@ def why_held(clocks: Clocks) -> str:
 
 
 def why_ahead(clocks: Clocks, done: Sequence[Event]) -> str:
-    """Why a worker is answered that is too far ahead, by what the server has `done` where workers
-    push as if there were no bound."""
+    """Why a worker that is too far ahead is answered, from what the server has `done` when
+    workers push as if there were no bound."""
     now, bound = Clocks(clocks.pushes, clocks.bound), clocks.bound
-    seen = []  # of a worker that is not done: how far it is ahead, and behind; is it answered?
+    seen = []  # of each unfinished worker: how far ahead, how far behind; is it answered?
     for what, worker in [*done, Event("push", 0)]:
         asked = {"push": now.held, "reply": [worker]}.get(what, [])
         fastest = max(now.clock.values())
@@ -104,18 +103,18 @@ def why_ahead(clocks: Clocks, done: Sequence[Event]) -> str:
             if each in now.going
         ]
         if worker:
-            now.note(Event(what, worker))
+            now.record(Event(what, worker))
     most = max((lead for lead, _, answered in seen if answered), default=0)
     held = [lead for lead, _, answered in seen if not answered]
     if seen and not held:
         return (
             f"nobody is held, however far ahead: a worker that is {most:g} ahead is answered too. "
-            "With whose clock is its own compared, if with any?"
+            "With whose clock, if any, is its own compared?"
         )
     if held and all(answered == (behind <= bound) for _, behind, answered in seen):
         return (
             f"a worker more than {bound:g} behind the fastest is held, and the fastest goes on. "
-            "Who is to wait for whom?"
+            "Who should wait for whom?"
         )
     if held and bound < most < min(held):
         return (
@@ -129,10 +128,13 @@ def why_ahead(clocks: Clocks, done: Sequence[Event]) -> str:
 
 
 def why_counted(made: int, pushed: int, of_all: int) -> str:
-    """Why a worker that has pushed so often has not one update a push; `of_all` are the updates for
+    """Why a worker with `pushed` pushes has another number of updates; `of_all`: the updates for
     all workers."""
     if of_all == 0:
-        return "a push changes the weights when update(worker, gradient) is called. Who calls it?"
+        return (
+            "a push changes the weights when update(worker, gradient) is called. Where is it "
+            "called?"
+        )
     if made < pushed:
         return "some pushes are dropped. A gradient counts here, however late it comes."
     return "a gradient is in the weights more than once: where is update called?"
@@ -145,39 +147,38 @@ def why_weights(
     pushed: Sequence[tuple[int, torch.Tensor]],
     rate: float,
 ) -> tuple[str, str]:
-    """What an answer is that is not the last of the `versions` of the weights, and a hint. Version
-    `own` is the first that holds the worker's gradient; `pushed` are the gradients until then, each
+    """What an answer is instead of the last of the `versions` of the weights, and a hint.
+    Version `own` is the first with the worker's gradient; `pushed`: the gradients so far, each
     with its worker."""
     for i, each in enumerate(versions):
         if torch.equal(got, each):
             if i < own:
                 return f"the weights after {number(i, 'update')}, its own not among them", (
-                    "the weights that a worker gets lack its own gradient. What comes first, the "
+                    "the weights that a worker gets lack its own gradient. Which comes first, the "
                     "update or the answer?"
                 )
             return f"the weights after {number(i, 'update')}", (
                 "a worker that was held gets the weights as they are when it is answered. Were "
-                "they copied before?"
+                "they copied earlier?"
             )
     worker, gradient = pushed[own - 1]
     for other, each in pushed[::-1]:
         if torch.equal(got, each):
             whose = "its own gradient" if each is gradient else f"the gradient of worker {other}"
             return f"{whose}, and no weights", (
-                "what is sent is the tensor that a push was received into. The answer to a push "
-                "is the weights."
+                "the tensor into which a push was received is sent. The answer to a push is the "
+                "weights."
             )
     found = solved(got, [versions[0], *(-rate * each for _, each in pushed)])
     if found is None:
         return "no weights that the updates lead to", (
-            "what is done to the weights beside update(worker, gradient), or to the gradient "
-            "before it?"
+            "what changes the weights besides update(worker, gradient), or the gradient before it?"
         )
     start, *times = found
     if abs(start - 1) > CLOSE:
         return f"{start:.3g} times the weights at the start, with updates", (
-            "update changes the weights in place, and they are sent as they are. What else is "
-            "added to them, or multiplied?"
+            "update changes the weights in place, and they are sent unchanged. What else is added "
+            "to them, or multiplied?"
         )
     odd = [
         f"that of worker {other} ({'this' if i == own - 1 else f'push {i + 1} of all'}) "
@@ -189,22 +190,22 @@ def why_weights(
     if abs(times[own - 1]) < CLOSE:
         return said, (
             f"the gradient of worker {worker} is not in them, and another one is in its place: a "
-            "push that is received into a tensor replaces what that held. What is in it when "
-            "update is called?"
+            "push that is received into a tensor overwrites it. What does it hold when update is "
+            "called?"
         )
     return said, (
-        "each gradient is in the weights once, by update(worker, gradient) alone. Which other line "
+        "each gradient is in the weights once, only by update(worker, gradient). Which other line "
         "changes the weights, or the gradient?"
     )
 
 
 def why_no_update(made: int, unlocked: int, replaced: int) -> str:
-    """Why a rank has made so many updates, fewer than its gradients, having written to the shared
-    tensor without the lock, and put another one in its place, so often."""
+    """Why a rank has `made` fewer updates than gradients. `unlocked`: its writes without the
+    lock; `replaced`: how often it replaced the shared tensor."""
     if replaced:
         return (
-            "`shared.tensor = ...` gives that name to a new tensor on this rank, and the ranks "
-            "share the old one. It is changed in place, by -= or copy_."
+            "`shared.tensor = ...` gives that name to a new tensor on this rank, but the ranks "
+            "share the old one. Change it in place, by -= or copy_."
         )
     if unlocked:
         return (
@@ -217,8 +218,8 @@ def why_no_update(made: int, unlocked: int, replaced: int) -> str:
             "taken in a step, and does each time change the weights by one gradient?"
         )
     return (
-        "the rank has held the lock and left the shared tensor as it was. A copy (clone) may "
-        "change as it likes; which line changes shared.tensor, by -= or copy_?"
+        "the rank has held the lock and left the shared tensor unchanged. Changes of a copy "
+        "(clone) do not count: which line changes shared.tensor, by -= or copy_?"
     )
 
 
@@ -229,17 +230,17 @@ def why_memory(
     gradients: Sequence[torch.Tensor],
     rate: float,
 ) -> tuple[str, str]:
-    """What a rank has put into the shared tensor instead of `before` less `rate` times the last of
-    its `gradients`, and a hint. `read` are the weights that it was computed with."""
+    """What a rank has written into the shared tensor instead of `before` less `rate` times the
+    last of its `gradients`, and a hint. `read`: the weights of that gradient."""
     *earlier, gradient = gradients
     moved = -rate * gradient
     parts = {
         "the weights that it had read, moved by its gradient": (
             read + moved,
-            "the other ranks' updates since then are overwritten. Of what is the gradient's part "
-            "to be taken: of the copy, or of what is there now?",
+            "the other ranks' updates since then are overwritten. From what should lr times the "
+            "gradient be subtracted: from the copy, or from the current weights?",
         ),
-        "the weights moved the other way": (
+        "the weights moved in the other direction": (
             before - moved,
             "the loss falls against the gradient: which sign does it have?",
         ),
@@ -249,7 +250,7 @@ def why_memory(
         ),
         "its copy of the weights, not moved": (
             read,
-            "the other ranks' updates since then are overwritten. What is to be written?",
+            "the other ranks' updates since then are overwritten. What should be written?",
         ),
         "its gradient's part alone": (moved, OF_WHAT),
         "its gradient": (gradient, OF_WHAT),
@@ -257,8 +258,8 @@ def why_memory(
     right = before + moved
     if torch.allclose(after, right, rtol=1e-5, atol=1e-6):
         return "the right weights with fewer digits", (
-            "weights and gradients are float64, and some digits are lost on the way: which type "
-            "has what is taken off?"
+            "weights and gradients are float64, and some digits are lost: which type has the "
+            "tensor that is subtracted?"
         )
     for said, (tensor, hint) in parts.items():
         if torch.allclose(after, tensor, rtol=1e-12, atol=1e-15):
@@ -267,25 +268,27 @@ def why_memory(
     found = solved(after, [before, moved, *since, *(-rate * each for each in earlier)])
     if found is None:
         return "other weights", (
-            "they are no sum of the weights and of this rank's gradients. What else is in it, or "
-            "which part of it is a product or a rounding?"
+            "they are no sum of the weights and of this rank's gradients. What else is in them, or "
+            "is a part of them multiplied or rounded?"
         )
     there, times, *others = found
-    said = f"{there:.3g} of the weights that are there, moved by its gradient {times:.3g} times"
+    said = f"{there:.3g} of the current weights, moved by its gradient {times:.3g} times"
     copy = others.pop(0) if since else 0.0
     if any(abs(each) > CLOSE for each in others):
         return f"{said}, and by those of earlier steps", (
-            "they are in the weights already. What is added up from step to step, and where does "
-            "it begin anew?"
+            "these are in the weights already. What is summed from step to step, and where is it "
+            "reset?"
         )
     if abs(copy) > CLOSE:
         return f"{said}, with {copy:.3g} of its copy", (
-            "the copy is to compute the gradient with. What is there now has the others' updates "
-            "in it: of that alone the gradient's part is taken."
+            "the copy is only for computing the gradient. The current weights contain the others' "
+            "updates: subtract from those."
         )
     if abs(there - 1) > CLOSE:
-        return said, "only lr times the gradient is taken off: what else shrinks the weights?"
-    return said, "how often is lr times the gradient taken off in a step, or by what is it divided?"
+        return said, "only lr times the gradient is subtracted: what else shrinks the weights?"
+    return said, (
+        "how often is lr times the gradient subtracted in a step, or by what is it divided?"
+    )
 
 
 def _not_answered(clocks: Clocks) -> str:

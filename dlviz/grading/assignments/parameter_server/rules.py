@@ -1,8 +1,8 @@
-"""The rule of a stale-synchronous server: whose pull is answered when, by the workers' clocks.
+"""The rule of a stale-synchronous server: when a pull is answered, by the workers' clocks.
 
-A worker's clock is how many pushes of it the server has taken. The slowest clock is that of the
-slowest worker from which pushes are still to come. A worker at clock c is answered as soon as the
-slowest clock is c - bound or more, and after its last push at once.
+A worker's clock is the number of its pushes that the server has received. The slowest clock is
+the least among workers that still have pushes to make. A worker at clock c is answered as soon
+as the slowest clock is c - bound or more, and immediately after its last push.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 
 class Event(NamedTuple):
-    """Something the server did: it took a `push` of a worker, made an `update` by its gradient, or
-    sent it a `reply`."""
+    """An action of the server: it received a `push` of a worker, made an `update` with its
+    gradient, or sent it a `reply`."""
 
     what: str
     worker: int
 
 
 class Clocks:
-    """The workers of a run as the server comes on. `held`: workers whose pull is not answered;
-    `last`: the one that pushed last; `leads`: how far each was ahead when it pushed last."""
+    """The workers' clocks during a run. `held`: workers whose pull is not answered; `last`: the
+    one that pushed last; `leads`: how far each was ahead at its last push."""
 
     def __init__(self, pushes: Mapping[int, int], bound: float):
         self.pushes = pushes
@@ -42,13 +42,13 @@ class Clocks:
         if worker in self.held:
             self.held.remove(worker)
 
-    def note(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         if event.what != "update":
             (self.push if event.what == "push" else self.reply)(event.worker)
 
     @property
     def going(self) -> list[int]:
-        """The workers from which pushes are still to come."""
+        """The workers that still have pushes to make."""
         return [each for each, clock in self.clock.items() if clock < self.pushes[each]]
 
     @property
@@ -59,7 +59,7 @@ class Clocks:
         return self.clock[worker] - self.slowest
 
     def free(self, worker: int) -> bool:
-        """Whether its pull is to be answered now."""
+        """Whether its pull has to be answered now."""
         return worker not in self.going or self.lead(worker) <= self.bound
 
     @property

@@ -1,13 +1,12 @@
-"""A student's locked worker and parameter server on real ranks: what they left, for a check.
+"""Run a student's locked worker and parameter server on real ranks, and record the results.
 
     work(shared, gradient, steps, lr)              on every rank: steps under the lock
     serve(comm, weights, update, pushes, bound)    on rank 0, for the workers 1, 2, ...
 
 The weights are those of a layer that no notebook shows, in float64, on examples that each rank
-draws itself. The shared tensor has its numbers only while the lock is held: a program that reads it
-without the lock gets none on every run. Workers push in an order that is drawn before the run: in
-rounds, or so that one worker pushes when no other may. What the machine does meanwhile changes
-nothing.
+draws itself. The shared tensor has its numbers only while the lock is held: a program that reads
+it without the lock gets NaN on every run. Workers push in an order drawn before the run: in
+rounds, or so that one worker pushes only when no other may. The machine's load changes nothing.
 """
 
 from __future__ import annotations
@@ -42,27 +41,27 @@ FORWARD = 0.005  # s that it takes in a rehearsal; backward takes twice that
 GRADIENT, UPDATE, READ = 3 * FORWARD, 0.002, 0.001  # s that these take there
 MESSAGE = 0.001  # s that a message takes there
 DRAW = random.SystemRandom()
-TURN = 1  # the tag of what workers tell each other
-IN_ORDER = {"push": 0, "update": 1, "reply": 2}  # what the server does at one moment
+TURN = 1  # the tag of messages between workers
+IN_ORDER = {"push": 0, "update": 1, "reply": 2}  # the order of actions at the same time
 WRITES = (
-    "the weights are changed in place, by -= or copy_; a name that is set to a new tensor changes "
-    "nothing of what the ranks share."
+    "the weights are changed in place, by -= or copy_; a name that is set to a new tensor does not "
+    "change what the ranks share."
 )
 NO_INT = (
-    "bound may be math.inf, which no int is and no range takes. It is compared with as it is: "
-    "5 - 2 <= math.inf is true."
+    "bound may be math.inf, which is no int and works in no range. Compare with it directly: 5 - 2 "
+    "<= math.inf is true."
 )
-KNOWN = {  # hints by what stands in the message of a run that did not come to its end
-    "holds this lock already": "one `with shared.lock()` stands inside another: a rank would wait "
-    "for itself. Leave the one before the other.",
+KNOWN = {  # hints by a phrase of the error of a run that did not finish
+    "holds this lock already": "one `with shared.lock()` is inside another: a rank would wait for "
+    "itself. Leave the first before the second.",
     "positional argument": "work gets (shared, gradient, steps, lr), serve gets (comm, weights, "
     "update, pushes, bound); update(worker, gradient) and gradient(weights) are called.",
     "requires grad": WRITES,
-    "has no attribute": "`with shared.lock():` takes the lock and gives it up when its lines are "
-    "over: there is nothing to acquire and nothing to release. The weights are shared.tensor.",
+    "has no attribute": "`with shared.lock():` takes the lock and releases it at the end of its "
+    "block: do not call acquire or release. The weights are shared.tensor.",
     "infinity": NO_INT,
     "cannot be interpreted as an integer": NO_INT,
-    "there is no worker": "comm.recv(tensor) returns from whom the push came.",
+    "there is no worker": "comm.recv(tensor) returns the sender of the push.",
 }
 
 
@@ -71,7 +70,7 @@ STEP = OwnWork(
     "what does a step read and write, and when does it hold the lock?",
 )
 SERVER = OwnWork(
-    "comm.recv, update and comm.send, in lines of your own", "whose pull is answered when?"
+    "comm.recv, update and comm.send, in lines of your own", "which pull is answered when?"
 )
 
 
@@ -89,9 +88,9 @@ class Team(Size):
 
 @dataclass(frozen=True)
 class Service(Size):
-    """A number of workers, of pushes of the first (each has `more` than the one before it), how far
-    a worker may be ahead, and which worker pushes only when no other may (0: they push in rounds,
-    each worker once)."""
+    """The number of workers, the pushes of the first (each further one has `more` than the one
+    before), how far a worker may be ahead, and which worker pushes only when no other may (0:
+    they push in rounds, each worker once)."""
 
     legend = "workers x bound"
     workers: int
@@ -114,12 +113,12 @@ class Service(Size):
 
     @property
     def pushes(self) -> dict[int, int]:
-        """Of each worker."""
+        """The pushes of each worker."""
         return {1 + i: self.fewest + i * self.more for i in range(self.workers)}
 
 
 def gradient_of(weights: torch.Tensor, examples: torch.Tensor) -> torch.Tensor:
-    """The gradient of a layer with a tanh behind it, at weights in one row; an example is inputs
+    """The gradient of a layer followed by a tanh, at weights in one row; an example is inputs
     and targets."""
     inputs, targets = examples[:, :INPUTS], examples[:, INPUTS:]
     leaf = weights.detach().clone().requires_grad_()
@@ -140,9 +139,9 @@ def drawn_examples(steps: int) -> list[torch.Tensor]:
 
 @dataclass
 class Worked(Left):
-    """What one rank left: its examples, the weights of each of its gradients, what the memory held
-    after each hold of the lock in which the rank had changed it, and in the end; how often it wrote
-    without the lock, and put another tensor in the place of the shared one."""
+    """Results of one rank: its examples, the weights of each of its gradients, the shared
+    weights after each lock hold that changed them and at the end; how often it wrote without the
+    lock, and how often it replaced the shared tensor."""
 
     examples: list[torch.Tensor] = field(default_factory=list)
     asked: list[torch.Tensor] = field(default_factory=list)
@@ -154,8 +153,8 @@ class Worked(Left):
 
 @dataclass
 class Served(Left):
-    """What one rank left: a worker its examples and the weights that it got for each push, the
-    server what it did that it may not do."""
+    """Results of one rank: a worker's examples and the weights that it got for each push; the
+    server's forbidden actions."""
 
     examples: list[torch.Tensor] = field(default_factory=list)
     got: list[torch.Tensor] = field(default_factory=list)
@@ -164,22 +163,24 @@ class Served(Left):
 
 @dataclass(frozen=True)
 class Ran(Generic[S, L]):
-    """A run of the student's program at one size, from which weights, what each rank left, and its
+    """A run of the student's program at one size: weights at the start, each rank's results, its
     Trace."""
 
     size: S
     start: torch.Tensor
     left: list[L]
     trace: Trace
-    let_run: Callable[[], Sequence[Event]] = list  # what the server does without turns by the bound
+    let_run: Callable[[], Sequence[Event]] = (
+        list  # the server's actions when turns ignore the bound
+    )
 
 
 # -- steps under the lock --------------------------------------------------------------------------
 
 
 def worked(program: Program, size: Team, paced: bool = False) -> Ran[Team, Worked]:
-    """Run the student's worker on every rank. Raises CheckFailed, caused by the RunError, where the
-    run does not come to its end."""
+    """Run the student's worker on every rank. Raises CheckFailed, caused by the RunError, if the
+    run does not finish."""
     start = start_weights()
     machine = classroom(size.ranks, step=FORWARD) if paced else None
     run = harness.attempt(
@@ -214,8 +215,8 @@ def _work(comm: Comm, program: Program, steps: int, start: torch.Tensor) -> Work
 
 
 class GuardedMemory:
-    """What a program gets for `comm.shared`: `tensor`, which has no numbers while this rank does
-    not hold the lock, and `lock()`. The memory itself is not in it."""
+    """What a program gets from `comm.shared`: `tensor`, which is NaN while this rank does not
+    hold the lock, and `lock()`. The shared memory itself is not reachable from it."""
 
     def __init__(self, tensor: torch.Tensor, lock: Callable[[], GuardedHold]):
         self.tensor = tensor
@@ -239,8 +240,8 @@ class GuardedHold:
 def guarded(
     comm: Comm, start: torch.Tensor, left: Worked
 ) -> tuple[GuardedMemory, Callable[[], None]]:
-    """A memory that notes in `left` what becomes of it, and what closes it when the program is
-    done. A hold has its price: what it reads, and what it has changed."""
+    """A memory that records its changes in `left`, and a function that closes it. A lock hold
+    takes the time of its read and of its update."""
     shared, own = comm.shared(start), torch.full_like(start, torch.nan)
     version = own._version  # every write into it is a new one
 
@@ -288,10 +289,9 @@ def guarded(
 def served(
     program: Program, size: Service, slow: float | None = None, ahead: bool = False
 ) -> Ran[Service, Served]:
-    """Run the student's server on rank 0; where worker 1 is so many times as `slow` as the others,
-    paced; where they push `ahead`, in turns of no bound. Raises CheckFailed, caused by the RunError
-    if there is one, where the run does not come to its end, and where ready-made code did the
-    work."""
+    """Run the student's server on rank 0. `slow`: paced, with worker 1 so many times as slow as
+    the others; `ahead`: workers take turns as if there were no bound. Raises CheckFailed, caused
+    by the RunError if any, if the run does not finish or ready-made code did the work."""
     start, machine = start_weights(), None
     turns = _turns(replace(size, bound=math.inf) if ahead else size) if slow is None else []
     if slow is not None:
@@ -314,8 +314,8 @@ def served(
 
 
 def _let_run(program: Program, size: Service) -> list[Event]:
-    """What the server does where workers push as if there were no bound, until it holds one whose
-    turn it is."""
+    """The server's actions when workers push as if there were no bound, until it holds the
+    worker whose turn it is."""
     try:
         return events(served(program, size, ahead=True).trace)
     except CheckFailed as failed:
@@ -344,7 +344,7 @@ def _serve(
 
 
 def _pushed(comm: Comm, size: Service, weights: torch.Tensor, turns: Sequence[int]) -> Served:
-    """A worker's part: it pushes each gradient and pulls the weights for the next."""
+    """A given worker: it pushes each gradient and pulls the weights for the next."""
     left, summary, token = Served(drawn_examples(size.pushes[comm.rank])), [], torch.zeros(1)
     around = [comm.rank, *turns, comm.rank]
     own = [(around[i], around[i + 2]) for i, each in enumerate(turns) if each == comm.rank]
@@ -354,7 +354,7 @@ def _pushed(comm: Comm, size: Service, weights: torch.Tensor, turns: Sequence[in
                 gradient = gradient_of(weights, left.examples[step])
             if before != comm.rank:
                 comm.recv(token, before, TURN)
-            comm.send(gradient, 0)  # returns when the server has taken it
+            comm.send(gradient, 0)  # returns when the server has received it
             if after != comm.rank:
                 summary.append(comm.isend(token, after, TURN))
             comm.recv(weights, 0)
@@ -365,7 +365,7 @@ def _pushed(comm: Comm, size: Service, weights: torch.Tensor, turns: Sequence[in
 
 
 def _turns(size: Service) -> list[int]:
-    """An order of pushes that the bound allows, drawn: in rounds, which every bound allows, or so
+    """A random order of pushes that the bound allows: in rounds, which every bound allows, or so
     that one worker pushes only when no other may."""
     if not size.last:
         rounds = range(max(size.pushes.values()))
@@ -380,7 +380,7 @@ def _turns(size: Service) -> list[int]:
 
 
 def events(trace: Trace) -> list[Event]:
-    """What the server did, in its order."""
+    """The server's actions, in order."""
     spans, messages = trace.spans, trace.messages
     found = []
     for row in messages.rows():

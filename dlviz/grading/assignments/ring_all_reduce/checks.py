@@ -1,13 +1,13 @@
-"""Checks of a ring all-reduce that a student wrote: what was seen, what was expected, one hint.
+"""Checks of a student's ring all-reduce: what was seen, what was expected, one hint.
 
-The student's two functions work in place on the chunks of a rank's tensor, chunk i of n being
-`chunks[i]`, and send to the right neighbour alone:
+The student's two functions work in place on the chunks of a rank's tensor, `chunks[i]`, and send
+only to the right neighbour:
 
     reduce_scatter(comm, chunks)   rank r begins with chunk r; every rank ends with one whole sum
     all_gather(comm, chunks)       ... and now every rank with all of them
 
-Each check runs them on 1 to 5 real ranks, some tenths of a second each, and reads what the ranks
-then held and the Trace.
+Each check runs them on 1 to 5 real ranks for some tenths of a second, and reads the resulting
+tensors and the Trace.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Ranks(Size):
         wrong = {size.ranks for size in failed}
         if {2, 4} <= right and {3, 5} & wrong:
             return EVEN
-        # on 2 ranks both neighbours are one rank, and any order of the chunks will do
+        # on 2 ranks both neighbours are one rank, and any order of the chunks works
         only = one_number_alone(passed, failed)
         return ONE_ALONE.format(only) if only > 2 else ""
 
@@ -87,7 +87,8 @@ class Ranks(Size):
 def on_ranks(
     *cells: Callable[[int], int], functions: int = 2, late: bool = False
 ) -> Callable[[Sequence[Function], Sequence[Ranks]], dict[Ranks, Any]]:
-    """How a check tries the first so many functions: with tensors of so many cells for n ranks."""
+    """A check's `run`: the first `functions` functions, with tensors of so many cells for n
+    ranks."""
 
     def run(programs: Sequence[Function], sizes: Sequence[Ranks]) -> dict[Ranks, Any]:
         def tried(size: Ranks) -> list[Attempt]:
@@ -100,8 +101,8 @@ def on_ranks(
 
 
 def _gathering(programs: Sequence[Function], sizes: Sequence[Ranks]) -> dict[Ranks, Any]:
-    """Both functions, and where the first is not right yet, the second alone, from what a right one
-    would leave."""
+    """Run both functions; if the first is wrong, the second alone, from the result of a correct
+    one."""
     left: dict[Ranks, Any] = {}
     failed = None
     for size in sizes:
@@ -139,21 +140,21 @@ def check_reduce_scatter(tries: Sequence[Attempt]) -> None:
 
 @ring("after all_gather each rank holds all chunks whole", run=_gathering)
 def check_all_gather(tries: Sequence[Attempt]) -> str:
-    """all_gather brings whole chunks to all ranks: those that the student's reduce_scatter leaves,
-    or where that is not right yet, those that a right one would."""
+    """all_gather brings whole chunks to all ranks, from the student's reduce_scatter, or if that
+    is wrong, from the result of a correct one."""
     _check_gathered(tries[0], why_not_gathered)
     if not tries[0].instead:
         return ""
     return (
-        "This began with what a right reduce_scatter leaves, since yours is not right yet: "
+        "This began with the result of a correct reduce_scatter, since yours is not right yet: "
         + tries[0].instead
     )
 
 
 @ring("every rank ends with the sum", run=on_ranks(lambda n: 2 * n + 1, lambda n: n - 1))
 def check_sums(tries: Sequence[Attempt]) -> None:
-    """Both in a row give every rank the sum, for tensors that cannot be cut evenly and for ones
-    shorter than the ranks."""
+    """Both in a row give every rank the sum, for tensors that cannot be cut evenly and for
+    tensors shorter than the number of ranks."""
     for tried in tries:
         _check_gathered(tried, why_no_sum)
 
@@ -162,7 +163,7 @@ def check_sums(tries: Sequence[Attempt]) -> None:
 def check_rounds(tries: Sequence[Attempt]) -> None:
     """2(n-1) rounds, in each of which every rank sends to its right neighbour.
 
-    A message belongs to the round after that of the last message that its sender had received.
+    A message belongs to the round after the last message that its sender had received.
     """
     from dlviz.viz import message_frames
 
@@ -207,8 +208,8 @@ def check_bytes(tries: Sequence[Attempt]) -> None:
     run=on_ranks(lambda n: 4 * n, late=True),
 )
 def check_no_hang(tries: Sequence[Attempt]) -> None:
-    """Every rank returns though one comes late, every message is received, and no tensor is touched
-    while it is on its way."""
+    """Every rank returns though one is late, every message is received, and no tensor is touched
+    while its message is in transit."""
     (tried,) = tries
     _check_sends(tried)
     table = tried.trace.messages
@@ -219,29 +220,29 @@ def check_no_hang(tries: Sequence[Attempt]) -> None:
             f"on {tried.ranks} ranks, rank {src} sent rank {dst} a message that it never received",
             "every message is received",
             why_unwaited(tried)
-            or f"does a rank receive as often as its neighbour sends? {sends_of(tried)}",
+            or f"does a rank receive as many messages as its neighbour sends? {sends_of(tried)}",
         )
     if tried.faults():
         raise CheckFailed(
             f"on {tried.ranks} ranks, {tried.faults()[0]}",
-            "wait() is called on every request, and until it has returned the tensor that is on "
-            "its way is left alone",
-            "isend and irecv return at once, the message takes its time. What may not happen to "
-            "the tensor meanwhile, and what tells you that the message is through?",
+            "wait() is called on every request, and until it has returned the tensor in transit is "
+            "left alone",
+            "isend and irecv return immediately, the message takes its time. What may not happen "
+            "to the tensor meanwhile, and what shows that the message has arrived?",
         )
 
 
 def rehearse(*functions: Function, ranks: int = 4, cells: int = 12) -> Rehearsal:
-    """Run the functions one after the other on `ranks` ranks, each with a tensor of so many cells,
-    and watch them."""
+    """Run the functions one after the other on `ranks` ranks, each with a tensor of so many
+    cells."""
     from dlviz.viz import decode
 
     try:
         run = run_alone(_watched, ranks, functions, cells)
     except RunError as error:
         trace = Trace(meta={"ranks": ranks}) if error.trace is None else error.trace
-        under_way = f"{number(len(trace.messages), 'message')}; " if len(trace.messages) else ""
-        return Rehearsal(trace, f"{under_way}{ended_by(error)}\nHint: {why(error, ranks, cells)}")
+        messages = f"{number(len(trace.messages), 'message')}; " if len(trace.messages) else ""
+        return Rehearsal(trace, f"{messages}{ended_by(error)}\nHint: {why(error, ranks, cells)}")
     counts = np.array([decode(held.numpy(), ranks) for held in run.results])
     whole = np.array(
         [[(part == 1).all() for part in np.array_split(own, ranks)] for own in counts]
@@ -260,7 +261,7 @@ def rehearse(*functions: Function, ranks: int = 4, cells: int = 12) -> Rehearsal
 
 
 def rehearse_broken() -> Rehearsal:
-    """A reduce-scatter with a mistake, to be found in its picture, which shows no line of it."""
+    """A reduce-scatter with a mistake, to be found in its picture, which shows no line of code."""
     run = rehearse(broken_scatter)
     run.trace.spans.where[:] = ""
     return run
@@ -280,7 +281,7 @@ def _watched(comm: Comm, functions: Sequence[Function], cells: int) -> torch.Ten
     comm.watch(tensor, "chunks")
     chunks = list(tensor.tensor_split(comm.size))
     for function in functions:
-        # not whole: inside runs the student's code, whose own lines are recorded
+        # not whole: the student's code runs inside, and its own lines are recorded
         with comm.recorder.open("phase", function.__name__, {}, whole=False):
             function(comm, chunks)
     return tensor
@@ -315,7 +316,7 @@ def _check_gathered(tried: Attempt, why: Callable[[Attempt, int], str]) -> None:
 
 
 def _check_sends(tried: Attempt) -> None:
-    """That there are messages at all."""
+    """Fail if no message was sent."""
     if tried.ranks > 1 and not len(tried.trace.messages):
         raise CheckFailed(
             f"{tried.where}, no message was sent",

@@ -1,4 +1,4 @@
-"""Hints for a ring all-reduce that a student wrote: what may be behind what a check saw."""
+"""Hints for a student's ring all-reduce: likely causes of what a check saw."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from dlviz.grading.harness.feedback import listed, number
 
 REPLACED = (
     "the list holds the sums, the tensor does not: an assignment puts another tensor into the "
-    "list. Change the cells that the chunk has."
+    "list. Change the chunk's cells in place."
 )
 ODD = (
-    "some cells hold what no sum of the ranks' numbers for them can be: was another chunk added to "
-    "theirs, or a number changed on its way?"
+    "some cells hold no sum of the ranks' numbers for them: was another chunk added, or a number "
+    "changed in transit?"
 )
 
 
 def _why_odd(tried: Attempt, rest: str) -> str:
-    """A hint where some cells hold no sum of contributions; `rest` where nothing more is known."""
+    """A hint if some cells hold no sum of contributions; `rest` if the cause is unknown."""
     values, nearest, sums = tried.odd().T
     if np.isnan(values).any():
         return (
-            "a number was read from a tensor whose message had not come yet. Which call returns "
+            "a number was read from a tensor whose message had not arrived yet. Which call returns "
             "when it has?"
         )
     if np.isclose(values * tried.ranks, sums, rtol=1e-9).all():
-        return f"some cells hold 1/{tried.ranks} of the sum. Each rank is to end with the sum."
+        return f"some cells hold 1/{tried.ranks} of the sum. Each rank has to end with the sum."
     if (values == np.round(values)).all():
         return "the numbers have lost their fractions: which line makes whole numbers of them?"
     if np.isclose(values, nearest, rtol=1e-6).all():
         return (
-            "the numbers have lost digits: they were in another type than float64 on the way. "
-            "Which line converts them?"
+            "the numbers have lost digits: they were in another type than float64. Which line "
+            "converts them?"
         )
     return rest
 
@@ -54,12 +54,12 @@ def why_not_scattered(tried: Attempt) -> str:
         owner = int(whole.any(axis=1).argmax())
         return (
             f"rank {owner} holds whole chunks and others hold none: each rank has to end with one, "
-            "so each has to do its share of the adding."
+            "so each has to do its share of the sums."
         )
     if _sends_first(tried):
         return (
-            "each rank starts all its sends before the first message has come. What it passes on "
-            "then lacks what the message brings."
+            "each rank starts all its sends before the first message has arrived. What it passes "
+            "on lacks the content of that message."
         )
     if (counts > 1).any():
         return (
@@ -69,8 +69,8 @@ def why_not_scattered(tried: Attempt) -> str:
     if (own == 0).any():
         return "a rank's own share of a chunk is gone: what arrives must not replace it."
     return (
-        "sums have begun to grow but none is complete. How many rounds does a chunk need to come "
-        "past every rank, and which chunk does a rank pass on after its first round?"
+        "sums have begun to grow but none is complete. How many rounds does a chunk need to pass "
+        "every rank, and which chunk does a rank pass on after its first round?"
     )
 
 
@@ -82,19 +82,16 @@ def _why_untouched(tried: Attempt) -> str:
         )
     return (
         why_unwaited(tried)
-        or "messages arrive, but no cell has changed: what becomes of what arrives?"
+        or "messages arrive, but no cell has changed: what is done with what arrives?"
     )
 
 
 def why_unwaited(tried: Attempt) -> str:
-    """The first receive for which a rank never waited, or nothing."""
+    """The first receive for which a rank never waited, or ""."""
     waits = [fault for fault in tried.faults() if "waited for the receive" in fault]
     if not waits:
         return ""
-    return (
-        f"{waits[0]}. A message is in its tensor when wait() of its request has returned, and not "
-        "after any other time."
-    )
+    return f"{waits[0]}. A message is in its tensor only when wait() of its request has returned."
 
 
 def why_not_gathered(tried: Attempt, rank: int) -> str:
@@ -110,8 +107,8 @@ def why_not_gathered(tried: Attempt, rank: int) -> str:
     chunks = np.array_split(tried.sums, tried.ranks)
     if not any(_same(begun[0], chunk) for chunk in chunks):
         return (
-            "the first message that rank 0 sends in all_gather is no whole chunk. With which one "
-            "does it end reduce_scatter?"
+            "the first message that rank 0 sends in all_gather is no whole chunk. Which chunk is "
+            "whole on it after reduce_scatter?"
         )
     enough = (counts >= tried.expected).all(axis=1)
     if (enough & (counts > tried.expected).any(axis=1)).any():
@@ -119,22 +116,22 @@ def why_not_gathered(tried: Attempt, rank: int) -> str:
     if (counts == UNKNOWN).any():
         return _why_odd(
             tried,
-            f"{ODD} Sender and receiver of a message have to mean the same chunk.",
+            f"{ODD} Sender and receiver of a message must use the same chunk.",
         )
     return (
-        "whole chunks have not come to all ranks. How many rounds does one need, and what does a "
+        "whole chunks have not reached all ranks. How many rounds does one need, and what does a "
         "rank pass on after it has received one?"
     )
 
 
 def why_no_sum(tried: Attempt, rank: int) -> str:
     if not tried.whole(0).any(axis=0).all():
-        return "sums were not complete when all_gather began: mend reduce_scatter first."
+        return "sums were not complete when all_gather began: fix reduce_scatter first."
     if (tried.counts[-1][rank] > 1).any():
-        return "all_gather adds to sums that were complete: mend all_gather first."
+        return "all_gather adds to sums that were complete: fix all_gather first."
     rest = (
         "reduce_scatter left each sum whole on some rank, but all_gather did not bring them to "
-        "all: do both mean the same chunk, and does all_gather take all its rounds?"
+        "all: do both use the same chunk, and does all_gather run all its rounds?"
     )
     return _why_odd(tried, rest) if (tried.counts[-1][rank] == UNKNOWN).any() else rest
 
@@ -143,22 +140,27 @@ def why_astray(tried: Attempt, pairs: set[tuple[int, int]], astray: list[tuple[i
     n = tried.ranks
     left = [(src, dst) for src, dst in astray if dst == (src - 1) % n]
     if len(left) == len(pairs):
-        return "the chunks go round the other way. Which number has the neighbour on the right?"
+        return (
+            "the chunks go round in the other direction. Which number does the right neighbour "
+            "have?"
+        )
     if name := _turned(tried):
-        return f"{name} goes round the other way. Which number has the neighbour on the right?"
+        return (
+            f"{name} goes round in the other direction. Which number does the right neighbour have?"
+        )
     if len(left) == len(astray) == n:
         return (
-            "what does a rank tell its left neighbour? recv returns when the message has come and "
-            "wait() when it was taken, so no answer is needed."
+            "what does a rank send its left neighbour? recv returns when the message has arrived "
+            "and wait() when it was received, so no answer is needed."
         )
     return (
-        "in a ring a rank knows two others: one it sends to and one it receives from. What it "
-        "wants to tell the rest goes by way of them."
+        "in a ring a rank has two neighbours: one it sends to and one it receives from. Everything "
+        "for the others goes through them."
     )
 
 
 def _turned(tried: Attempt) -> str:
-    """The function all of whose messages go from rank 0 to its left neighbour, or nothing."""
+    """The function in which rank 0 sends only to its left neighbour, or ""."""
     table, first = tried.trace.messages, tried.sends(0)[0]
     own = np.flatnonzero(table.src == 0)
     to = table.dst[own[np.argsort(table.sent[own], kind="stable")]]
@@ -172,12 +174,12 @@ def why_rounds(tried: Attempt, rounds: int) -> str:
     most = max(max(tried.sends(i)) for i in range(len(tried.names)))
     if rounds < 2 * (tried.ranks - 1) or most > tried.ranks - 1:
         return (
-            "a chunk has to come past every other rank once to be whole, and once more to be known "
+            "a chunk has to pass every other rank once to become whole, and once more to be copied "
             f"to all. {sends_of(tried)}"
         )
     return (
         "no rank sends too often, so some rank sends only after it has received, and its neighbour "
-        "stands still meanwhile: in a round all ranks can have a message under way at once."
+        "is idle meanwhile: in a round all ranks can send at the same time."
     )
 
 
@@ -187,11 +189,11 @@ def why_bytes(tried: Attempt, sent: list[int], expected: int, chunk: int) -> str
         most, least = sent.index(max(sent)), sent.index(min(sent))
         return (
             f"rank {most} sends most, rank {least} least. In a ring all ranks do the same: what "
-            "does yours let one rank do for the others?"
+            "does one rank do for the others in yours?"
         )
     if longest > chunk:
         return (
-            f"a message carries {longest} bytes and a chunk has {chunk}. What of it does the "
+            f"a message carries {longest} bytes and a chunk has {chunk}. Which part of it does the "
             "neighbour need?"
         )
     if sent[0] > expected:

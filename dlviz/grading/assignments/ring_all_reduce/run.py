@@ -1,8 +1,8 @@
-"""A student's reduce-scatter and all-gather on real ranks: what they left, for a check to judge.
+"""Run a student's reduce-scatter and all-gather on real ranks, and record the results for a check.
 
-Each rank draws its numbers itself, fractions in float64, and the others learn them by messages
-alone. What the ranks end with is held against all sums of what they began with, so that a check can
-say whose numbers a cell holds, and that a number is no such sum.
+Each rank draws its numbers itself, fractions in float64, and the others learn them only from
+messages. The final numbers are compared with all sums of the initial ones, so that a check can
+say which ranks' numbers a cell holds, or that it holds no such sum.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from dlviz.grading.harness.sandbox import why_ended
 from dlviz.trace import Trace
 
 Function = Callable[[Comm, list[torch.Tensor]], Any]
-LATE = 0.05  # s by which one rank comes late where a program must not depend on timing
-MOST_RANKS = 9  # whose contributions can be told apart
-MOST_TIMES = 2  # that one is looked for in a cell
-ROUNDING = 1e-12  # of a sum: what another order of additions changes lies far below
+LATE = 0.05  # s by which one rank is late in checks that a program must not depend on timing
+MOST_RANKS = 9  # whose contributions can be distinguished
+MOST_TIMES = 2  # that one contribution is looked for in a cell
+ROUNDING = 1e-12  # of a sum: far more than another order of additions changes
 UNKNOWN = -1
 OWN = OwnWork(
     "comm.send, comm.recv, comm.isend and comm.irecv alone, in lines of your own",
@@ -41,9 +41,9 @@ OWN = OwnWork(
 
 @dataclass
 class ChunksLeft(Left):
-    """What one rank left: its numbers at the start, what its tensor held after each function, what
-    the list's tensors held (None where they are no longer that many cells), the messages that each
-    function sent, and which of them it touched on their way."""
+    """Results of one rank: its numbers at the start, its tensor after each function, the list's
+    tensors then (None if they are no longer the chunks), the messages that each function sent,
+    and misuse of its requests."""
 
     start: np.ndarray
     held: list[np.ndarray]
@@ -55,7 +55,7 @@ class ChunksLeft(Left):
 
 @dataclass(frozen=True)
 class Attempt:
-    """A run of functions. `scattered`: it began with chunk r+1 of rank r as the whole one."""
+    """A run of functions. `scattered`: it began with chunk r+1 whole on rank r."""
 
     names: list[str]
     left: list[ChunksLeft]
@@ -78,7 +78,7 @@ class Attempt:
 
     @cached_property
     def expected(self) -> np.ndarray:
-        """Whose contributions a whole cell holds, (cells, ranks)."""
+        """The contributions in a whole cell, (cells, ranks)."""
         if not self.scattered:
             return np.ones(self.starts.T.shape, int)
         lengths = [len(part) for part in np.array_split(self.starts[0], self.ranks)]
@@ -87,7 +87,7 @@ class Attempt:
 
     @cached_property
     def sums(self) -> np.ndarray:
-        """What a whole cell holds."""
+        """The value of each whole cell."""
         return (self.expected.T * self.starts).sum(axis=0)
 
     @cached_property
@@ -114,7 +114,7 @@ class Attempt:
         return [len(own.sent[function]) for own in self.left]
 
     def replaced(self) -> bool:
-        """Whether the list ended with whole cells that the tensor does not have."""
+        """Whether the list ended with more whole cells than the tensor."""
 
         def right(values: np.ndarray) -> int:
             return int(np.isclose(values, self.sums, rtol=ROUNDING, atol=0).sum())
@@ -126,7 +126,7 @@ class Attempt:
         )
 
     def odd(self) -> np.ndarray:
-        """The numbers that are no sum of contributions, each beside the sum that is nearest and the
+        """The numbers that are no sum of contributions, each with the nearest such sum and the
         sum of all: (numbers, 3)."""
         rows = [np.empty((0, 3))]
         for i in range(len(self.names)):
@@ -145,8 +145,8 @@ def attempt(
 ) -> Attempt:
     """Run the functions one after the other on n ranks, each with a tensor of so many cells.
 
-    Raises CheckFailed, caused by the RunError if there is one, where the run does not come to its
-    end, and where messages did not come from the functions' own lines.
+    Raises CheckFailed, caused by the RunError if any, if the run does not finish or messages did
+    not come from the functions' own lines.
     """
     names, where = [worker_name(each) for each in functions], _where(n, cells)
     run = harness.attempt(
@@ -158,7 +158,7 @@ def attempt(
         raise CheckFailed(
             f"{where}, {yields[0]} returned a generator, and none of its lines ran",
             f"{yields[0]} does its work when it is called",
-            "that is what a `yield` in a function does. Here nobody asks for values.",
+            "a `yield` in a function does that. Here nobody asks for values.",
         )
     if len(run.results[0].held) < len(functions):
         raise CheckFailed(
@@ -170,15 +170,15 @@ def attempt(
 
 
 def contributions(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """How often each rank's number is in each of the values, (cells, ranks), by the ranks' numbers
-    at the start, (ranks, cells). UNKNOWN in a row that is no sum of them."""
+    """How often each rank's initial number, (ranks, cells), is in each value: (cells, ranks). A
+    row of UNKNOWN: no such sum."""
     counts, sums = _nearest(values, starts)
     known = np.abs(sums - values) <= ROUNDING * starts.sum(axis=0)
     return np.where(known[:, None], counts, UNKNOWN)
 
 
 def _nearest(values: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The sum of contributions that is nearest to each value: its counts, and itself."""
+    """The counts of the nearest sum of contributions to each value, and that sum."""
     counts = np.array(list(product(range(MOST_TIMES + 1), repeat=len(starts))))  # (sums, ranks)
     sums = counts @ starts  # (sums, cells)
     place = np.abs(sums - values).argmin(axis=0)
@@ -191,7 +191,7 @@ def _guarded(comm: Comm, functions: Sequence[Function], cells: int, late: bool) 
     chunks = list(tensor.tensor_split(comm.size))
     lengths = [len(chunk) for chunk in chunks]
     guard = Guard(comm)
-    faults = guard.faults  # as it is before anything of the student's has run
+    faults = guard.faults  # bound before any of the student's code has run
     left = ChunksLeft(start, [], [], [], [], [])
     if late and comm.rank == comm.size - 1:
         time.sleep(LATE)
@@ -212,14 +212,14 @@ def _guarded(comm: Comm, functions: Sequence[Function], cells: int, late: bool) 
 
 
 def _joined(chunks: list[torch.Tensor], lengths: list[int]) -> np.ndarray | None:
-    """What the tensors of the list hold, None where they are not the chunks."""
+    """The numbers of the list's tensors, None if they are not the chunks."""
     if [each.numel() if isinstance(each, torch.Tensor) else -1 for each in chunks] != lengths:
         return None
     return torch.cat([each.detach().reshape(-1).double() for each in chunks]).numpy()
 
 
 def _contributors(counts: np.ndarray) -> str:
-    """Whose contributions a chunk's cells hold, in words. Counts: (cells, ranks)."""
+    """The ranks whose contributions a chunk's cells hold, in words. Counts: (cells, ranks)."""
     if not len(counts):
         return ""
     if (counts == UNKNOWN).any():
@@ -233,14 +233,14 @@ def _contributors(counts: np.ndarray) -> str:
 
 
 def _collectives(run: Run | RunError) -> list[str]:
-    """The backend's own collectives that were called, and where."""
+    """Calls of the backend's own collectives, with their lines."""
     trace = run.trace or Trace(meta={"ranks": 1})
     rows = [row for row in trace.spans.rows() if row.kind == "collective"]
     return [f"comm.{row.name}, {shown_line(row.where)}" for row in rows]
 
 
 def why(error: RunError, n: int, cells: int) -> str:
-    """A hint for a run that did not come to its end."""
+    """A hint for a run that did not finish."""
     if cells < n and (isinstance(error, DeadlockError) or "shape (0,)" in str(error)):
         return (
             "some chunks are empty here. Does a rank skip one that its neighbour still waits for? "
@@ -267,16 +267,16 @@ def _why_mismatch(text: str, n: int, cells: int) -> str:
     if other := {*dtypes} - {"float64"}:
         return (
             f"the cells are float64, and one end of the message has {other.pop()}. torch.zeros and "
-            "torch.empty make float32 unless told otherwise; torch.empty_like takes over the type."
+            "torch.empty make float32 unless given a dtype; torch.empty_like takes over the type."
         )
     if cells % n:
         return (
-            "chunks may differ by a cell. Which chunk arrives, and has the tensor that takes it "
-            "as many cells as that one?"
+            "chunks may differ by a cell. Which chunk arrives, and does the tensor that receives "
+            "it have as many cells?"
         )
     return (
-        "sender and receiver of a message have to mean the same cells. In one round, what does "
-        "rank 0 send, and what does its right neighbour expect?"
+        "sender and receiver of a message must use the same cells. In one round, what does rank 0 "
+        "send, and what does its right neighbour expect?"
     )
 
 

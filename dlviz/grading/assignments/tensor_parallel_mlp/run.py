@@ -1,13 +1,13 @@
-"""A student's tensor-parallel MLP on real ranks: what they left, for a check to judge.
+"""Run a student's tensor-parallel MLP on real ranks, and record the results for a check.
 
     f.apply(x, comm), g.apply(x, comm)    autograd functions: g sums in forward, f in backward
-    mlp = program(comm, state)            on every rank, of the whole weights: it keeps its part
+    mlp = program(comm, state)            on every rank, from the whole weights: it keeps its part
     y = mlp(x)                            the whole MLP's output, on every rank
 
-The MLP is a linear layer, GELU and a linear layer, in float64, with weights in torch's layout (out,
-in). Between the two steps every rank changes its part by numbers that it draws itself, by a
-generator that is gone when the program goes on: what another rank's part contributes is then known
-by messages alone.
+The MLP is a linear layer, GELU and a linear layer, in float64, with weights in torch's layout
+(out, in). Between the two steps every rank changes its part by numbers that it draws itself,
+from a generator that is gone when the program continues: then a rank can learn another part's
+contribution only from messages.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ Program = Callable[..., Any]
 State = dict[str, torch.Tensor]
 Call = tuple[str, int]  # a collective and the elements of its tensor
 STEPS = 2
-WAYS = ("forward", "backward")
+DIRECTIONS = ("forward", "backward")
 WEIGHTS = ("up.weight", "down.weight")
 CUT = {"up.weight": 0, "up.bias": 0, "down.weight": 1}  # the dim that is cut; down.bias is whole
 NO_GRADIENT = (
     "the output does not depend on x or a parameter. Is a Function called by apply, and is nothing "
     "computed on .data or .detach()?"
 )
-KNOWN = {  # hints by what stands in the message of a run that did not come to its end
-    "cannot be multiplied": "torch keeps a weight as (outputs, inputs). up is cut by its outputs, "
+KNOWN = {  # hints by a phrase of the error of a run that did not finish
+    "cannot be multiplied": "torch stores a weight as (outputs, inputs). up is cut by its outputs, "
     "down by its inputs: which dim is that of each?",
-    "name 'comm' is not defined": "forward of a Function and __init__ get comm, and keep it for "
+    "name 'comm' is not defined": "forward of a Function and __init__ get comm, and store it for "
     "the others: forward as ctx.comm for backward, __init__ as self.comm.",
-    "must be Tensor, not NoneType": "a function returns nothing there: which one has no return?",
+    "must be Tensor, not NoneType": "a function returns nothing: which one has no return?",
     "must be Tensor, not": "a Function is called by apply: CopyToRanks.apply(x, comm) gives a "
     "tensor, CopyToRanks(x, comm) does not.",
     "'NoneType' object has no attribute 'comm'": "apply makes ctx and hands it to forward: a "
@@ -65,21 +65,21 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
     "non-static forward": "forward and backward of a Function are static: @staticmethod.",
     "modified by an inplace operation": "a tensor that backward needs was changed in place: "
     ".clone() it before all_reduce.",
-    "a leaf Variable that requires grad": "a tensor that you were given is changed in place: "
-    ".clone() it before all_reduce.",
+    "a leaf Variable that requires grad": "an argument is changed in place: .clone() it before "
+    "all_reduce.",
     "before Module.__init__() call": "super().__init__() comes first in __init__.",
     "through the graph a second time": "something that step 0 computed is used in step 1: what is "
-    "kept from one forward to the next?",
+    "stored from one forward to the next?",
     "collective mismatch": "all ranks call the same all-reduces in the same order, on tensors of "
     "one shape. Which tensors differ in shape between ranks?",
-    "is no rank of": "that rank is not there. For which numbers of ranks does every rank have the "
-    "partner that yours asks for?",
-    "is invalid for input of size": "y need not have as many numbers as the ranks could share "
-    "evenly: tensor_split makes chunks that differ by one.",
+    "is no rank of": "that rank does not exist. For which numbers of ranks does every rank have "
+    "the partner that yours asks for?",
+    "is invalid for input of size": "the ranks may not divide the numbers of y evenly: "
+    "tensor_split makes chunks that differ by one.",
     "positional argument": "forward gets (ctx, x, comm), backward (ctx, gradient), __init__ (self, "
     "comm, state), and apply (x, comm).",
-    "object has no attribute": "is that made in __init__, or noted in ctx by forward, before it is "
-    "used?",
+    "object has no attribute": "is that made in __init__, or stored in ctx by forward, before it "
+    "is used?",
 }
 EXPECTS = "every rank returns from forward and backward"
 OWN = OwnWork(
@@ -90,7 +90,7 @@ OWN = OwnWork(
 
 @dataclass(frozen=True)
 class MLPSize(Size):
-    """A number of ranks, of rows of x, and the widths of the MLP; without inner, of x alone."""
+    """The number of ranks, the rows of x, and the widths of the MLP; without inner, of x only."""
 
     ranks: int
     rows: int
@@ -120,19 +120,19 @@ class MLPSize(Size):
         divides = [s.hidden % s.ranks == 0 for s in passed if s.ranks > 1]
         if divides and all(divides) and all(s.hidden % s.ranks for s in failed):
             return (
-                "it works where the ranks divide the hidden width. Only the inner width is cut "
-                "over the ranks: where does yours rely on the other?"
+                "it works if the ranks divide the hidden width. Only the inner width is cut over "
+                "the ranks: where does yours rely on the other?"
             )
         return ""
 
     @property
     def all_reduced(self) -> int:
-        """Bytes that a rank sends in the all-reduce of a tensor as x by a ring, if each chunk has
-        as many numbers."""
+        """Bytes that a rank sends in a ring all-reduce of a tensor the size of x, with equal
+        chunks."""
         return 2 * (self.ranks - 1) * self.rows * self.hidden * 8 // self.ranks
 
     def own(self, name: str, held: torch.Tensor | None, rank: int) -> torch.Tensor | None:
-        """Of what a rank holds its part, though it may hold the whole; None where it is neither."""
+        """A rank's part of what it holds, the part or the whole; None if it is neither."""
         whole = self.shapes[name]
         if held is None or name not in CUT or held.shape != whole:
             part = self.part(name, torch.empty(whole), rank)
@@ -141,7 +141,7 @@ class MLPSize(Size):
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the weights of the whole MLP."""
+        """The shapes of the whole MLP's weights."""
         return {
             "up.weight": (self.inner, self.hidden),
             "up.bias": (self.inner,),
@@ -155,7 +155,7 @@ class MLPSize(Size):
         return {name: _draw(seed, i, *shape) for i, (name, shape) in shapes}
 
     def part(self, name: str, tensor: torch.Tensor, rank: int) -> torch.Tensor:
-        """What a rank keeps of a whole weight or bias."""
+        """A rank's part of a whole weight or bias."""
         return tensor.tensor_split(self.ranks, CUT[name])[rank] if name in CUT else tensor
 
     def batch(self, seed: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -170,9 +170,9 @@ def _draw(seed: int, place: int, *shape: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class MLPStep:
-    """What a rank had in one step: its part before it, the output, the gradients of its part and of
-    x ("x"), its collectives in each direction, the bytes of those that leave no messages, what it
-    changed of what it was given, and how many Functions of its own the output goes back through."""
+    """One step of a rank: its part before it, the output, the gradients of its part and of x
+    ("x"), its collectives in each direction, the bytes of those that leave no messages, the
+    arguments that it changed, and the number of its own Functions behind the output."""
 
     part: State
     output: torch.Tensor
@@ -185,13 +185,15 @@ class MLPStep:
 
 @dataclass
 class Sharded(Left):
-    """What a rank left: its steps, and what it did that it may not do."""
+    """Results of a rank: its steps, and what it did against the rules."""
 
     steps: list[MLPStep] = field(default_factory=list)
-    odd: list[tuple[str, str]] = field(default_factory=list)  # no module or output, and a hint
-    kept: list[str] = field(default_factory=list)  # whole weights that are still in memory
-    sliced: list[str] = field(default_factory=list)  # those of them in which a parameter lies
-    whole: list[str] = field(default_factory=list)  # lines that had a whole weight later on
+    odd: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # a missing module or output, and a hint
+    retained: list[str] = field(default_factory=list)  # whole weights still in memory
+    sliced: list[str] = field(default_factory=list)  # those of which a parameter is a slice
+    whole: list[str] = field(default_factory=list)  # later lines that used a whole weight
 
 
 @dataclass(frozen=True)
@@ -203,12 +205,12 @@ class Parallel:
     left: list[Sharded]
     trace: Trace
 
-    def sent(self, way: str, step: int) -> np.ndarray:
-        """Bytes that each rank sent in one direction of a step: those of its messages, and of the
-        backend's own collectives what a ring would have sent."""
+    def sent(self, direction: str, step: int) -> np.ndarray:
+        """Bytes that each rank sent in one direction of a step: those of its messages, and a
+        ring's for the backend's own collectives."""
         spans, messages = self.trace.spans, self.trace.messages
-        found = np.array([own.steps[step].unseen[way] for own in self.left])
-        phases = (spans.kind == "phase") & (spans.name == way) & (spans.step == step)
+        found = np.array([own.steps[step].unseen[direction] for own in self.left])
+        phases = (spans.kind == "phase") & (spans.name == direction) & (spans.step == step)
         for rank, begin, end in zip(
             spans.rank[phases], spans.start[phases], spans.end[phases], strict=True
         ):
@@ -220,10 +222,10 @@ class Parallel:
 def attempt(
     program: Program, size: MLPSize, steps: int = STEPS, machine: Machine | None = None
 ) -> Parallel:
-    """Run the student's MLP forwards and backwards.
+    """Run the student's MLP forward and backward.
 
-    Raises CheckFailed, caused by the RunError if there is one, where the run does not come to its
-    end, where ready-made code did the work, and where there is no output to judge.
+    Raises CheckFailed, caused by the RunError if any, if the run does not finish, if ready-made
+    code did the work, or if there is no output to judge.
     """
     seed = int(np.random.default_rng().integers(1000))
     run = harness.attempt(
@@ -235,7 +237,7 @@ def attempt(
 
 
 def _known(size: MLPSize) -> Callable[[RunError], str]:
-    """Finds a hint where a run did not come to its end."""
+    """Finds a hint for a run that did not finish."""
     return lambda error: (
         _why_idle(error)
         or why_ended(error, {"must match the": _why_shapes(str(error), size), **KNOWN})
@@ -243,45 +245,45 @@ def _known(size: MLPSize) -> Callable[[RunError], str]:
 
 
 def _why_idle(error: RunError) -> str:
-    """A hint where ranks wait for ever since one has no part in a sum of the others."""
+    """A hint if ranks wait for ever because one takes no part in the others' sum."""
     if not isinstance(error, DeadlockError) or error.trace is None:
         return ""
     spans, table = error.trace.spans, error.trace.messages
-    for step, way in product(range(STEPS), WAYS):
+    for step, direction in product(range(STEPS), DIRECTIONS):
         busy: dict[int, bool] = {}
-        for row in spans[(spans.step == step) & (spans.name == way)].rows():
+        for row in spans[(spans.step == step) & (spans.name == direction)].rows():
             sent = (table.src == row.rank) & (table.sent >= row.start) & (table.sent <= row.end)
             taken = (table.dst == row.rank) & (table.received >= row.start)
             busy[row.rank] = bool((sent | (taken & (table.received <= row.end))).any())
         idle = [rank for rank, own in busy.items() if not own]
         if idle and any(busy.values()):
             return (
-                f"in {way} of step {step} rank {idle[0]} neither sends nor receives, while others "
-                "do: it has no part in their sum. What there depends on the rank?"
+                f"in {direction} of step {step} rank {idle[0]} neither sends nor receives, while "
+                "others do: it takes no part in their sum. What there depends on the rank?"
             )
     return ""
 
 
 def _why_shapes(text: str, size: MLPSize) -> str:
-    """A hint where two tensors do not fit together, by their widths."""
+    """A hint if two tensors do not fit together, by their widths."""
     found = re.search(r"\((\d+)\) must match the (?:existing )?size[^(]*\((\d+)\)", text)
     widths = {int(each) for each in found.groups()} if found else set()
     part = size.inner // size.ranks
     if widths == {part, size.inner}:
         return (
             f"one has a part of the inner width, {part}, and the other all of it, {size.inner}: "
-            "up.bias is cut as the outputs of up are."
+            "up.bias is cut like the outputs of up."
         )
     if size.hidden in widths and widths & {part, size.inner}:
         return (
             "one is as wide as x, the other as z or a part of it. Which bias belongs to which of "
             "the two products?"
         )
-    return "two tensors do not have the same shape there. Which shapes have x, z, y and the biases?"
+    return "two tensors have different shapes. Which shapes do x, z, y and the biases have?"
 
 
 def refuse_odd(size: MLPSize, left: Sequence[Sharded]) -> None:
-    """Raise CheckFailed where there is no output to judge."""
+    """Raise CheckFailed if there is no output to judge."""
     for rank, own in enumerate(left):
         for seen, hint in own.odd:
             raise CheckFailed(
@@ -292,13 +294,13 @@ def refuse_odd(size: MLPSize, left: Sequence[Sharded]) -> None:
 
 
 class CallWatch(Watch):
-    """Notes a program's messages and collectives."""
+    """Records a program's messages and collectives."""
 
     def __init__(self, comm: Comm):
         super().__init__("collectives")
         self.calls: list[Call] = []
         for name in ("send", "recv", "isend", "irecv"):
-            setattr(comm, name, self.noting(getattr(comm, name)))
+            setattr(comm, name, self.recording(getattr(comm, name)))
         self._unseen = 0.0
         agree, collective = comm.agree, comm.collective
 
@@ -308,29 +310,31 @@ class CallWatch(Watch):
             return agree(op, tensor, root)
 
         def by_backend(op: str, tensor: Any, move: Any, root: int = -1, scale: int = 1) -> None:
-            if tensor is not None:  # a ring sends each rank's part to all others, or twice that
+            if (
+                tensor is not None
+            ):  # a ring sends each rank's part to all others, or twice that for an all-reduce
                 rounds = (1 + (op == "all_reduce")) * (comm.size - 1)
                 self._unseen += rounds * tensor.nbytes * scale / comm.size
             collective(op, tensor, move, root, scale)
 
-        comm.agree, comm.collective = self.noting(heard), by_backend
+        comm.agree, comm.collective = self.recording(heard), by_backend
 
     def heard(self) -> tuple[list[Call], float]:
-        """The collectives since the last time that this was asked, and the bytes that a ring would
-        send for those of the backend, which leave no messages."""
+        """The collectives since the last call, and the bytes that a ring would send for the
+        backend's, which leave no messages."""
         found = self.calls, self._unseen
         self.calls, self._unseen = [], 0.0
         return found
 
 
 class Elements(TorchDispatchMode):
-    """Notes the lines of a program that work on a tensor of `most` elements or more; on a paced run
-    its products of matrices are spans that take their FLOPs' time."""
+    """Records the lines of a program that work on a tensor of `most` elements or more; on a
+    paced run its matrix products are spans that take their FLOPs' time."""
 
     def __init__(self, comm: Comm, most: float):
         super().__init__()
         self.lines: list[str] = []
-        self.way = "forward"
+        self.direction = "forward"
         self._comm = comm
         self._most = most
 
@@ -339,14 +343,14 @@ class Elements(TorchDispatchMode):
         if self._comm.machine is not None and func._overloadpacket in PRODUCTS:
             (m, k), (_, n) = (each.shape for each in factors)
             name, seconds = f"{m}x{k}·{k}x{n}", 2 * m * k * n / self._comm.machine.device.flops
-            with self._comm.compute(self.way, name, seconds):
+            with self._comm.compute(self.direction, name, seconds):
                 out = func(*args, **(kwargs or {}))
         else:
             out = func(*args, **(kwargs or {}))
         large = [each for each in (*factors, out) if self._is_large(each)]
         if large and not _inside_dlviz(sys._getframe(1)):
             where = shown_line(line_of(sys._getframe(1)))
-            self.lines.append(f"{tuple(large[0].shape)}, in {self.way}, {where}")
+            self.lines.append(f"{tuple(large[0].shape)}, in {self.direction}, {where}")
         return out
 
     def _is_large(self, each: Any) -> bool:
@@ -354,7 +358,7 @@ class Elements(TorchDispatchMode):
 
 
 def _inside_dlviz(frame: Any) -> bool:
-    """Whether it is a collective that works here, and no line of the program's, or backward."""
+    """Whether a dlviz collective works here, not the program's own lines or backward."""
     files = (at.f_code.co_filename for at, _ in walk_stack(frame))
     file = next(file for file in files if not file.startswith(TORCH))
     return file.startswith(PACKAGE) and file != __file__
@@ -364,7 +368,7 @@ PRODUCTS = {torch.ops.aten.mm, torch.ops.aten.addmm}  # pyright: ignore
 
 
 def trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) -> Sharded:
-    """What each rank does with the MLP."""
+    """Run the student's MLP on a rank."""
     left, watch = Sharded(), CallWatch(comm)
     whole = float("inf") if size.ranks == 1 else size.hidden * size.inner
     with watch.watching():
@@ -379,7 +383,7 @@ def trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) 
             part = {name: copied(p) for name, p in parameters.items()}
             heard: dict[str, tuple[list[Call], float]] = {}
             if comm.machine is not None:
-                comm.barrier()  # so that all begin the paced step at one time
+                comm.barrier()  # so that all begin the paced step at the same time
             with Elements(comm, whole) as elements:
                 with comm.span("phase", "forward", step=step):
                     output = model(x)
@@ -388,12 +392,12 @@ def trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) 
                     left.odd.extend(odd)
                     break
                 functions = _functions(output)
-                elements.way = "backward"
+                elements.direction = "backward"
                 with comm.span("phase", "backward", step=step):
                     output.backward(gradient)
                 heard["backward"] = watch.heard()
-            calls = {way: each for way, (each, _) in heard.items()}
-            unseen = {way: nbytes for way, (_, nbytes) in heard.items()}
+            calls = {direction: each for direction, (each, _) in heard.items()}
+            unseen = {direction: nbytes for direction, (_, nbytes) in heard.items()}
             changed = ["x"] * (not torch.equal(x, x_given))
             changed += ["the gradient of y"] * (not torch.equal(gradient, gradient_given))
             found = {name: p.grad for name, p in {**parameters, "x": x}.items()}
@@ -410,7 +414,7 @@ def trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) 
 def _loaded(
     comm: Comm, program: Program, size: MLPSize, seed: int, left: Sharded
 ) -> nn.Module | None:
-    """The student's module, and a note of the whole weights that it holds."""
+    """The student's module; records the whole weights that it still holds."""
     state = size.whole(seed)
     memory = {name: StorageWeakRef(state[name].untyped_storage()) for name in WEIGHTS}
     with comm.span("phase", "load"):
@@ -425,21 +429,21 @@ def _loaded(
         )
         return None
     gc.collect()
-    left.kept.extend(name for name in WEIGHTS if size.ranks > 1 and not memory[name].expired())
+    left.retained.extend(name for name in WEIGHTS if size.ranks > 1 and not memory[name].expired())
     lie = [StorageWeakRef(p.untyped_storage()) for p in model.parameters()]
-    left.sliced.extend(name for name in left.kept if memory[name] in lie)
+    left.sliced.extend(name for name in left.retained if memory[name] in lie)
     return model
 
 
 def _named(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Its parameters by the names of the whole weights: up_weight is up.weight."""
+    """The parameters by the names of the whole weights: up_weight is up.weight."""
     known = {name.replace(".", "_"): name for name in (*CUT, "down.bias")}
     parameters = [(name.replace(".", "_"), p) for name, p in model.named_parameters()]
     return {known.get(name, name): p for name, p in parameters}
 
 
 def _odd(output: Any, x: torch.Tensor) -> list[tuple[str, str]]:
-    """Why there is no output to go back from, and a hint; empty where there is one."""
+    """Why backward cannot start from the output, and a hint; empty if it can."""
     if not isinstance(output, torch.Tensor):
         return [(f"forward returns {output!r:.40}", "which line returns y?")]
     if output.shape != x.shape:
@@ -449,7 +453,7 @@ def _odd(output: Any, x: torch.Tensor) -> list[tuple[str, str]]:
 
 
 def _functions(output: torch.Tensor) -> int:
-    """How many autograd functions that are written in Python lie behind it."""
+    """The number of autograd functions written in Python behind the output."""
     seen, left = set(), [output.grad_fn]
     while left:
         node = left.pop()
@@ -460,7 +464,8 @@ def _functions(output: torch.Tensor) -> int:
 
 
 def _change(parameters: dict[str, nn.Parameter], bias: torch.Tensor) -> None:
-    """As an optimizer would: each rank's part by its own numbers, what is whole by the same."""
+    """Change parameters as an optimizer would: parts by a rank's own numbers, whole ones by
+    `bias`."""
     own = fresh()
     with torch.no_grad():
         for name, p in parameters.items():
@@ -472,15 +477,15 @@ def _change(parameters: dict[str, nn.Parameter], bias: torch.Tensor) -> None:
 
 @dataclass
 class Passed(Left):
-    """What a rank put into f or g and got out of it, there and back."""
+    """What a rank put into f or g and got from it, in both directions."""
 
-    given: dict[str, torch.Tensor]  # by the way
+    given: dict[str, torch.Tensor]  # by direction
     got: dict[str, torch.Tensor | None]
     changed: list[str]
 
 
 def attempt_function(function: Program, size: MLPSize, draws: Sequence[State] = ()) -> list[Passed]:
-    """Call f or g on a tensor for each rank that none of the others gets, or on those of `draws`.
+    """Call f or g on a tensor for each rank that no other rank gets, or on those of `draws`.
     Raises CheckFailed as `attempt` does."""
     given = draws or drawn(size)
     run = harness.attempt(
@@ -491,20 +496,23 @@ def attempt_function(function: Program, size: MLPSize, draws: Sequence[State] = 
 
 
 def drawn(size: MLPSize) -> list[State]:
-    """What each rank puts into f or g, by the way."""
+    """What each rank puts into f or g, by direction."""
     generator, shape = fresh(), (size.rows, size.hidden)
     return [
-        {way: torch.randn(shape, generator=generator, dtype=torch.float64) for way in WAYS}
+        {
+            direction: torch.randn(shape, generator=generator, dtype=torch.float64)
+            for direction in DIRECTIONS
+        }
         for _ in range(size.ranks)
     ]
 
 
 def passed(comm: Comm, function: Program, dealt: Dealt[State]) -> Passed:
-    """What each rank does with f or g."""
+    """Run f or g on a rank."""
     watch, given = CallWatch(comm), dealt.take(comm.rank)
-    x, gradient = (given[way].clone() for way in WAYS)
+    x, gradient = (given[direction].clone() for direction in DIRECTIONS)
     x.requires_grad_()
-    got: dict[str, torch.Tensor | None] = dict.fromkeys(WAYS)
+    got: dict[str, torch.Tensor | None] = dict.fromkeys(DIRECTIONS)
     with watch.watching():
         y = function.apply(x, comm)
         if isinstance(y, torch.Tensor):

@@ -1,5 +1,5 @@
-"""The MLP over ranks with f or g in another place, of all ranks in one process: what each of them
-is shows in the gradients of all ranks. Shapes: n ranks, B rows, i/n columns of a rank.
+"""The MLP over ranks with f or g in the wrong place, for all ranks in one process. A run matches
+one if all ranks have its gradients. Shapes: n ranks, B rows, i/n columns of a rank.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class Parts:
-    """The weights of all ranks, each with a dim of the ranks in front."""
+    """The weights of all ranks, each with a leading dim of ranks."""
 
     up: Tensor  # (n, i/n, h)
     up_bias: Tensor  # (n, i/n)
@@ -40,20 +40,19 @@ class MLPVariation:
     output: Callable[[Parts, Tensor], Tensor]  # y without the bias, of x
 
 
-BEHIND = "What comes back from there is each rank's own, of other columns: nothing is to be added."
+BEHIND = "The gradient there is each rank's own, of other columns: nothing has to be added."
 VARIATIONS = (
     MLPVariation(
-        f"f stands behind up. {BEHIND} Which tensor goes to the columns of all ranks?",
+        f"f comes after up. {BEHIND} Which tensor goes to the columns of all ranks?",
         lambda own, x: g(own.share(gelu(f(own.widened(x))))),
     ),
     MLPVariation(
-        f"f stands behind GELU. {BEHIND} Which tensor goes to the columns of all ranks?",
+        f"f comes after GELU. {BEHIND} Which tensor goes to the columns of all ranks?",
         lambda own, x: g(own.share(f(gelu(own.widened(x))))),
     ),
     MLPVariation(
-        "in backward the sum is made behind down, where the gradient is that of y and the same on "
-        "all ranks, and none in front of up. Does f stand there, or do f and g do each other's "
-        "backward?",
+        "in backward the sum is made after down, where the gradient is that of y and the same on "
+        "all ranks, and none before up. Is f there, or do f and g do each other's backward?",
         lambda own, x: g(f(own.share(gelu(own.widened(x))))),
     ),
 )
@@ -62,7 +61,7 @@ VARIATIONS = (
 def varied(
     x: Tensor, gradient: Tensor, parts: Sequence[State], seen: Sequence[State]
 ) -> MLPVariation | None:
-    """The variation that the gradients `seen` on all ranks are those of, if there is one."""
+    """The variation that gives the gradients `seen` on all ranks, if any."""
     for variation in VARIATIONS:
         for own, wanted in zip(seen, taken(variation, x, gradient, parts), strict=True):
             if not all(

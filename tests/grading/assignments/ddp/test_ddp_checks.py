@@ -38,7 +38,7 @@ def grade(check, given, sizes):
     return getattr(ddp_checks, f"check_{check}").grade(given, sizes=sizes)
 
 
-def told(report):
+def message(report):
     return " ".join(str(report).split())
 
 
@@ -71,7 +71,7 @@ def test_a_right_program_is_right_at_every_size(row, check):
 def test_each_size_has_its_share_of_the_points():
     sizes = [(2, 4), (3, 6), (4, 5), (1, 2)]
     report = grade("gradients", averager("works for two ranks alone"), sizes)
-    assert report.points == 2.5 and "it works on 2 ranks alone. Where does yours" in told(report)
+    assert report.points == 2.5 and "it works on 2 ranks alone. Where does yours" in message(report)
 
 
 # -- runs that do not end --------------------------------------------------------------------------
@@ -84,7 +84,9 @@ def test_one_size_that_never_ends_costs_no_other_one(monkeypatch):
     sizes = [(5, 72), (8, 72), (6, 10_000), (5, 64)]
     report = grade("buckets", changed("cut_into_buckets", "buckets", endless), sizes)
     assert report.points == 1.5 and [size.most for size in report.failed] == [10_000]
-    assert re.search("Seen: for 6 parameters and 10000 bytes, the run had not ended", told(report))
+    assert re.search(
+        "Seen: for 6 parameters and 10000 bytes, the run had not ended", message(report)
+    )
 
 
 @pytest.mark.slow
@@ -94,7 +96,7 @@ def test_a_run_that_never_ends_is_told_when_the_time_is_up_and_not_tried_again(m
     endless = "while True:\n                try: len(self.launched)\n                except: pass"
     given = changed("bucketed_gradients", "gradients", ["handle.wait()", endless])
     report = grade("gradients", given, ())
-    assert re.search(r"not ended after 2 s rank 0 is at cell.py:\d+: ", told(report))
+    assert re.search(r"not ended after 2 s rank 0 is at cell.py:\d+: ", message(report))
     assert len(report.failed) == 1 and report.points == 0
 
 
@@ -160,7 +162,7 @@ def test_a_rehearsal_of_the_cut_names_parameters_and_bytes():
     ]
     assert done.right and len(done.buckets) == 4
     wrong = ddp_checks.rehearse_buckets(cutter("cuts from the first parameter to the last"))
-    assert not wrong.right and "Hint: which gradient is there first" in repr(wrong)
+    assert not wrong.right and "Hint: which gradient is ready first" in repr(wrong)
 
 
 @pytest.mark.slow
@@ -170,7 +172,7 @@ def test_a_rehearsal_shows_the_students_buckets_on_the_lane_under_backward():
     words = (
         r"4 ranks; 3 all-reduces, under backward; a step of \d+ ms; the gradients are those of one"
     )
-    assert done.right and re.match(words, told(done)), repr(done)
+    assert done.right and re.match(words, message(done)), repr(done)
     spans = done.trace.spans
     mine = (spans.rank == 2) & (spans.kind == "collective") & (spans.lane == "comm")
     assert spans.name[mine].tolist() == ["bucket 0", "bucket 1", "bucket 2"]
@@ -187,7 +189,7 @@ def test_a_rehearsal_shows_the_students_buckets_on_the_lane_under_backward():
     }
     for what, words in wrong.items():
         done = ddp_checks.rehearse(cut, averager(what), ranks=2)
-        assert words in told(done) and not done.right
+        assert words in message(done) and not done.right
         assert len(done.trace.spans) or what == "hands in the cells as they are"
 
 
@@ -195,7 +197,7 @@ def test_a_rehearsal_shows_the_students_buckets_on_the_lane_under_backward():
 def test_a_rehearsal_with_buckets_that_are_cut_wrong_says_that_the_checks_have_others():
     right, cut = averager("the solution"), cutter("cuts from the first parameter to the last")
     forwards = ddp_checks.rehearse(cut, right, ranks=2)
-    assert "3 all-reduces, not under backward" in told(forwards) and not forwards.right
-    assert "not yet what part 2 asks for. The checks of the class hand it" in told(forwards)
+    assert "3 all-reduces, not under backward" in message(forwards) and not forwards.right
+    assert "not yet what part 2 asks for. The checks of the class give it" in message(forwards)
     report = grade("overlap", right, [(2, 4)])
-    assert report.points == 3 and "cut as part 2 asks for it, whatever your own" in told(report)
+    assert report.points == 3 and "cut as part 2 asks, whatever your own" in message(report)

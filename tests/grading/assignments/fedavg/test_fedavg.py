@@ -53,8 +53,8 @@ def test_right_programs_are_right_at_every_size_and_whoever_is_asked(row):
 
 
 def test_a_size_is_told_by_its_slow_clients_and_whom_its_rounds_ask():
-    told = str(Stragglers(4, 2, "123 4"))
-    assert told == "with 4 clients, clients 3 and 4 slow, and rounds that ask 1 2 3 and 4"
+    message = str(Stragglers(4, 2, "123 4"))
+    assert message == "with 4 clients, clients 3 and 4 slow, and rounds that ask 1 2 3 and 4"
     assert str(Stragglers(2, 1, "2")) == "with 2 clients, client 2 slow, and rounds that ask 2"
     assert str(Stragglers(2, 0, "2")) == "with 2 clients and rounds that ask 2"
 
@@ -164,12 +164,12 @@ def test_a_rehearsal_shows_the_rounds_and_their_bytes():
 def test_a_rehearsal_shows_rounds_that_end_at_a_deadline():
     (timed_server,), (select,) = (SOLUTION.programs(each) for each in ("deadline", "select"))
     done = fedavg_checks.rehearse_deadline(timed_server, select)
-    told = " ".join(repr(done).split())
-    assert done.right and "14 updates made, 12 of them in the weights" in told, told
+    message = " ".join(repr(done).split())
+    assert done.right and "14 updates made, 12 of them in the weights" in message, message
     assert done.milliseconds == pytest.approx(40 + 25 + 25 + 40 + 1, abs=0.2)
     (asks_who_owes,) = ROWS["`choose` gets clients that owe an update"].programs("deadline")
     stuck = fedavg_checks.rehearse_deadline(asks_who_owes, select)
-    words = r"server sends to client 4, which still owes an update, cell\.py.*is choose to choose"
+    words = r"server sends to client 4, which still owes an update, cell\.py.*should choose select"
     assert re.search(words, " ".join(repr(stuck).split())), repr(stuck)
     assert len(stuck.trace.spans) and not stuck.right
 

@@ -143,7 +143,7 @@ def test_a_plan_that_fits_into_the_device_need_not_fit_into_the_limit():
         row for row in table if row["fits"] and row["memory"] > 16e9 and row["seconds"] > 0.6
     )
     said = refusal(mesh_checks.check_plan, Chosen(LARGE, table, over))
-    assert "the column fits goes by all the memory" in said
+    assert "the column fits assumes the device's whole memory" in said
 
 
 def test_what_choose_returns_is_judged_as_plain_values():

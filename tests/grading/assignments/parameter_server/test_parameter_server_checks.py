@@ -50,7 +50,7 @@ def grade(check, given, sizes=()):
     return getattr(parameter_server_checks, f"check_{check}").grade(given, sizes=sizes)
 
 
-def told(report):
+def message(report):
     return " ".join(str(report).split())
 
 
@@ -88,14 +88,14 @@ def test_each_size_has_its_share_of_the_points_and_one_rank_alone_has_none():
     assert report.points == 0 and len(report.passed) == 1
     given = serve("a worker that has pushed all still counts as the slowest")
     report = grade("weights", given, [(3, 3, 1), (2, 1, 5), (1, 3, 1)])
-    assert report.points == 2 and "right at workers x bound = 2x5 and 1x1" in told(report)
+    assert report.points == 2 and "right at workers x bound = 2x5 and 1x1" in message(report)
 
 
 @pytest.mark.slow
 def test_a_worker_that_is_never_answered_is_told_of_long_before_the_time_is_up():
     begun = time.monotonic()
     report = grade("no_hang", serve("no answer to the last push"), [(3, 1, INF)])
-    assert time.monotonic() - begun < sandbox.limit() and "nobody can go on" in told(report)
+    assert time.monotonic() - begun < sandbox.limit() and "nobody can go on" in message(report)
 
 
 def never_ends(shared, *_):
@@ -108,7 +108,7 @@ def test_a_run_that_never_ends_is_told_when_the_time_is_up_and_not_tried_again(m
     monkeypatch.setattr(sandbox, "SECONDS", 1.0)
     monkeypatch.setattr(sandbox.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     report = grade("parallel", never_ends)
-    assert re.search(r"not ended after 1 s rank 0 is at test_parameter_s\w+.py:", told(report))
+    assert re.search(r"not ended after 1 s rank 0 is at test_parameter_s\w+.py:", message(report))
     assert len(report.failed) == 1 and report.points == 0
 
 
@@ -180,13 +180,13 @@ def test_all_ranks_have_read_before_one_writes_its_first_update():
 def test_a_rehearsal_shows_the_steps_under_the_lock():
     done = parameter_server_checks.rehearse(work("the solution"))
     words = r"4 ranks; 12 updates in \d+ ms; the lock is not held while .* are those of one process"
-    assert done.right and re.match(words, told(done)), repr(done)
+    assert done.right and re.match(words, message(done)), repr(done)
     spans = done.trace.spans
     updates = spans[spans.kind == "update"]
     assert len(updates) == 12 and np.allclose(updates.end - updates.start, 0.002)
     assert "collective" not in {*spans.kind} and "wait" in {*spans.name[spans.kind == "lock"]}
     held = parameter_server_checks.rehearse(work("the lock around the whole step"), ranks=2)
-    assert "the lock is held while" in told(held) and not held.right
+    assert "the lock is held while" in message(held) and not held.right
     empty = parameter_server_checks.rehearse(work("hands in the cells as they are"), ranks=2)
     assert "still to be written" in repr(empty) and not empty.right
 
@@ -195,19 +195,21 @@ def test_a_rehearsal_shows_the_steps_under_the_lock():
 def test_a_rehearsal_shows_the_server_and_how_stale_its_gradients_are():
     right = serve("the solution")
     done = parameter_server_checks.rehearse_server(right, workers=4, bound=INF, slow=1)
-    assert done.right and "4 workers, no bound; 24 pushes in" in told(done), repr(done)
+    assert done.right and "4 workers, no bound; 24 pushes in" in message(done), repr(done)
     stale = staleness(done.trace)
     last = sum(stale["rank"][::-1].tolist().index(worker) for worker in range(1, 5))
     assert len(stale) == 24 and stale.staleness.sum() + last == 3 * 24
 
     slow = parameter_server_checks.rehearse_server(right, pushes=3)
-    assert slow.right and "bound 1; 9 pushes" in told(slow) and "at most 1 ahead" in told(slow)
+    assert (
+        slow.right and "bound 1; 9 pushes" in message(slow) and "at most 1 ahead" in message(slow)
+    )
     spans = slow.trace.spans
     taken = {rank: (spans.rank == rank) & (spans.kind == "backward") for rank in (1, 2)}
     for rank, seconds in ((1, 0.045), (2, 0.015)):
         assert np.allclose((spans.end - spans.start)[taken[rank]], seconds)
 
     free = parameter_server_checks.rehearse_server(serve("no bound"), pushes=3)
-    assert "those of one process" in told(free) and not free.right
+    assert "those of one process" in message(free) and not free.right
     stuck = parameter_server_checks.rehearse_server(serve("no answer to the last push"), pushes=2)
     assert len(stuck.trace.spans) and "nobody can go on" in repr(stuck) and not stuck.right

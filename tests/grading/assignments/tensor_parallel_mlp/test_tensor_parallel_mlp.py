@@ -16,7 +16,7 @@ from dlviz.grading.assignments.tensor_parallel_mlp import checks as tensor_check
 from dlviz.grading.assignments.tensor_parallel_mlp.checks import CountedSize
 from dlviz.grading.assignments.tensor_parallel_mlp.hints import gradients, plain
 from dlviz.grading.assignments.tensor_parallel_mlp.run import (
-    WAYS,
+    DIRECTIONS,
     MLPSize,
     MLPStep,
     Parallel,
@@ -36,7 +36,7 @@ def with_g(*change: str) -> HandedIn:
     return HandedIn("tensor_parallel_mlp", "another g", {"functions": [[*change]]}, {})
 
 
-def told(said) -> str:
+def message_text(said) -> str:
     return " ".join(str(said).split())
 
 
@@ -88,7 +88,7 @@ def test_what_sizes_have_in_common_is_told():
         return MLPSize.in_common([MLPSize(*each) for each in passed], [MLPSize(*failed)])
 
     divides = common([(2, 3, 4, 8), (3, 2, 6, 9), (1, 2, 3, 4)], (3, 2, 5, 9))
-    assert "where the ranks divide the hidden width. Only the inner width is cut" in divides
+    assert "if the ranks divide the hidden width. Only the inner width is cut" in divides
     assert common([(2, 3, 4, 8), (2, 3, 5, 8)], (3, 2, 5, 9)) == ""
     assert common([(1, 2, 3, 4)], (2, 3, 4, 8)) == ""
     on_two = [CountedSize(2, 3, 4, 10)], [CountedSize(3, 2, 6, 9), CountedSize(4, 2, 4, 12)]
@@ -122,7 +122,7 @@ def test_a_run_that_never_ends_is_told_when_the_time_is_up_and_not_tried_again(m
 """
     row = with_g("        total = x.clone()\n", loop)
     report = judged(row.check("outputs"), row.programs("outputs"))
-    assert re.search(r"not ended after 1 s rank 0 is at cell.py:\d+: ", told(report))
+    assert re.search(r"not ended after 1 s rank 0 is at cell.py:\d+: ", message_text(report))
     assert len(report.failed) == 1 and report.points == 0
 
 
@@ -157,7 +157,7 @@ def rehearsed(what, ranks=4):
 def test_a_rehearsal_shows_products_and_all_reduces_of_a_paced_step():
     done = rehearsed("the solution")
     words = r"4 ranks; rank 0 holds 280 of 1072 numbers and sends 1536 bytes; a step of \d+ ms; the"
-    assert done.right and re.match(words, told(done)), repr(done)
+    assert done.right and re.match(words, message_text(done)), repr(done)
     assert (done.numbers, done.nbytes, done.all_reduces) == (280, 1536, 2)
     spans = done.trace.spans
     bars = spans[(spans.rank == 2) & np.isin(spans.kind, ["forward", "backward"])]
@@ -169,9 +169,9 @@ def test_a_rehearsal_shows_products_and_all_reduces_of_a_paced_step():
     assert np.allclose(step_seconds(done.trace, "device"), 6 * 0.004 + 2 * 6 * 0.001)
 
     wrong = rehearsed("*f* without its backward", ranks=2)
-    assert "the gradients are not those of one process" in told(wrong) and not wrong.right
-    kept = rehearsed("keeps `state` as an attribute", ranks=2)
-    assert "the gradients are those of one process" in told(kept) and not kept.right
+    assert "the gradients are not those of one process" in message_text(wrong) and not wrong.right
+    kept = rehearsed("stores `state` as an attribute", ranks=2)
+    assert "the gradients are those of one process" in message_text(kept) and not kept.right
     stuck = rehearsed("the last rank does not take part", ranks=2)
     assert len(stuck.trace.spans) and "deadlock" in repr(stuck) and not stuck.right
 
@@ -186,4 +186,4 @@ def test_the_bytes_of_a_paced_run_are_those_that_the_paced_clock_has_in_a_phase(
     step = MLPStep({}, torch.zeros(1), {}, {}, {"forward": 0.0, "backward": 0.0}, [])
     trace = Trace([rank | there, rank | back], [message], meta={"ranks": 2})
     tried = Parallel(TWO, 0, [Sharded([step])], trace)
-    assert [tried.sent(way, 0).tolist() for way in WAYS] == [[48.0], [0.0]]
+    assert [tried.sent(direction, 0).tolist() for direction in DIRECTIONS] == [[48.0], [0.0]]
