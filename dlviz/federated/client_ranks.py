@@ -55,7 +55,7 @@ class ClientRanks:
 
     def ask(self, now: Open) -> list[int]:
         """Invite each rank that is not busy. Returns these ranks."""
-        self.sends = [each for each in self.sends if each.tick and not each.done]  # not taken
+        self.sends = [each for each in self.sends if each.slot and not each.done]  # not taken
         free = [rank for rank, owed in self.owed.items() if not owed]
         for rank in free:
             self.invite(rank, now.number, now.waiting)

@@ -90,7 +90,7 @@ def test_the_larger_of_a_message_and_what_the_tensor_holds_can_be_kept():
     run = dlviz.launch(worker, ranks=2)
     assert run.results == [[[0, 3, 3], [3, 4, 5]]] * 2
     assert set(run.trace.messages.op) == {"max"}
-    assert "larger kept" in dlviz.viz.timeline(run.trace).to_json()
+    assert "maximum taken" in dlviz.viz.timeline(run.trace).to_json()
 
 
 def test_more_messages_than_the_board_holds_are_sent_ahead():

@@ -117,7 +117,7 @@ def train(
     place_dropout = DropoutPlaces(part.stages, layers)
     weights = sum(p.nbytes for p in net.parameters())
     comm.memory("weights", weights)
-    comm.memory("update rule", getattr(moves, "kept", 0) * weights)
+    comm.memory("update rule", getattr(moves, "state_tensors", 0) * weights)
     comm.start_line()  # the ranks took unequal times to cut the model
     for step, batch in enumerate(comm.progress(batches, "training")):
         with comm.span("phase", f"step {step}", step=step):

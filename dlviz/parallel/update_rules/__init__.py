@@ -4,7 +4,7 @@
     t  the step, from 1      μ  momentum    β  betas, alpha     ε  eps
 
 Each owner of weights has its own rule object: a worker with the whole model, a rank with a shard of
-the parameters, a server with its slice. The rule stores its state (`kept` tensors as large as the
+the parameters, a server with its slice. The rule stores its state (`state_tensors` as large as the
 weights), and `lr` may be set between any two steps.
 
 Each rule gives the numbers of torch.optim (rules.py). Where the lecture's table prints another

@@ -41,7 +41,7 @@ class AdaGradAsPrinted(AdaGrad):
     """A = Σ_(τ=0..t) g_t², t from 0: the summed g has the index t, so that the sum is t + 1 times
     the newest square, and nothing is stored."""
 
-    kept = 0
+    state_tensors = 0
 
     def move(self, w: Tensor, g: Tensor, t: int) -> None:
         w -= self.lr * g / ((t * g**2).sqrt() + self.eps)  # this t counts from 1

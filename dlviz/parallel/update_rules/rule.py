@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -14,7 +15,12 @@ Tensor = torch.Tensor
 class Rule(ABC):
     """Moves weights against their gradients. A subclass says how, for one tensor, in `move`."""
 
-    kept: ClassVar[int] = 0  # number of state tensors, each as large as the weights
+    state_tensors: ClassVar[int] = 0  # their number, each as large as the weights
+
+    def __init_subclass__(cls) -> None:
+        if "kept" in vars(cls):
+            warnings.warn("a rule's kept is called state_tensors now.", DeprecationWarning, 2)
+            cls.state_tensors = vars(cls)["kept"]
 
     def __init__(self, lr: float):
         if not lr >= 0:
@@ -30,7 +36,9 @@ class Rule(ABC):
         Raises ValueError where numbers or shapes do not fit.
         """
         if not self._memory:
-            self._memory = [[0, *map(torch.zeros_like, [w] * self.kept)] for w in parameters]
+            self._memory = [
+                [0, *map(torch.zeros_like, [w] * self.state_tensors)] for w in parameters
+            ]
         if not len(parameters) == len(gradients) == len(self._memory):
             raise ValueError(
                 f"{len(parameters)} parameters and {len(gradients)} gradients do not fit a rule of "
@@ -46,7 +54,7 @@ class Rule(ABC):
             if g is not None:
                 memory[0] += 1
                 # A row's state changes without a gradient too.
-                self.move(w, g.to_dense() if self.kept and g.is_sparse else g, *memory)
+                self.move(w, g.to_dense() if self.state_tensors and g.is_sparse else g, *memory)
 
     @abstractmethod
     def move(self, w: Tensor, g: Tensor, t: int, *state: Tensor) -> None:

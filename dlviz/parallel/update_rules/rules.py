@@ -33,7 +33,7 @@ class Decay(SGD):
 class Momentum(Rule):
     """v ← μ v + g,  w ← w - η v"""
 
-    kept = 1
+    state_tensors = 1
 
     def __init__(self, lr: float, momentum: float = 0.9):
         super().__init__(lr)
@@ -67,7 +67,7 @@ class Nesterov(Momentum):
 class AdaGrad(Rule):
     """A ← A + g²,  w ← w - η g / (√A + ε)"""
 
-    kept = 1
+    state_tensors = 1
 
     def __init__(self, lr: float, eps: float = 1e-10):
         super().__init__(lr)
@@ -84,7 +84,7 @@ class AdaGrad(Rule):
 class RMSProp(Rule):
     """A ← β A + (1 - β) g²,  w ← w - η g / (√A + ε),  β is `alpha`"""
 
-    kept = 1
+    state_tensors = 1
 
     def __init__(self, lr: float, alpha: float = 0.99, eps: float = 1e-8):
         super().__init__(lr)
@@ -103,7 +103,7 @@ class Adam(Rule):
     """m ← β₁ m + (1 - β₁) g,  v ← β₂ v + (1 - β₂) g²,
     w ← w - η m̂ / (√v̂ + ε)  with  m̂ = m / (1 - β₁ᵗ),  v̂ = v / (1 - β₂ᵗ)"""
 
-    kept = 2
+    state_tensors = 2
 
     def __init__(self, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8):
         super().__init__(lr)

@@ -306,6 +306,6 @@ def row(rank: int, lane: str) -> str:
 
 
 def done(op: str) -> str:
-    """What became of a message's elements where they landed: added, copied, larger kept."""
-    words = {"add": "added", "copy": "copied", "max": "larger kept", "": "delivered"}
+    """What became of a message's elements where they landed: added, copied, the maximum taken."""
+    words = {"add": "added", "copy": "copied", "max": "maximum taken", "": "delivered"}
     return words.get(op, short(op))

@@ -64,8 +64,8 @@ def schedule_of(name: str, values: dict[str, Any]) -> Schedule:
 
 
 def costs_of(stage_rank: tuple[int, ...], values: dict[str, Any]) -> Costs:
-    """The costs of a pass of each stage on the ranks of `stage_rank`. ValueError where the slow
-    stage is none of them."""
+    """The costs of a pass of each stage on the ranks of `stage_rank`. Raises ValueError for
+    a slow stage that does not exist."""
     chunks = max(map(stage_rank.count, stage_rank))
     slowed, last = values["slow_stage"], len(stage_rank) - 1
     factors: Any = 1 / chunks

@@ -50,7 +50,7 @@
  * @property {Chosen} pointed
  * @property {boolean} path whether the critical path is shown
  * @property {"" | "table" | "csv" | "board"} opened
- * @property {boolean} away whether the board gave way to the measurement, or is beside it
+ * @property {boolean} away whether the board yielded to the measurement, or is beside it
  * @property {boolean} live
  * @property {Colors | null} colors
  * @property {number} width
