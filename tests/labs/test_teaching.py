@@ -135,7 +135,7 @@ def data_parallel(link: Link = LINK, **options: Any) -> float:
 @pytest.mark.filterwarnings("ignore:the run was up to")  # device time is what it is
 def test_the_lengths_of_steps_in_lab_00():
     naive = data_parallel(way="naive")
-    told = answer("00_start_here", "that average the naive way?")
+    told = answer("00_start_here", "that average naively?")
     assert f"400 / {naive:.2f} = {400 / naive:.2f}" in told and f"**{400 / naive:.1f}.**" in told
     assert f"factor is {370 / naive:.1f}" in told
     ddp, one = data_parallel(bucket_bytes=40_000), data_parallel(bucket_bytes=10**6)
@@ -334,7 +334,7 @@ def test_the_bounds_and_the_rounds_of_lab_04():
     told = answer(PAGE_04, "The map for round robin")
     assert f"**{bounds[3]:.4f} with 3 workers" in told and f"{bounds[4]:.4f} with 4" in told
     assert bounds[1] == pytest.approx(bounds[3]) and f"2 workers: {bounds[2]:.4f}" in told
-    told = answer(PAGE_04, "do four workers and their centre come to rest")
+    told = answer(PAGE_04, "do four workers and their centre settle")
     assert f"**{stable_alpha(4, 0.5, 'synchronous'):.3f}**" in told
     for ranks, question in ((8, "disagree by less than 1 %"), (16, "A ring of 16")):
         rounds = math.log(0.01) / math.log(contraction(ranks, "ring"))
@@ -469,7 +469,7 @@ def test_nothing_comes_on_top_of_a_step_with_slow_messages():
     actions = spans[spans.kind.isin(["forward", "backward"])]
     ends = 1000 * (actions.groupby("rank").end.max() - actions.start.min())
     said = answer("09_pipelines", "with messages that take 4 ms")
-    assert ends[3] == pytest.approx(299, abs=0.01) and "done, after 299 ms" in said
+    assert ends[3] == pytest.approx(299, abs=0.01) and "finish, after 299 ms" in said
     assert ends[0] == pytest.approx(341, abs=0.01) and "**341 ms" in said
     steps = 1000 * (spans[spans.kind == "step"].groupby("rank").end.max() - actions.start.min())
     assert max(steps) == pytest.approx(ends[0], abs=0.01)  # the loss arrives meanwhile
