@@ -531,7 +531,7 @@ def test_more_ranks_than_can_be_decoded_show_their_values_and_no_guess():
     trace = ring(13, 13)
     trace.meta["ranks"] = 14
     made = state(trace)
-    assert any("told apart for at most 13 ranks" in line for line in made["lines"])
+    assert any("separated for at most 13 ranks" in line for line in made["lines"])
     assert made["ranks"] == [] and not any(frame["remarks"] for frame in made["frames"])
     first = cells(made)[0]
     assert contents_of(first, 14)[2, 0] == (number(viz.encode(2, 13, 1)[0]), None)

@@ -38,7 +38,7 @@ def test_the_lines_are_the_closed_form_of_each_number_of_ranks():
         ("ranks", 65, "ranks=65 cannot be shown"),
         ("ranks", 2.5, "ranks=2.5 cannot be shown"),
         ("alpha", "fast", "alpha='fast' is not a number"),
-        ("overlap", 2, "overlap=2 is no part"),
+        ("overlap", 2, "overlap=2 is not a part"),
         ("buckets", 1.5, "buckets=1.5 has to be a whole number"),
         ("way", "up", "way='up' is unknown"),
         ("nbytes", -1, "nbytes"),
