@@ -290,3 +290,20 @@ def test_momentum_needs_93_steps_where_sgd_needs_691(name, lr, momentum, expecte
     points = update_rules.descend(rule, lambda x, y: x**2 / 2 + 50 * y**2, (1.0, 1.0), 800)
     far = points.norm(dim=1) > 1e-6 * points[0].norm()
     assert int(far.nonzero().max()) + 1 == expected
+
+
+def test_a_rule_with_the_former_name_of_its_state_is_taken_and_warned_of():
+    with pytest.warns(DeprecationWarning, match="a rule's kept is called state_tensors now"):
+
+        class Momentum(update_rules.Rule):
+            kept = 1
+
+            def move(self, w, g, t, v):
+                v.mul_(0.9).add_(g)
+                w.sub_(v, alpha=self.lr)
+
+    w = torch.ones(2)
+    rule = Momentum(0.5)
+    rule.step([w], [torch.ones(2)])
+    rule.step([w], [torch.ones(2)])
+    assert w.tolist() == pytest.approx([1 - 0.5 - 0.5 * 1.9] * 2)

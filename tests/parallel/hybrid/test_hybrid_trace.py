@@ -259,7 +259,7 @@ class SlowToSetUp(SGD):
         self.seconds = seconds
 
     @property
-    def kept(self):
+    def state_tensors(self):
         time.sleep(self.seconds)
         return 0
 
