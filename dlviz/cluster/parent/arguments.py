@@ -63,7 +63,7 @@ def check_may_lose(may_lose: Any, ranks: int) -> None:
 
 def check_seed(seed: Any) -> None:
     if seed is not None and (
-        not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= seed < 2**63
+        not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= int(seed) < 2**63
     ):
         raise ValueError(f"seed={seed!r} has to be a whole number from 0 to 2**63 - 1, or None.")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import _tensor_str
 
 NUMPY_SEEDS = 2**32
 CUDNN = ("deterministic", "benchmark", "allow_tf32")
@@ -64,7 +65,7 @@ def inherit(seed: int | None, by_rank: bool) -> Inherited:
     DataLoader draws its own."""
     if seed is None:
         seed = int(torch.empty((), dtype=torch.int64).random_())
-    shown = vars(torch._tensor_str.PRINT_OPTS)
+    shown = vars(_tensor_str.PRINT_OPTS)
     root = logging.getLogger()
     named = {name: one for name, one in logging.root.manager.loggerDict.items()}
     levels = {name: one.level for name, one in named.items() if isinstance(one, logging.Logger)}
@@ -79,7 +80,7 @@ def inherit(seed: int | None, by_rank: bool) -> Inherited:
         cudnn={name: getattr(torch.backends.cudnn, name) for name in CUDNN},
         printed={name: shown[name] for name in ("precision", "threshold", "edgeitems", "linewidth")}
         | {"sci_mode": shown["sci_mode"]},
-        numpy=np.get_printoptions(),
+        numpy={**np.get_printoptions()},
         levels={"": root.level} | {name: level for name, level in levels.items() if level},
         handlers=[
             (stream, one.level, one.formatter)
