@@ -37,6 +37,7 @@ from dlviz.cluster.hosts.ranks import SeveralHosts, choose_by_host
 from dlviz.cluster.messages.comm import Comm
 from dlviz.cluster.messages.requests import PeerLost
 from dlviz.cluster.parent import start
+from dlviz.cluster.parent.inherited import Inherited
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.results import pack
 from dlviz.cluster.stuck.threads import join_all
@@ -82,6 +83,7 @@ class WorkerCall:
     args: tuple
     kwargs: dict[str, Any]
     cells: dict[str, list[str]]
+    inherited: Inherited | None = None
 
 
 @dataclass(frozen=True)
@@ -252,6 +254,8 @@ def _transport(process: Process, store: Any, place: Place, sync: Callable[[], No
 
 def run(call: WorkerCall, process: Process, comm: Comm) -> Any:
     """Run the worker until it and the threads it started are done; returns its result."""
+    if call.inherited is not None:
+        call.inherited.settle(process.rank)
     result = call.worker(comm, *call.args, **call.kwargs)
     if process.machine is not None:
         time.sleep(LAST)  # others reach their last operation, which what is left must not delay

@@ -13,6 +13,7 @@ import cloudpickle
 import torch
 
 from dlviz.cluster import program
+from dlviz.cluster.parent.inherited import Inherited
 from dlviz.cluster.rank import WorkerCall
 from dlviz.machine import Machine
 
@@ -58,6 +59,13 @@ def check_may_lose(may_lose: Any, ranks: int) -> None:
             f"may_lose={may_lose!r} names all {ranks} ranks: leave out at least one, with which "
             "the run goes on."
         )
+
+
+def check_seed(seed: Any) -> None:
+    if seed is not None and (
+        not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= int(seed) < 2**63
+    ):
+        raise ValueError(f"seed={seed!r} has to be a whole number from 0 to 2**63 - 1, or None.")
 
 
 def _check_place(ranks: int, machine: Any, device: Any) -> None:
@@ -127,7 +135,12 @@ def choose_device(device: str, ranks: int) -> str:
     return device
 
 
-def pack_worker(worker: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> bytes:
+def pack_worker(
+    worker: Callable[..., Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    inherited: Inherited | None = None,
+) -> bytes:
     """The job of every rank, pickled; TypeError names what cannot be."""
     cells = {
         name: entry[2]
@@ -135,7 +148,7 @@ def pack_worker(worker: Callable[..., Any], args: tuple, kwargs: dict[str, Any])
         if len(entry) == 4 and entry[1] is None
     }
     try:
-        return program.dumps(WorkerCall(worker, tuple(args), kwargs, cells))
+        return program.dumps(WorkerCall(worker, tuple(args), kwargs, cells, inherited))
     except Exception as error:
         why = error
     for name, value in [*((f"args[{i}]", value) for i, value in enumerate(args)), *kwargs.items()]:

@@ -9,7 +9,14 @@ from time import perf_counter
 from typing import Any
 
 from dlviz.cluster.parent import start, torchrun
-from dlviz.cluster.parent.arguments import check, check_may_lose, choose_device, pack_worker
+from dlviz.cluster.parent.arguments import (
+    check,
+    check_may_lose,
+    check_seed,
+    choose_device,
+    pack_worker,
+)
+from dlviz.cluster.parent.inherited import Inherited, inherit
 from dlviz.cluster.parent.output import Progress, ProgressCallback
 from dlviz.cluster.parent.remote import Lost
 from dlviz.cluster.parent.supervise import Supervisor
@@ -53,6 +60,8 @@ def launch(
     kwargs: dict[str, Any] | None = None,
     may_lose: Collection[int] = (),
     progress: Callable[[str | None, int, int], None] | None = None,
+    seed: int | None = None,
+    seed_by_rank: bool = False,
 ) -> Run:
     """Run `worker(comm, *args, **kwargs)` on `ranks` fresh processes and return when all are done.
 
@@ -69,6 +78,12 @@ def launch(
     it gets RankLost, which it may catch; a receive from any source goes on with the rest. What such
     a rank had sent is received, but messages longer than about 4 KB may have gone with its memory.
     `comm.lost` says who is lost; `comm.together` has those that are left call collectives.
+
+    Before the worker begins, `seed` seeds the generators of torch, numpy and random on each rank,
+    all alike, or with `seed_by_rank` seed + rank. Without a `seed` one is drawn from this process's
+    torch generator, so that `torch.manual_seed` here decides what ranks draw; the Trace's meta has
+    it. Ranks also take over the default dtype, deterministic algorithms, formats of printed
+    tensors, levels of logging and its handlers to stderr and stdout, and filters of warnings.
 
     `progress` is called many times a second, in place of bars and of a warning that the run was
     late (see `Run.late`): with the name of the ranks' bar, how far the last rank is, and of how
@@ -87,7 +102,9 @@ def launch(
     kwargs = {} if kwargs is None else kwargs
     check(worker, ranks, machine, device, timeout, args, kwargs)
     check_may_lose(may_lose, int(ranks))
-    more = machine, device, timeout, args, kwargs, may_lose
+    check_seed(seed)
+    inherited = inherit(seed, seed_by_rank)
+    more = machine, device, timeout, args, kwargs, may_lose, inherited
     if torchrun.started_this():
         began = perf_counter()
         results, output, trace, lost = torchrun.join_run(worker, int(ranks), *more)
@@ -123,11 +140,12 @@ def _run(
     args: tuple,
     kwargs: dict[str, Any],
     may_lose: Collection[int],
+    inherited: Inherited,
 ) -> Run:
     began = perf_counter()
-    job = pack_worker(worker, args, kwargs)
+    job = pack_worker(worker, args, kwargs, inherited)
     device = choose_device(device, ranks)
     with Supervisor(ranks, machine, device, timeout, progress, frozenset(may_lose)) as supervisor:
-        supervisor.started = began
+        supervisor.started, supervisor.seed = began, inherited.seed
         results, output, trace = supervisor.run(dict.fromkeys(range(ranks), job))
         return Run(results, output, trace, perf_counter() - began, supervisor.lost)

@@ -53,6 +53,7 @@ class Supervisor:
         self.device = device
         self.timeout = timeout
         self.started = perf_counter()
+        self.seed: int | None = None  # of the ranks' generators, where it is one for all
         self.ranks: list[Remote] = []
         self.output = Output(ranks)
         self.progress = progress
@@ -316,6 +317,8 @@ class Supervisor:
 
     def _meta(self, outcome: str) -> dict[str, Any]:
         meta = {**collect.clock_of(self.machine), "outcome": outcome, "device": self.device}
+        if self.seed is not None:
+            meta["seed"] = self.seed
         if self.lost:
             meta["lost"] = {str(rank): each._asdict() for rank, each in self.lost.items()}
         return meta

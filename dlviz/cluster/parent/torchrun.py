@@ -22,6 +22,7 @@ from dlviz.cluster.hosts.rendezvous import join
 from dlviz.cluster.hosts.supervise import Left, TorchrunSupervisor
 from dlviz.cluster.hosts.torchrun_ranks import Waiter, await_result, waiters
 from dlviz.cluster.parent.arguments import choose_device, pack_worker, ranks_here
+from dlviz.cluster.parent.inherited import Inherited
 from dlviz.cluster.parent.interrupts import sigterm_too
 from dlviz.cluster.parent.start import is_waiter, shared_memory
 from dlviz.machine import Machine
@@ -43,6 +44,7 @@ def join_run(
     args: tuple,
     kwargs: dict[str, Any],
     may_lose: Collection[int],
+    inherited: Inherited,
 ) -> Left:
     """Be the parent of this host's ranks, or wait for the result of one of them."""
     global _launched
@@ -52,7 +54,8 @@ def join_run(
     _launched += 1
     here = ranks_here(ranks)
     _check(ranks, here, machine, may_lose)
-    own = Waiter(int(os.environ["RANK"]), dict(os.environ), pack_worker(worker, args, kwargs))
+    job = pack_worker(worker, args, kwargs, inherited)
+    own = Waiter(int(os.environ["RANK"]), dict(os.environ), job)
     if is_waiter():
         result, lost = await_result(folder, own, timeout)
         return [result], [""], None, lost
