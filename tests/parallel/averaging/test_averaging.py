@@ -301,6 +301,7 @@ def below_and_above(comm):
     return found
 
 
+@pytest.mark.filterwarnings("default:alpha")  # ranks show it, as this process would
 def test_elastic_averaging_settles_below_its_bound_and_diverges_above_with_a_warning():
     run = dlviz.launch(below_and_above, 3)
     for (form, factor), distance in run.results[0].items():

@@ -113,7 +113,7 @@ class LocalStep:
 
 
 @dataclass
-class RankRecord(Left):
+class ClientsRecord(Left):
     """What one rank did: its weights at the start, each gradient with its weights and rows, its
     steps, the number of steps at each message to the server, the number of optimizers, and the
     weights that it tested."""
@@ -132,7 +132,7 @@ class RankRecord(Left):
 class RankExamples:
     """A rank's examples, as a program gets them."""
 
-    def __init__(self, comm: Comm, problem: Problem, record: RankRecord):
+    def __init__(self, comm: Comm, problem: Problem, record: ClientsRecord):
         self._comm = comm
         self._net = problem.net
         self._inputs, self._labels = record.data
@@ -174,7 +174,7 @@ class RankExamples:
 class MomentumSGD:
     """SGD with momentum, which records its steps. A new one has velocity zero."""
 
-    def __init__(self, problem: Problem, record: RankRecord):
+    def __init__(self, problem: Problem, record: ClientsRecord):
         self.velocity = torch.zeros(problem.net.size, dtype=torch.float64)
         self._rate, self._momentum = problem.rate, problem.momentum
         self._record = record

@@ -27,11 +27,11 @@ import torch
 from dlviz.cluster import Comm, DeadlockError, Run, RunError
 from dlviz.grading.assignments.fedavg.hints import why_stuck
 from dlviz.grading.assignments.fedavg.model import (
+    ClientsRecord,
     LocalStep,
     MomentumSGD,
     Problem,
     RankExamples,
-    RankRecord,
 )
 from dlviz.grading.harness import attempt as harness
 from dlviz.grading.harness.attempt import OwnWork
@@ -201,7 +201,7 @@ class FederatedGuard(Guard):
             print(said)
             raise RuntimeError(said)
 
-    def leave(self, record: RankRecord | TimedRecord) -> None:
+    def leave(self, record: ClientsRecord | TimedRecord) -> None:
         record.borrowed.extend(self.borrowed)
         record.raised.extend(self.raised)
         record.faults.extend(self.faults())
@@ -226,7 +226,7 @@ class Averaged:
 
     size: Cohort
     problem: Problem
-    left: list[RankRecord]
+    left: list[ClientsRecord]
     trace: Trace
 
     def batches(self, client: int) -> int:
@@ -290,8 +290,8 @@ def averaged(
 
 def _average(
     comm: Comm, server: Program, client: Program, size: Cohort, problem: Problem, in_full: bool
-) -> RankRecord:
-    record = RankRecord(problem.weights(comm.rank), problem.data(comm.rank), in_full=in_full)
+) -> ClientsRecord:
+    record = ClientsRecord(problem.weights(comm.rank), problem.data(comm.rank), in_full=in_full)
     data, weights = RankExamples(comm, problem, record), record.start.clone()
     torch.seed()  # another order of rows on each client and each run
     if comm.rank:
@@ -310,7 +310,7 @@ def _average(
     return record
 
 
-def _record_answers(comm: Comm, record: RankRecord) -> None:
+def _record_answers(comm: Comm, record: ClientsRecord) -> None:
     """Record at each message how many steps the client has made."""
 
     def sending(call: Program, *args: Any, **kwargs: Any) -> Any:
@@ -378,7 +378,7 @@ class OrderGot:
 
 
 @dataclass
-class TimedRecord(RankRecord):
+class TimedRecord(ClientsRecord):
     """Results of one rank: a client's orders; the server's lists of free clients, and the
     clients whose updates it never received."""
 
