@@ -405,7 +405,7 @@ def test_the_command_says_in_a_sentence_what_it_cannot_use(folder, capsys):
     (folder / "predictions.json").write_text("{}")
     for arguments, said in [
         (["gone"], "gone is not a folder"),
-        (["."], "holds no report that a student handed in (predictions.json: it is no report"),
+        (["."], "holds no student's report (predictions.json: it is not a report"),
         ([".", "--out", "page.txt"], "has the wrong ending"),
     ]:
         assert cli.main(["report", *arguments]) == 2

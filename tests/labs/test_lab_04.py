@@ -19,6 +19,15 @@ from dlviz.parallel.averaging.gossip import contraction
 from dlviz.sim import Layer, strategy
 
 LAB = Path(__file__).parents[2] / "labs" / "04_consistency.ipynb"
+FORMULAS = {  # a question's answer, by its id
+    "synchronous-rate": 4 / 0.18,
+    "asynchronous-rate": 3 / 0.06 + 1 / 0.18,
+    "backup-worker-rate": 3 / 0.06,
+    "staleness-alike": 4 - 1,
+    "staleness-slow-worker": (3 * 3 * 7 / 3 + 9) / 10,
+    "bounded-always-slow": 3 * 60,
+    "bounded-by-chance": 60 + 120 * (1 - 0.9**4),
+}
 CELLS = nbformat.read(LAB, as_version=4).cells
 TEXT = "\n".join(cell.source for cell in CELLS)
 LAYERS = [Layer("1", 0.02, 0.02, 16_640), Layer("3", 0.01, 0.01, 2_600)]  # a gradient: 60 ms

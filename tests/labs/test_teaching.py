@@ -97,7 +97,8 @@ def test_a_page_has_the_parts_of_its_lab_and_answers_all_that_it_asks(lab):
 def test_a_page_quotes_what_its_questions_say():
     they_say, labs = teaching("they_say"), by_lab()
     stems = [lab.stem for lab in LABS]
-    assert sum(PAGES[stem].count("*They say:*") for stem in stems) == 89
+    quoted = sum(len(labs[stem.partition("_")[0]]) for stem in stems)
+    assert sum(PAGES[stem].count("*They say:*") for stem in stems) >= quoted > 80
     for stem in stems:
         questions = labs[stem.partition("_")[0]]
         assert they_say.written(PAGES[stem], questions) == PAGES[stem], "make teaching writes it"

@@ -9,29 +9,19 @@ from xml.etree import ElementTree
 import pytest
 from explorer_page import only_page
 
+from dlviz import widgets
 from dlviz.schedules import make
 from dlviz.sim import simulate
 from dlviz.viz import palette
-from dlviz.widgets import (
-    CollectiveExplorer,
-    ConsistencyExplorer,
-    FederatedExplorer,
-    MeshExplorer,
-    MessagePlayer,
-    PlanExplorer,
-    ScalingExplorer,
-    ScheduleExplorer,
-    ScheduleLevels,
-    TensorExplorer,
-    Timeline,
-)
+from dlviz.widgets import MessagePlayer, Timeline
 from dlviz.widgets.collectives.all_reduce import played
+from dlviz.widgets.explorer import Explorer
 
 EXPLORERS = {
-    one.__name__: one
-    for one in (CollectiveExplorer, ConsistencyExplorer, FederatedExplorer, MeshExplorer,
-                PlanExplorer, ScalingExplorer, ScheduleExplorer, ScheduleLevels, TensorExplorer)
-}  # fmt: skip
+    name: getattr(widgets, name)
+    for name in widgets.__all__
+    if issubclass(getattr(widgets, name), Explorer)
+}
 LINK = {"alpha": 1e-5, "beta": 1e-9, "gamma": 0.0, "topology": "switch"}
 WIDGETS = {
     **EXPLORERS,

@@ -92,7 +92,7 @@ def test_what_sizes_have_in_common_is_told():
     assert common([(2, 3, 4, 8), (2, 3, 5, 8)], (3, 2, 5, 9)) == ""
     assert common([(1, 2, 3, 4)], (2, 3, 4, 8)) == ""
     on_two = [CountedSize(2, 3, 4, 10)], [CountedSize(3, 2, 6, 9), CountedSize(4, 2, 4, 12)]
-    assert "on 2 ranks alone" in MLPSize.in_common(*on_two)
+    assert "only on 2 ranks" in MLPSize.in_common(*on_two)
     assert CountedSize.in_common(*on_two) == "", "on 2 ranks other algorithms send as much"
 
 
