@@ -159,7 +159,7 @@ def _real_run(name: str) -> Any:
 
     if name.startswith("ddp"):
         samples = list(datasets.batches(*datasets.digits("train"), batch=64, steps=30))
-        options = {"way": "ddp", "bucket_bytes": 2**16}
+        options = {"method": "ddp", "bucket_bytes": 2**16}
         return launch(data.train, int(name[4:]), args=(models.MLP(), samples), kwargs=options).trace
     if name == "all_reduce":
 
