@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dlviz.analysis.columns import COMPUTE, of_kinds, seconds_open, times_of, union
+from dlviz.analysis.columns import COMPUTE, by_known_rank, of_kinds, seconds_open, times_of, union
 from dlviz.counts import check_counts
 from dlviz.trace import Trace
 
@@ -38,7 +38,7 @@ _ALIKE = 1e-6  # of a cost: costs closer than this are equal
 
 def busy(trace: Trace, clock: str = "device") -> np.ndarray:
     """Seconds per rank in which a forward or backward span is open on any lane of it."""
-    return seconds_open(trace, COMPUTE, clock)
+    return by_known_rank(trace, seconds_open(trace, COMPUTE, clock))
 
 
 def bubble_ratio(trace: Trace, clock: str = "device", whole_actions: bool = False) -> float:
@@ -86,7 +86,7 @@ def idle_inside(trace: Trace, clock: str = "device") -> np.ndarray:
         np.maximum.at(last, spans.rank[rows], end[rows])
         worked = union(spans.rank[rows], start[rows], end[rows], ranks)
         found.append(np.maximum(last - first, 0.0) - worked)
-    return np.median(found, axis=0) if found else np.zeros(ranks)
+    return by_known_rank(trace, np.median(found, axis=0) if found else np.zeros(ranks))
 
 
 def bubble_formula(

@@ -23,6 +23,15 @@ TIE = 1e-9  # seconds: a release and a start closer than this are one moment
 CLOCKS = {"device": ("start", "end"), "wall": ("wall_start", "wall_end")}
 
 
+def by_known_rank(trace: Trace, values: np.ndarray) -> np.ndarray:
+    """`values` by rank, NaN for ranks that `Trace.only` has cut away: they are not known."""
+    if "only" not in trace.meta:
+        return values
+    found = np.full(len(values), np.nan)
+    found[trace.ranks] = values[trace.ranks]
+    return found
+
+
 def times_of(
     spans: Table, clock: str, kinds: Collection[str] | None = None
 ) -> tuple[Table, np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlviz.analysis.columns import TIE, by_rank, codes, times_of
+from dlviz.analysis.columns import TIE, by_known_rank, by_rank, codes, times_of
 from dlviz.trace import Trace
 from dlviz.trace.trace import TOLERANCE
 
@@ -54,11 +54,19 @@ def held(trace: Trace, what: str | None = None) -> list[Held]:
 
 
 def peak_memory(trace: Trace) -> np.ndarray:
-    """Bytes per rank: the most that it held at a time, summed over all uses."""
+    """Bytes per rank: the most that it held at a time, summed over all uses; NaN for ranks that
+    were cut away, and where no memory was recorded. Raises ValueError for a simulated schedule,
+    whose memory is counted in microbatches."""
+    if counts_microbatches(trace):
+        raise ValueError(
+            "the memory of a simulated schedule is counted in microbatches: use peak_in_flight."
+        )
+    if not len(trace.memory):
+        return np.full(trace.meta["ranks"], np.nan)
     peak = np.zeros(trace.meta["ranks"], dtype=np.int64)
     for one in held(trace):
         peak[one.rank] = one.peak
-    return peak
+    return by_known_rank(trace, peak)
 
 
 def counts_microbatches(trace: Trace) -> bool:
@@ -92,7 +100,7 @@ def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:
     to the end of its last backward, or backward_weight where the backward is split. One that is
     never released stays in flight; but in a run without any backward nothing is saved, and a
     microbatch is in flight only during its forward. Spans without a microbatch count as one per
-    stage.
+    stage. NaN for ranks that were cut away.
     """
     spans, start, end = times_of(trace.spans, clock)
     peak = np.zeros(trace.meta["ranks"], dtype=np.int64)
@@ -116,4 +124,4 @@ def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:
     order = np.lexsort((time, rank))
     for r, rows in by_rank(rank[order], len(peak)):
         peak[r] = np.cumsum(change[order][rows]).max(initial=0)
-    return peak
+    return by_known_rank(trace, peak)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlviz.analysis.columns import COMPUTE, of_kinds
+from dlviz.analysis.columns import COMPUTE, by_known_rank, of_kinds
 from dlviz.counts import check_amounts, check_counts
 from dlviz.trace import Trace
 
 
 def bytes_sent(trace: Trace) -> np.ndarray:
-    """Bytes per rank in the messages that it sent."""
+    """Bytes per rank in the messages that it sent; NaN for ranks that were cut away."""
     sent = np.zeros(trace.meta["ranks"], dtype=np.int64)
     np.add.at(sent, trace.messages.src, np.maximum(trace.messages.nbytes, 0))
-    return sent
+    return by_known_rank(trace, sent)
 
 
 def traffic(trace: Trace) -> tuple[np.ndarray, np.ndarray]:

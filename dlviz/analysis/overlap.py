@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlviz.analysis.columns import COMMUNICATION, COMPUTE, OTHER, UPDATE, seconds_open
+from dlviz.analysis.columns import (
+    COMMUNICATION,
+    COMPUTE,
+    OTHER,
+    UPDATE,
+    by_known_rank,
+    seconds_open,
+)
 from dlviz.analysis.steps import makespan
 from dlviz.trace import Trace
 
@@ -16,8 +23,13 @@ def exposed_communication(trace: Trace, clock: str = "device") -> np.ndarray:
     """Seconds per rank in which it communicates, or waits to, and does not compute.
 
     A send, recv, collective or wait is open on some lane, and no forward, backward or update on
-    any. Communication inside a compute span of the same lane therefore counts as hidden.
+    any. Communication inside a compute span of the same lane therefore counts as hidden. NaN for
+    ranks that were cut away.
     """
+    return by_known_rank(trace, _exposed(trace, clock))
+
+
+def _exposed(trace: Trace, clock: str) -> np.ndarray:
     work = COMPUTE + UPDATE
     exposed = seconds_open(trace, work + COMMUNICATION, clock) - seconds_open(trace, work, clock)
     return np.maximum(exposed, 0.0)  # the difference of two sums may be -1e-16
@@ -30,7 +42,8 @@ def overlap(trace: Trace, clock: str = "device") -> float:
     NaN where no rank communicates.
     """
     total = seconds_open(trace, COMMUNICATION, clock).sum()
-    return float(1 - exposed_communication(trace, clock).sum() / total) if total else float("nan")
+    hidden = 1 - _exposed(trace, clock).sum() / total if total else np.nan
+    return float(np.clip(hidden, 0.0, 1.0))  # sums of different intervals differ by 1e-16
 
 
 def communication_ratio(trace: Trace, clock: str = "device") -> float:
@@ -48,7 +61,8 @@ def breakdown(trace: Trace, clock: str = "device") -> dict[str, np.ndarray]:
     """Where each rank's makespan went: seconds per rank, which add up to it.
 
     `compute` is busy; `update` the optimizer outside of it; `communication` the exposed part;
-    `other` compressing, loading data and holding a lock outside of all these; `idle` the rest.
+    `other` compressing, loading data and holding a lock outside of all these; `idle` the rest. NaN
+    for ranks that were cut away.
     """
     rows, kinds, before = {}, (), 0.0
     for name, more in (
@@ -60,4 +74,5 @@ def breakdown(trace: Trace, clock: str = "device") -> dict[str, np.ndarray]:
         kinds += more
         until = seconds_open(trace, kinds, clock)
         rows[name], before = np.maximum(until - before, 0.0), until
-    return {**rows, "idle": np.maximum(makespan(trace, clock) - before, 0.0)}
+    rows["idle"] = np.maximum(makespan(trace, clock) - before, 0.0)
+    return {name: by_known_rank(trace, seconds) for name, seconds in rows.items()}

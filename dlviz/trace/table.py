@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -86,9 +87,9 @@ class TraceError(ValueError):
 class Table:
     """Named columns of one length.
 
-    `table["kind"]` and `table.kind`: the column, a numpy array; `table[index]` with a mask, a
-    slice or row numbers is the Table of those rows. Raises ValueError where columns differ in
-    length.
+    `table["kind"]` and `table.kind`: the column, a numpy array; `table[3]` is a row, as `for row in
+    table` gives them; `table[index]` with a mask, a slice or row numbers is the Table of those
+    rows. Raises ValueError where columns differ in length, IndexError for a row beyond the last.
     """
 
     def __init__(self, columns: Mapping[str, Sequence[Any] | np.ndarray]):
@@ -107,6 +108,11 @@ class Table:
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, str):
             return self._columns[index]
+        if isinstance(index, int | np.integer):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"row {index} is beyond the {len(self)} of this table.")
+            at = index % len(self)
+            return next(self[at : at + 1].rows())
         if not isinstance(index, slice):
             index = np.asarray(index, dtype=None if len(index) else np.intp)
         return Table({name: values[index] for name, values in self._columns.items()})
@@ -119,8 +125,10 @@ class Table:
 
     def rows(self) -> Iterator[Any]:
         """Each row as a namedtuple of Python values, None where a number or a time is missing."""
-        row = namedtuple("Row", self.names)  # pyright: ignore[reportUntypedNamedTuple]
-        return map(row._make, zip(*map(_values, self._columns.values()), strict=True))
+        values = zip(*map(_values, self._columns.values()), strict=True)
+        return map(_row(self.names)._make, values)
+
+    __iter__ = rows
 
     def frame(self) -> pandas.DataFrame:
         """The table as a DataFrame: whole numbers as Int64 with <NA>, times in seconds with NaN."""
@@ -141,6 +149,11 @@ class Table:
 
     def _repr_html_(self) -> str:
         return self.frame().to_html(max_rows=20, na_rep="")
+
+
+@cache
+def _row(names: tuple[str, ...]) -> Any:
+    return namedtuple("Row", names)  # pyright: ignore[reportUntypedNamedTuple]
 
 
 class Tables(Protocol):

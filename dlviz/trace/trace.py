@@ -27,6 +27,10 @@ from dlviz.trace.table import BUFFERS, MEMORY, MESSAGES, SPANS, Table, TraceErro
 
 CLOCKS = ("wall", "paced", "simulated")
 OUTCOMES = ("completed", "failed", "unreceived")
+KINDS = (  # of spans; a worker's own may have other names
+    "step", "phase", "data", "forward", "backward", "backward_input", "backward_weight", "update",
+    "compress", "collective", "send", "recv", "wait", "idle", "lock",
+)  # fmt: skip
 TOLERANCE = 1e-9  # seconds: times closer than this count as equal
 
 
@@ -79,16 +83,30 @@ class Trace:
         """The ranks in this trace: all of the run's, or those that `only` chose."""
         return list(self.meta.get("only", range(self.meta["ranks"])))
 
-    def only(self, rank: Any = None, kind: Any = None, lane: Any = None, step: Any = None) -> Trace:
-        """The trace of the chosen ranks, kinds, lanes and steps, each a value or a collection.
+    def only(
+        self,
+        rank: Any = None,
+        kind: Any = None,
+        lane: Any = None,
+        step: Any = None,
+        time: tuple[float, float] | None = None,
+    ) -> Trace:
+        """The trace of the chosen ranks, kinds, lanes and steps, each a value, a collection or a
+        slice, and of the interval `time` (s, by the device clock).
 
         A message stays if its sender or its receiver is among the ranks and a span of the steps
-        carries it (its own `step` counts the rounds of a collective). Ranks keep their numbers, and
-        `flow` stays the row of its message. For a run that failed, a wait stays if its span does,
-        and the cycle if all its ranks do.
+        carries it (its own `step` counts the rounds of a collective). Spans and messages stay whole
+        where a part of them lies in the interval. Ranks keep their numbers, and `flow` stays the
+        row of its message. For a run that failed, a wait stays if its span does, and the cycle if
+        all its ranks do. Metrics have NaN for the ranks that are cut away. Raises ValueError for a
+        rank that is not in this Trace, for a kind that is neither one of `KINDS` nor in it, and for
+        an interval that ends before it begins.
         """
-        ranks, kinds, lanes, steps = _chosen(rank), _chosen(kind), _chosen(lane), _chosen(step)
         spans, messages, memory = self.spans, self.messages, self.memory
+        ranks = _chosen(rank, self.meta["ranks"])
+        steps = _chosen(step, int(spans.step.max(initial=-1)) + 1)
+        kinds, lanes = _chosen(kind), _chosen(lane)
+        self._check_chosen(ranks, kinds, time)
         chosen = (
             _among(spans.rank, ranks)
             & _among(spans.kind, kinds)
@@ -99,8 +117,12 @@ class Trace:
         if steps is not None:
             rows = np.arange(len(messages))
             carried &= np.isin(rows, spans.flow[_among(spans.step, steps)])
-
-        more: dict[str, Any] = {} if ranks is None else {"only": sorted(ranks & {*self.ranks})}
+        more: dict[str, Any] = {} if ranks is None else {"only": sorted(ranks)}
+        begin, end = (-np.inf, np.inf) if time is None else time
+        if time is not None:
+            chosen &= (spans.start < end) & (spans.end > begin)
+            carried &= (messages.sent < end) & ~(messages.received <= begin)
+            more["time"] = [begin, end]
         if "failure" in self.meta:
             more["failure"] = _still_failing(self.meta["failure"], spans[chosen])
 
@@ -109,15 +131,66 @@ class Trace:
         return Trace(
             spans,
             messages[carried],
-            memory[_among(memory.rank, ranks)],
+            memory[_among(memory.rank, ranks) & (memory.time < end)],
             [
                 buffer
                 for buffer in self.buffers
                 if (ranks is None or buffer["rank"] in ranks)
                 and (steps is None or buffer["step"] in steps)
+                and begin <= buffer["time"] < end
             ],
             {**self.meta, **more},
         )
+
+    def _check_chosen(
+        self, ranks: set[Any] | None, kinds: set[Any] | None, time: tuple[float, float] | None
+    ) -> None:
+        if strange := (ranks or set()) - {*self.ranks}:
+            raise ValueError(
+                f"rank={min(strange, key=str)!r} is not in this Trace: it has {self.ranks}."
+            )
+        there = {*self.spans.kind}
+        if strange := (kinds or set()) - {*KINDS} - there:
+            raise ValueError(
+                f"kind={min(strange, key=str)!r} is not in this Trace: it has "
+                f"{', '.join(sorted(there)) or 'no spans'}."
+            )
+        if time is not None and not time[0] <= time[1]:
+            raise ValueError(f"time={time!r} ends before it begins.")
+
+    @classmethod
+    def merge(cls, traces: Iterable[Trace]) -> Trace:
+        """One Trace of parts of one run, each cut to ranks of its own (`only`).
+
+        A message between two parts is in both, and once in the merged one. Raises ValueError for
+        parts that share a rank, or are of runs with another clock or number of ranks.
+        """
+        parts = list(traces)
+        homes = [rank for part in parts for rank in part.ranks]
+        kinds = {(part.meta["clock"], part.meta["ranks"]) for part in parts}
+        if len(kinds) != 1 or len(homes) != len({*homes}):
+            raise ValueError(
+                f"parts with ranks {[part.ranks for part in parts]} of runs with (clock, ranks) "
+                f"{sorted(kinds)} are not one run's: merge what only(rank=...) has cut from one."
+            )
+        known: dict[Any, int] = {}  # a message -> its row in the merged Trace
+        rows, spans = [], []
+        for part in parts:
+            place = []
+            for message in part.messages.rows():
+                if message not in known:
+                    known[message] = len(rows)
+                    rows.append(message._asdict())
+                place.append(known[message])
+            for span in part.spans.rows():
+                flow = None if span.flow is None else place[span.flow]
+                spans.append(span._asdict() | {"flow": flow})
+        meta = {**parts[0].meta}
+        meta.pop("only", None)
+        if len(homes) < meta["ranks"]:
+            meta["only"] = sorted(homes)
+        memory = [row._asdict() for part in parts for row in part.memory.rows()]
+        return cls(spans, rows, memory, [b for part in parts for b in part.buffers], meta)
 
     def validate(self) -> None:
         """Raises TraceError, one sentence with row, rank and values, for an impossible trace.
@@ -178,9 +251,10 @@ class Trace:
 
     def __repr__(self) -> str:
         meta = self.meta
+        cut = f"{len(self.ranks)} of " if "only" in meta else ""
+        held = f"{len(self.spans)} spans, {len(self.messages)} messages"
         return (
-            f"Trace({meta['ranks']} ranks, {len(self.spans)} spans, {len(self.messages)} messages, "
-            f"{meta['clock']} clock, {meta['outcome']})"
+            f"Trace({cut}{meta['ranks']} ranks, {held}, {meta['clock']} clock, {meta['outcome']})"
         )
 
 
@@ -202,9 +276,11 @@ def _snapshots(buffers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _chosen(values: Any) -> set[Any] | None:
+def _chosen(values: Any, count: int = 0) -> set[Any] | None:
     if values is None:
         return None
+    if isinstance(values, slice):
+        return set(range(*values.indices(count)))
     if isinstance(values, Collection | range | np.ndarray) and not isinstance(values, str):
         return set(values)
     return {values}

@@ -129,7 +129,7 @@ def dressed(trace: Trace, state: dict[str, Any]) -> dict[str, Any]:
 
 def identity(trace: Trace) -> str:
     """A name that the widgets of one Trace share, and no others."""
-    return _names.setdefault(trace, uuid.uuid4().hex)
+    return _names.setdefault(getattr(trace, "trace", trace), uuid.uuid4().hex)
 
 
 def compact(state: Any) -> str:

@@ -23,12 +23,15 @@ from dlviz.cluster.parent.supervise import Supervisor
 from dlviz.cluster.parent.warn import warn
 from dlviz.machine import Machine
 
+OF_A_TRACE = ("spans", "messages", "memory", "buffers", "meta", "ranks", "only")
 
-@dataclass
+
+@dataclass(eq=False)  # a run is itself alone
 class Run:
     """What a run left behind: `results` and `output` by rank, its `trace`, its wall time in
     `seconds`, and the ranks it has `lost`, each with `when` (s from the run's start) and `how`;
-    their result is None."""
+    their result is None. It stands for its Trace: `run.spans` is `run.trace.spans`, and metrics,
+    views and widgets take it."""
 
     results: list[Any]
     output: list[str]
@@ -40,6 +43,12 @@ class Run:
     def late(self) -> bool:
         """Whether the run was paced and late, so that its wall-clock times are not reliable."""
         return self.trace is not None and bool(self.trace.meta["warning"])
+
+    def __getattr__(self, name: str) -> Any:
+        trace = vars(self).get("trace")
+        if name in OF_A_TRACE and trace is not None:
+            return getattr(trace, name)
+        raise AttributeError(f"a Run has no {name!r}: it has results, output, trace and seconds.")
 
     def __repr__(self) -> str:
         if self.trace is None:
