@@ -99,8 +99,8 @@ class Trace:
         where a part of them lies in the interval. Ranks keep their numbers, and `flow` stays the
         row of its message. For a run that failed, a wait stays if its span does, and the cycle if
         all its ranks do. Metrics have NaN for the ranks that are cut away. Raises ValueError for a
-        rank that is not in this Trace, for a kind that is neither one of `KINDS` nor in it, and for
-        an interval that ends before it begins.
+        rank that the run does not have, a kind that is neither one of `KINDS` nor in it, and an
+        interval that ends before it begins.
         """
         spans, messages, memory = self.spans, self.messages, self.memory
         ranks = _chosen(rank, self.meta["ranks"])
@@ -117,7 +117,7 @@ class Trace:
         if steps is not None:
             rows = np.arange(len(messages))
             carried &= np.isin(rows, spans.flow[_among(spans.step, steps)])
-        more: dict[str, Any] = {} if ranks is None else {"only": sorted(ranks)}
+        more: dict[str, Any] = {} if ranks is None else {"only": sorted(ranks & {*self.ranks})}
         begin, end = (-np.inf, np.inf) if time is None else time
         if time is not None:
             chosen &= (spans.start < end) & (spans.end > begin)
@@ -145,15 +145,15 @@ class Trace:
     def _check_chosen(
         self, ranks: set[Any] | None, kinds: set[Any] | None, time: tuple[float, float] | None
     ) -> None:
-        if strange := (ranks or set()) - {*self.ranks}:
-            raise ValueError(
-                f"rank={min(strange, key=str)!r} is not in this Trace: it has {self.ranks}."
-            )
-        there = {*self.spans.kind}
-        if strange := (kinds or set()) - {*KINDS} - there:
+        there = range(self.meta["ranks"])
+        if strange := (ranks or set()) - {*there}:
+            rank = min(strange, key=str)
+            raise ValueError(f"rank={rank!r} is not one of this run's {len(there)} ranks.")
+        known = {*self.spans.kind}
+        if strange := (kinds or set()) - {*KINDS} - known:
             raise ValueError(
                 f"kind={min(strange, key=str)!r} is not in this Trace: it has "
-                f"{', '.join(sorted(there)) or 'no spans'}."
+                f"{', '.join(sorted(known)) or 'no spans'}."
             )
         if time is not None and not time[0] <= time[1]:
             raise ValueError(f"time={time!r} ends before it begins.")

@@ -191,7 +191,7 @@ def test_only_chooses_by_value_or_collection():
     assert trace.only(lane="comm").spans.kind.tolist() == ["phase"]
     assert trace.only(step=1).spans.rank.tolist() == [2, 1]
     assert len(trace.only().spans) == 6
-    assert len(trace.only(kind="nothing").spans) == 0
+    assert len(trace.only(kind="lock").spans) == 0
 
 
 def test_only_retains_the_messages_memory_and_buffers_of_its_ranks():

@@ -97,8 +97,8 @@ def test_only_takes_slices_ranges_and_an_interval():
 @pytest.mark.parametrize(
     ("chosen", "says"),
     [
-        ({"rank": 8}, "rank=8 is not in this Trace: it has [0, 1, 2, "),
-        ({"rank": [0, -1]}, "rank=-1 is not in this Trace: it has [0, 1, 2, "),
+        ({"rank": 8}, "rank=8 is not one of this run's 8 ranks."),
+        ({"rank": [0, -1]}, "rank=-1 is not one of this run's 8 ranks."),
         ({"kind": "typo"}, "kind='typo' is not in this Trace: it has "),
         ({"time": (2, 1)}, "time=(2, 1) ends before it begins."),
     ],
