@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from dlviz import datasets, models
-from dlviz.parallel.step.sharded_step import Batches, Loss, Weight, rows
+from dlviz.parallel.step.batches import Batches
+from dlviz.parallel.step.sharded_step import Loss, Weight, rows
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,14 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.parallel.step.batches import Batches, batches_of
 from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.replicas import check_same_model
 from dlviz.parallel.step.sharded_step import (
-    Batches,
     Loss,
     Losses,
     Result,
     Weight,
-    check_batches,
     learn_whole,
     result,
     rows,
@@ -68,11 +67,11 @@ def train(
     """
     moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
     check_same_model(comm, model)
-    check_batches(batches)
+    pairs = batches_of(batches)
     LayerSpans(comm, model)
-    losses = Losses(comm, len(batches))
-    for number in comm.progress(range(comm.rank, len(batches), comm.size), "training"):
+    losses = Losses(comm, len(pairs))
+    for number in comm.progress(range(comm.rank, len(pairs), comm.size), "training"):
         with comm.span("phase", f"step {number}", step=number):
-            losses.add(number, 1, learn_whole(comm, model, batches[number], loss, weight))
+            losses.add(number, 1, learn_whole(comm, model, pairs[number], loss, weight))
             update(comm, moves, parameters)
     return result(losses.means(), model)

@@ -25,9 +25,9 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.counts import check_amounts, check_counts
+from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.replicas import flat_by_dtype, spread
 from dlviz.parallel.step.sharded_step import (
-    Batches,
     Loss,
     Result,
     Weight,

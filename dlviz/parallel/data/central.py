@@ -17,9 +17,9 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.data.buckets import fill_buckets
+from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.replicas import changed, flat_by_dtype, take
 from dlviz.parallel.step.sharded_step import (
-    Batches,
     Loss,
     Result,
     Weight,

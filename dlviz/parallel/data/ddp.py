@@ -25,11 +25,11 @@ from dlviz.models.mean_of import in_step
 from dlviz.parallel.data.accumulation import Accumulation
 from dlviz.parallel.data.buckets import Bucket, cut
 from dlviz.parallel.step.batch_norm import weigh_norms
+from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.hooks import at_end_of_backward, no_graph, tensors_in, writes_gradients
 from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.replicas import differing, start_alike, take
 from dlviz.parallel.step.sharded_step import (
-    Batches,
     Loss,
     Result,
     Weight,

@@ -25,8 +25,8 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.data.buckets import Bucket, fill_buckets
+from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.sharded_step import (
-    Batches,
     Loss,
     Result,
     Weight,

@@ -12,9 +12,9 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.counts import check_amounts
+from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.hooks import dense
 from dlviz.parallel.step.sharded_step import (
-    Batches,
     Loss,
     Result,
     Weight,

@@ -24,7 +24,8 @@ from dlviz.cluster import Comm
 from dlviz.parallel.data import ddp, naive
 from dlviz.parallel.data.ddp import BUCKET_BYTES, DDP
 from dlviz.parallel.data.naive import average_gradients
-from dlviz.parallel.step.sharded_step import Batches, Loss, Result, Weight, rows
+from dlviz.parallel.step.batches import Batches
+from dlviz.parallel.step.sharded_step import Loss, Result, Weight, rows
 from dlviz.parallel.update_rules import Rule
 
 __all__ = ["BUCKET_BYTES", "DDP", "average_gradients", "train"]

@@ -11,7 +11,6 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.models import Transformer
 from dlviz.parallel.step.replicas import check_same, check_same_model, text_of
-from dlviz.parallel.step.sharded_step import Batches, check_batches
 from dlviz.parallel.tensor.checks import check_replicas
 from dlviz.parallel.tensor.parameters import axis_parameters
 from dlviz.schedules import Schedule, make
@@ -61,17 +60,6 @@ def check_same_transformer(comm: Comm, model: Transformer) -> None:
     given = {name: p for name, p in model.named_parameters() if not p.is_meta}
     advice = "seed the models alike, or load the same weights"
     check_replicas(comm, "models", given, advice, f"a Transformer with {sizes}")
-
-
-def check_same_batches(comm: Comm, batches: Batches) -> None:
-    """Raise ValueError unless all ranks have the same batches, with as many inputs as labels."""
-    check_batches(batches)
-    given = {
-        f"{what} of batch {number}": part
-        for number, batch in enumerate(batches)
-        for what, part in zip(("inputs", "labels"), batch, strict=True)
-    }
-    check_replicas(comm, "batches", given, "give all ranks the same batches")
 
 
 def check_stages(

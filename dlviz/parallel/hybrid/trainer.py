@@ -42,9 +42,9 @@ from dlviz.parallel.hybrid.parts import RankPart, stages_part, transformer_part
 from dlviz.parallel.hybrid.replica import DropoutPlaces, Replica
 from dlviz.parallel.hybrid.whole import state_of
 from dlviz.parallel.pipeline import Shapes, train_step
+from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.sharded_step import (
-    Batches,
     Loss,
     Losses,
     Result,
@@ -54,6 +54,7 @@ from dlviz.parallel.step.sharded_step import (
     trained,
     update,
 )
+from dlviz.parallel.tensor.checks import same_batches
 from dlviz.parallel.tensor.parameters import add_partial_gradients
 from dlviz.parallel.tensor.train import token_loss_over
 from dlviz.parallel.update_rules import Rule, as_rule
@@ -110,16 +111,16 @@ def train(
     plan = checks.schedule_of(schedule, pp, microbatches, chunks)
     checks.check_clip(clip)
     all_reduce_called(all_reduce)  # raises for an unknown name
-    checks.check_same_batches(comm, batches)
+    pairs = same_batches(comm, batches, "hybrid training")
     part, mean_loss = part_of(comm, mesh, model, plan, loss, all_reduce, sequence_parallel)
     net, parameters, buckets = part.net, trained(part.net), fill_buckets(part.net, bucket_bytes)
-    layers, shapes, losses = LayerSpans(comm, net), Shapes(), Losses(mesh.dp, len(batches))
+    layers, shapes, losses = LayerSpans(comm, net), Shapes(), Losses(mesh.dp, len(pairs))
     place_dropout = DropoutPlaces(part.stages, layers)
     weights = sum(p.nbytes for p in net.parameters())
     comm.memory("weights", weights)
     comm.memory("update rule", getattr(moves, "state_tensors", 0) * weights)
     comm.start_line()  # the ranks took unequal times to cut the model
-    for step, batch in enumerate(comm.progress(batches, "training")):
+    for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
             replica = Replica(mesh.dp, batch, microbatches, mean_loss, loss, weight)
             place_dropout.at(step, replica)

@@ -34,17 +34,10 @@ from dlviz.parallel.model.tied_parameters import Ties
 from dlviz.parallel.pipeline.checks import check_output
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
 from dlviz.parallel.pipeline.stage_backward import Forward, differentiable
+from dlviz.parallel.step.batches import Batches, batches_of, on
 from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.replicas import check_same_model
-from dlviz.parallel.step.sharded_step import (
-    Batches,
-    Loss,
-    Losses,
-    Result,
-    check_batches,
-    trained,
-    update,
-)
+from dlviz.parallel.step.sharded_step import Loss, Losses, Result, trained, update
 from dlviz.parallel.update_rules import Rule, as_rule
 
 
@@ -185,7 +178,7 @@ def train(
     Raises ValueError, before training, as `parts_of` does, where two ranks hold different models,
     and for batches with unequal numbers of inputs and labels.
     """
-    check_batches(batches)
+    pairs = batches_of(batches, "model distribution")
     check_same_model(comm, model)
     net = model if isinstance(model, SideBySide) else None
     parts = parts_of(model, comm.size, cuts, None if net is None else [*net.branches])
@@ -199,12 +192,12 @@ def train(
     LayerSpans(comm, model)
     comm.memory("weights", sum(t.nbytes for t in [*own.parameters(), *own.buffers()]))
     alone = [p for p in trained(own) if p not in ties.parameters]
-    losses = Losses(comm, len(batches))
+    losses = Losses(comm, len(pairs))
     ties.copy()
     exchange.finish()
-    for step, batch in enumerate(comm.progress(batches, "training")):
+    for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
-            inputs, labels = (half.to(comm.device) for half in batch)
+            inputs, labels = on(comm.device, batch)
             own.zero_grad()
             comm.memory("gradients", 0)
             if net is None:

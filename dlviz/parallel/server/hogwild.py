@@ -41,14 +41,13 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.counts import check_counts
+from dlviz.parallel.step.batches import Batches, batches_of
 from dlviz.parallel.step.replicas import flat_by_dtype
 from dlviz.parallel.step.sharded_step import (
-    Batches,
     Loss,
     Result,
     Weight,
     begin,
-    check_batches,
     learn_whole,
     result,
     rows,
@@ -162,14 +161,14 @@ def train(
             f"hogwild trains in memory of the host, and rank {comm.rank} computes on "
             f"{comm.device}: give launch device='cpu'."
         )
-    check_batches(batches)
+    pairs = batches_of(batches)
     moves, parameters = begin(comm, model, rule, lr)
     memory = share(comm, model, parameters, moves, count)
-    losses = comm.shared(torch.full((len(batches),), math.nan, dtype=torch.float64))
-    for number in comm.progress(range(comm.rank, len(batches), comm.size), "training"):
+    losses = comm.shared(torch.full((len(pairs),), math.nan, dtype=torch.float64))
+    for number in comm.progress(range(comm.rank, len(pairs), comm.size), "training"):
         with comm.span("phase", f"step {number}", step=number):
             # Forward and backward are outside the lock: the ranks run them at the same time.
-            losses.tensor[number] = learn_whole(comm, model, batches[number], loss, weight)
+            losses.tensor[number] = learn_whole(comm, model, pairs[number], loss, weight)
             with losses.lock() if lock else nullcontext():
                 read_modify_write(comm, moves, memory)
     comm.together(lambda left: left.barrier())  # all remaining ranks have written

@@ -30,18 +30,16 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.parallel.server.push_pull import Parcel, check_workers, end_alike
 from dlviz.parallel.server.server_slices import cut
+from dlviz.parallel.step.batches import Batches, batches_of, shard
 from dlviz.parallel.step.sharded_step import (
-    Batches,
     Loss,
     Losses,
     Result,
     Weight,
     begin,
-    check_batches,
     learn,
     no_mean,
     rows,
-    shard,
     update,
 )
 from dlviz.parallel.update_rules import Rule
@@ -123,20 +121,20 @@ def sync_server(
     """
     check_workers(comm, "sync_server")
     check_servers(comm, servers, backups)
-    check_batches(batches)
+    pairs = batches_of(batches)
     moves, _ = begin(comm, model, rule, lr)
     slices, workers, counts = cut(model, servers), range(servers, comm.size), (0, 0)
     parcels = [Parcel(comm, part, server) for server, part in enumerate(slices)]
-    losses = Losses(comm, len(batches))
+    losses = Losses(comm, len(pairs))
     if comm.rank < servers:
         served = parcels[comm.rank], moves, [*slices[comm.rank]]
-        counts = serve(comm, *served, len(batches), workers, backups)
+        counts = serve(comm, *served, len(pairs), workers, backups)
     else:
         place, step = comm.rank - servers, 0
         first = place % servers  # so that the workers begin at different servers
-        while step < len(batches):
+        while step < len(pairs):
             with comm.span("phase", f"step {step}", step=step):
-                own = shard(batches[step], place, len(workers))  # (B/workers, ...)
+                own = shard(pairs[step], place, len(workers))  # (B/workers, ...)
                 share, mean = learn(comm, model, own, loss, weight)
                 losses.add(step, share, mean)
                 for part in slices:

@@ -33,14 +33,13 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.parallel.server.parameter_server import sync_server
 from dlviz.parallel.server.push_pull import Parcel, check_workers, dealt, end_alike
+from dlviz.parallel.step.batches import Batches, batches_of
 from dlviz.parallel.step.sharded_step import (
-    Batches,
     Loss,
     Losses,
     Result,
     Weight,
     begin,
-    check_batches,
     learn_whole,
     rows,
     update,
@@ -130,15 +129,15 @@ def stale_synchronous(
     check_workers(comm, "a parameter server")
     if bound == 0:
         return sync_server(comm, model, batches, rule, loss=loss, weight=weight, lr=lr)
-    check_batches(batches)
+    pairs = batches_of(batches)
     moves, parameters = begin(comm, model, rule, lr)
-    parcel, losses, missing = Parcel(comm, model), Losses(comm, len(batches)), 0
+    parcel, losses, missing = Parcel(comm, model), Losses(comm, len(pairs)), 0
     if comm.rank == 0:
-        missing = serve(comm, parcel, moves, parameters, len(batches), bound)
+        missing = serve(comm, parcel, moves, parameters, len(pairs), bound)
     else:
-        for number in dealt(comm, comm.rank, len(batches)):
+        for number in dealt(comm, comm.rank, len(pairs)):
             with comm.span("phase", f"step {number}", step=number):
-                losses.add(number, 1, learn_whole(comm, model, batches[number], loss, weight))
+                losses.add(number, 1, learn_whole(comm, model, pairs[number], loss, weight))
                 parcel.push(1.0)  # a batch of its own: every push counts the same
                 parcel.pull()  # blocks until `serve` finds this worker free
     return end_alike(comm, model, losses, missing=missing)

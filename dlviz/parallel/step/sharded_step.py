@@ -20,13 +20,13 @@ from dlviz import collectives
 from dlviz.cluster import Comm
 from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed
 from dlviz.parallel.step.batch_norm import weigh_norms
+from dlviz.parallel.step.batches import Batch, Batches, batches_of, on, outputs_of, shard
 from dlviz.parallel.step.hooks import tensors_in
 from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.prices import update_seconds
 from dlviz.parallel.step.replicas import start_alike
 from dlviz.parallel.update_rules import Rule, as_rule
 
-Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
 Result = dict[str, Any]
 
 
@@ -99,9 +99,9 @@ def each_step(
     """Forward and backward on this rank's shard of each batch, then `finish(share)`, the weight of
     the shard; the ranks share the rows as evenly as possible. Returns the loss of each step, the
     mean over the whole batch before its update."""
-    check_batches(batches)
-    losses = Losses(comm, len(batches))
-    for step, batch in enumerate(comm.progress(batches, "training")):
+    pairs = batches_of(batches)
+    losses = Losses(comm, len(pairs))
+    for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
             share, mean = learn(comm, net, shard(batch, comm.rank, comm.size), loss, weight)
             finish(share)  # where strategies differ: what is sent, when weights move
@@ -112,7 +112,7 @@ def each_step(
 def learn(
     comm: Comm,
     net: nn.Module,
-    batch: Sequence[torch.Tensor],
+    batch: Batch,
     loss: Loss,
     weight: Weight,
     whole: bool = False,
@@ -120,43 +120,25 @@ def learn(
     """Forward and backward on (inputs, labels), which leaves the gradients in `net`; returns the
     batch's weight and its loss. Unless it is a `whole` batch, raises ValueError for a loss that is
     weighed by its rows, but is not their mean."""
-    inputs, labels = (part.to(comm.device) for part in batch)  # (B/n, ...) each
+    inputs, labels = on(comm.device, batch)  # (B/n, ...) each
     share = weigh(comm, of_batch(weight), inputs, labels)
     weigh_norms(net, share)  # before the forward: SyncBatchNorm saves it for backward
     net.zero_grad()  # backward adds to .grad
     tried = MeanOverRows(loss) if weight is rows and not whole and comm.size > 1 else None
-    mean = (tried or loss)(net(inputs), labels)
+    mean = (tried or loss)(outputs_of(net, inputs), labels)
     mean.backward()  # DDP's hooks send buckets in here
     if tried is not None:
         tried.check()
     return share, mean.item()
 
 
-def learn_whole(
-    comm: Comm, net: nn.Module, batch: Sequence[torch.Tensor], loss: Loss, weight: Weight
-) -> float:
+def learn_whole(comm: Comm, net: nn.Module, batch: Batch, loss: Loss, weight: Weight) -> float:
     """As `learn`, on a batch that no other rank shares; returns its loss. Raises ValueError where
     it weighs nothing."""
     share, mean = learn(comm, net, batch, loss, weight, whole=True)
     if not share:
         no_mean()
     return mean
-
-
-def shard(batch: Sequence[torch.Tensor], place: int, places: int) -> list[torch.Tensor]:
-    """Part `place` of the rows of a batch, which `places` share as evenly as possible."""
-    # Parts differ by a row at most; with fewer rows than places some are empty.
-    return [whole.tensor_split(places)[place] for whole in batch]
-
-
-def check_batches(batches: Batches) -> None:
-    """Raise ValueError for a batch without rows, or with unequal numbers of inputs and labels."""
-    for number, (inputs, labels) in enumerate(batches):
-        if len(inputs) != len(labels) or not len(inputs):
-            raise ValueError(
-                f"batch {number} has {len(inputs)} inputs and {len(labels)} labels: every batch "
-                "needs as many of both, and at least one."
-            )
 
 
 def all_reduce_called(name: str) -> Callable[..., None]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 
 from dlviz.cluster import Comm, dtype_name
+from dlviz.parallel.step.batches import Batch, Batches, batches_of
 from dlviz.parallel.step.replicas import check_same
 
 
@@ -55,3 +56,15 @@ def _stated(tensor: torch.Tensor) -> str:
     digest = hashlib.sha256(values.view(torch.uint8).numpy().tobytes()).hexdigest()
     shown = ", ".join(f"{value:.4g}" for value in values[:3].tolist())
     return f"{dtype_name(tensor.dtype)}{tuple(tensor.shape)} [{shown}, ...] (sha256 {digest[:12]})"
+
+
+def same_batches(comm: Comm, batches: Batches, whose: str) -> list[Batch]:
+    """The batches, as `batches_of` has them. Raises ValueError unless all ranks have the same."""
+    pairs = batches_of(batches, whose)
+    given = {
+        f"{what} of batch {number}": part
+        for number, batch in enumerate(pairs)
+        for what, part in zip(("inputs", "labels"), batch, strict=True)
+    }
+    check_replicas(comm, "batches", given, "give all ranks the same batches")
+    return pairs

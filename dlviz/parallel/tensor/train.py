@@ -22,18 +22,11 @@ from dlviz.cluster import Comm
 from dlviz.models import Transformer
 from dlviz.models.language import ignored_by
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
+from dlviz.parallel.step.batches import Batches, on
 from dlviz.parallel.step.layers import LayerSpans, layers_of
 from dlviz.parallel.step.replicas import check_same_model
-from dlviz.parallel.step.sharded_step import (
-    Batches,
-    Loss,
-    Result,
-    check_batches,
-    no_mean,
-    trained,
-    update,
-)
-from dlviz.parallel.tensor.checks import check_replicas
+from dlviz.parallel.step.sharded_step import Loss, Result, no_mean, trained, update
+from dlviz.parallel.tensor.checks import same_batches
 from dlviz.parallel.tensor.cross_entropy import parallel_cross_entropy
 from dlviz.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear
 from dlviz.parallel.tensor.parameters import (
@@ -76,14 +69,8 @@ def train(
     and three of (B, s).
     """
     moves = as_rule(rule, lr)
-    check_batches(batches)
     check_same_model(comm, model)
-    given = {
-        f"{what} of batch {number}": part
-        for number, batch in enumerate(batches)
-        for what, part in zip(("inputs", "labels"), batch, strict=True)
-    }
-    check_replicas(comm, "batches", given, "give all ranks the same batches")
+    pairs = same_batches(comm, batches, "tensor parallelism")
     net = cut(comm, model, all_reduce, sequence_parallel)
     mean_loss = token_loss_over(comm, loss, all_reduce) if isinstance(model, Transformer) else loss
     LayerSpans(comm, net)
@@ -92,9 +79,9 @@ def train(
     comm.memory("weights", weights)
     comm.memory("update rule", getattr(moves, "state_tensors", 0) * weights)
     comm.start_line()  # the ranks took unequal times to cut the model
-    for step, batch in enumerate(comm.progress(batches, "training")):
+    for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
-            inputs, labels = (part.to(comm.device) for part in batch)
+            inputs, labels = on(comm.device, batch)
             saved = SavedActivations(net)
             with saved:
                 value = mean_loss(net(inputs), labels)

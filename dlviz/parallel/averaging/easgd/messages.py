@@ -10,9 +10,10 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.server.push_pull import receive, reply
+from dlviz.parallel.step.batches import Batch
 from dlviz.parallel.step.prices import update_seconds
 from dlviz.parallel.step.replicas import flat_by_dtype, spread
-from dlviz.parallel.step.sharded_step import Batches, Losses, learn, trained, update
+from dlviz.parallel.step.sharded_step import Losses, learn, trained, update
 from dlviz.parallel.update_rules import Rule
 
 
@@ -21,7 +22,13 @@ class Elastic:
     losses, the messages and the updates."""
 
     def __init__(
-        self, comm: Comm, model: nn.Module, batches: Batches, rule: Rule, alpha: float, **how: Any
+        self,
+        comm: Comm,
+        model: nn.Module,
+        batches: list[Batch],
+        rule: Rule,
+        alpha: float,
+        **how: Any,
     ):
         self.comm, self.model, self.batches, self.rule = comm, model, batches, rule
         self.alpha, self.how = alpha, how

@@ -31,22 +31,14 @@ import warnings
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
 from dlviz.cluster import Comm
 from dlviz.parallel.averaging.easgd.messages import Elastic
 from dlviz.parallel.averaging.easgd.stability import check_form, spectral_radius, stable_alpha
 from dlviz.parallel.server.push_pull import check_workers, dealt, end_alike
-from dlviz.parallel.step.sharded_step import (
-    Batches,
-    Loss,
-    Result,
-    Weight,
-    begin,
-    check_batches,
-    no_mean,
-    rows,
-    shard,
-)
+from dlviz.parallel.step.batches import Batches, batches_of, shard
+from dlviz.parallel.step.sharded_step import Loss, Result, Weight, begin, no_mean, rows
 from dlviz.parallel.update_rules import Rule, as_rule
 
 __all__ = ["normalised", "spectral_radius", "stable_alpha", "train", "xavier"]
@@ -79,7 +71,7 @@ def round_robin(comm: Comm, one: Elastic) -> int:
         with comm.span("phase", f"step {t - 1}", step=t - 1):
             if comm.rank == 0:
                 with comm.span("data", "samples"):  # lines 8 and 9: batch t was picked at random
-                    sending = [comm.isend(part, j) for part in one.batches[t - 1]]
+                    sending = [comm.isend(part, j) for part in tree_leaves(one.batches[t - 1])]
                 one.reply(j)  # line 10
                 local, _ = one.take([j])  # line 12
                 if not local:
@@ -88,11 +80,12 @@ def round_robin(comm: Comm, one: Elastic) -> int:
                 one.global_update([local], peer=comm.members[j])  # line 14
                 comm.wait_sent(sending)
             elif comm.rank == j:
-                batch = []
+                parts, form = [], tree_structure(one.batches[t - 1])
                 with comm.span("data", "samples"):
-                    for _ in range(2):
-                        batch.append(comm.probe(0))
-                        comm.recv(batch[-1], 0)
+                    for _ in range(form.num_leaves):
+                        parts.append(comm.probe(0))
+                        comm.recv(parts[-1], 0)
+                batch = tree_unflatten(parts, form)
                 centre = one.receive()
                 share = one.learn(t - 1, batch)  # line 11
                 if not share:
@@ -188,9 +181,9 @@ def train(
             RuntimeWarning,
             stacklevel=2,
         )
-    check_batches(batches)
+    pairs = batches_of(batches)
     begin(comm, model, moves, lr)  # lines 3 to 5
-    one = Elastic(comm, model, batches, moves, alpha, loss=loss, weight=weight)
+    one = Elastic(comm, model, pairs, moves, alpha, loss=loss, weight=weight)
     forms = {"round_robin": round_robin, "synchronous": synchronous, "asynchronous": asynchronous}
     missing = forms[form](comm, one)
     return end_alike(comm, model, one.losses, missing=missing)
