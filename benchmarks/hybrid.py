@@ -4,7 +4,6 @@ cores of this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -16,6 +15,7 @@ from benchmarks.table import Row, compare, take_turns
 from benchmarks.tensor import cut_by_torch
 from dlviz import launch, models
 from dlviz.parallel import hybrid
+from dlviz.parallel.update_rules import SGD
 
 MESH = {"dp": 2, "pp": 2, "tp": 2}
 LAYERS, SEQUENCE, VOCABULARY, BATCH, MICROBATCHES = 4, 64, 128, 16, 4

@@ -48,6 +48,10 @@ def train(
     """Train `model`, one step for each (inputs, labels) of `batches`, whose rows the ranks share as
     evenly as possible; with more ranks than rows some shards are empty. A worker for `launch`.
 
+    `batches` is a DataLoader, a list or a generator that ends (step/batches.py): of (x, labels),
+    for `model(x)`, of (x1, x2, labels), for `model(x1, x2)`, or of dicts with "labels", for
+    `model(**others)`.
+
     `rule` is one of `update_rules.NAMES`, made with `lr`, or a rule. `loss(outputs, labels)` is the
     mean over a shard of `weight(inputs)` items: examples by default. `method` is "ddp" or "naive"
     (`way`, its former name, warns). Returns, on every rank, `losses` (the mean over the whole batch
