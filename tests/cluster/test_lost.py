@@ -174,7 +174,7 @@ def test_an_error_that_nobody_catches_is_the_failure_of_its_rank():
     with pytest.raises(RankError, match="rank 2 raised .*RankLost: rank 1 is lost") as caught:
         launch(worker, 3, may_lose=(1,), timeout=20)
     assert caught.value.trace.meta["lost"]["1"]["how"] == KILLED
-    assert "cluster/comm.py" not in caught.value.traceback
+    assert "dlviz/cluster" not in caught.value.traceback
 
 
 def test_what_a_lost_rank_had_sent_is_received_but_for_bytes_that_went_with_it():
