@@ -15,6 +15,7 @@ machine. A span names the lane (the thread) on which its rank ran it: on one lan
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -118,10 +119,13 @@ class Trace:
             rows = np.arange(len(messages))
             carried &= np.isin(rows, spans.flow[_among(spans.step, steps)])
         more: dict[str, Any] = {} if ranks is None else {"only": sorted(ranks & {*self.ranks})}
-        begin, end = (-np.inf, np.inf) if time is None else time
+        held, buffers = _among(memory.rank, ranks), self.buffers
         if time is not None:
+            begin, end = time
             chosen &= (spans.start < end) & (spans.end > begin)
             carried &= (messages.sent < end) & ~(messages.received <= begin)
+            held &= memory.time < end
+            buffers = [buffer for buffer in buffers if begin <= buffer["time"] < end]
             more["time"] = [begin, end]
         if "failure" in self.meta:
             more["failure"] = _still_failing(self.meta["failure"], spans[chosen])
@@ -131,13 +135,12 @@ class Trace:
         return Trace(
             spans,
             messages[carried],
-            memory[_among(memory.rank, ranks) & (memory.time < end)],
+            memory[held],
             [
                 buffer
-                for buffer in self.buffers
+                for buffer in buffers
                 if (ranks is None or buffer["rank"] in ranks)
                 and (steps is None or buffer["step"] in steps)
-                and begin <= buffer["time"] < end
             ],
             {**self.meta, **more},
         )
@@ -173,15 +176,17 @@ class Trace:
                 f"parts with ranks {[part.ranks for part in parts]} of runs with (clock, ranks) "
                 f"{sorted(kinds)} are not one run's: merge what only(rank=...) has cut from one."
             )
-        known: dict[Any, int] = {}  # a message -> its row in the merged Trace
+        known: dict[Any, int] = {}  # (message, its number among equal ones) -> its row
         rows, spans = [], []
         for part in parts:
-            place = []
+            place, alike = [], Counter()
             for message in part.messages.rows():
-                if message not in known:
-                    known[message] = len(rows)
+                alike[message] += 1
+                key = message, alike[message]
+                if key not in known:
+                    known[key] = len(rows)
                     rows.append(message._asdict())
-                place.append(known[message])
+                place.append(known[key])
             for span in part.spans.rows():
                 flow = None if span.flow is None else place[span.flow]
                 spans.append(span._asdict() | {"flow": flow})
@@ -189,6 +194,11 @@ class Trace:
         meta.pop("only", None)
         if len(homes) < meta["ranks"]:
             meta["only"] = sorted(homes)
+        if any(part.meta.get("time") != meta.get("time") for part in parts):
+            meta.pop("time", None)
+        if "failure" in meta:
+            waits = [wait for part in parts for wait in part.meta["failure"]["waits"]]
+            meta["failure"] = {**meta["failure"], "waits": waits}
         memory = [row._asdict() for part in parts for row in part.memory.rows()]
         return cls(spans, rows, memory, [b for part in parts for b in part.buffers], meta)
 

@@ -18,6 +18,7 @@ import torch
 from torch import _tensor_str
 
 NUMPY_SEEDS = 2**32
+PRINTED = ("precision", "threshold", "edgeitems", "linewidth", "sci_mode")
 CUDNN = ("deterministic", "benchmark", "allow_tf32")
 
 
@@ -31,8 +32,8 @@ class Inherited:
     dtype: torch.dtype
     deterministic: tuple[bool, bool]  # algorithms; a warning alone
     cudnn: dict[str, bool]
-    printed: dict[str, Any]  # torch's formats, and numpy's
-    numpy: dict[str, Any]
+    printed: dict[str, Any]  # how torch prints tensors, and
+    numpy: dict[str, Any]  # numpy arrays
     levels: dict[str, int]  # of loggers, "" the root
     handlers: list[tuple[str, int, logging.Formatter | None]]  # stream, level, format
     filters: list[Any]  # of warnings
@@ -67,8 +68,8 @@ def inherit(seed: int | None, by_rank: bool) -> Inherited:
         seed = int(torch.empty((), dtype=torch.int64).random_())
     shown = vars(_tensor_str.PRINT_OPTS)
     root = logging.getLogger()
-    named = {name: one for name, one in logging.root.manager.loggerDict.items()}
-    levels = {name: one.level for name, one in named.items() if isinstance(one, logging.Logger)}
+    named = root.manager.loggerDict.items()
+    levels = {name: one.level for name, one in named if isinstance(one, logging.Logger)}
     return Inherited(
         seed=seed,
         by_rank=by_rank,
@@ -78,8 +79,7 @@ def inherit(seed: int | None, by_rank: bool) -> Inherited:
             torch.is_deterministic_algorithms_warn_only_enabled(),
         ),
         cudnn={name: getattr(torch.backends.cudnn, name) for name in CUDNN},
-        printed={name: shown[name] for name in ("precision", "threshold", "edgeitems", "linewidth")}
-        | {"sci_mode": shown["sci_mode"]},
+        printed={name: shown[name] for name in PRINTED},
         numpy={**np.get_printoptions()},
         levels={"": root.level} | {name: level for name, level in levels.items() if level},
         handlers=[

@@ -91,8 +91,9 @@ def launch(
     Before the worker begins, `seed` seeds the generators of torch, numpy and random on each rank,
     all alike, or with `seed_by_rank` seed + rank. Without a `seed` one is drawn from this process's
     torch generator, so that `torch.manual_seed` here decides what ranks draw; the Trace's meta has
-    it. Ranks also take over the default dtype, deterministic algorithms, formats of printed
-    tensors, levels of logging and its handlers to stderr and stdout, and filters of warnings.
+    it (under torchrun each rank's is its own process's, and in no meta). Ranks also take over the
+    default dtype, deterministic algorithms, formats of printed tensors, levels of logging and its
+    handlers to stderr and stdout, and filters of warnings.
 
     `progress` is called many times a second, in place of bars and of a warning that the run was
     late (see `Run.late`): with the name of the ranks' bar, how far the last rank is, and of how

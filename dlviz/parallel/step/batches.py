@@ -31,8 +31,9 @@ def batches_of(batches: Batches, whose: str = "") -> list[Batch]:
     Raises ValueError for batches that a DistributedSampler has cut already, and for a batch without
     labels, with anything but tensors, without rows, or with another number of labels than inputs.
     """
-    sampler = getattr(batches, "sampler", None)
-    if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+    samplers = [getattr(batches, "sampler", None)]
+    samplers.append(getattr(getattr(batches, "batch_sampler", None), "sampler", None))
+    if any(isinstance(one, DistributedSampler) and one.num_replicas > 1 for one in samplers):
         raise ValueError(
             "these batches come from a DistributedSampler, which has cut them already: give a "
             "DataLoader without one, of which each rank takes its rows itself."
