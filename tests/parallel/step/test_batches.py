@@ -94,7 +94,7 @@ def scaled(form: str) -> list:
     found = []
     for number, (inputs, labels) in enumerate(pairs()):
         scale = torch.full((ROWS, 1), 1.0 + number, dtype=torch.float64)
-        parts = {"x": inputs, "scale": scale}
+        parts = {"scale": scale, "x": inputs}  # by name, in no order
         found.append(
             {
                 "a longer tuple": (inputs, scale, labels),
