@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import warnings
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ def test_defaults_formats_and_levels_of_logging_are_those_of_the_launching_proce
         return (
             torch.zeros(1).dtype,
             torch.are_deterministic_algorithms_enabled(),
-            torch.backends.cudnn.benchmark,
+            import_module("torch.backends.cudnn").benchmark,
             str(torch.tensor([1 / 3])),
             str(np.array([1 / 3])),
             logging.getLogger("dlviz.tests.inherited").level,
