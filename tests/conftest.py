@@ -173,16 +173,11 @@ def _real_run(name: str) -> Any:
     link = Link(0.0 if name.endswith(" at once") else 1e-3, float("inf"))
     stages = layers[: len(schedule.stage_rank)]
     machine = Machine(classroom(4).device, Topology.switch(4, link), step=0.005)
-    arguments = (
-        stages,
-        schedule,
-        torch.ones(16, 4),
-        torch.ones(16, 4),
-        torch.nn.functional.mse_loss,
-    )
+    arguments = stages, [(torch.ones(16, 4), torch.ones(16, 4))] * 3
+    how = {"schedule": schedule, "loss": torch.nn.functional.mse_loss}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of lateness: other tests run meanwhile
-        return launch(pipeline.train, 4, machine=machine, args=arguments).trace
+        return launch(pipeline.train, 4, machine=machine, args=arguments, kwargs=how).trace
 
 
 @pytest.fixture(autouse=True)

@@ -339,6 +339,11 @@ def test_a_step_that_is_none_is_refused(step):
 AMOUNTS_OF_A_RANK = "times", "bucket_bytes", "examples"  # 0 or 1.5 may do
 
 
+def _former(comm, net, schedule, n):
+    with pytest.warns(DeprecationWarning, match="is now"):
+        pipeline.train(comm, [net], schedule, *DATA, nn.functional.cross_entropy, steps=n)
+
+
 def on_a_rank(comm):
     """What the strategies say of counts that are none."""
     net, batches = nn.Linear(2, 2), [DATA]
@@ -346,9 +351,7 @@ def on_a_rank(comm):
     mesh = {"dp": 1, "pp": 1, "tp": 1, "microbatches": 1, "loss": nn.functional.cross_entropy}
     calls = {
         "every": lambda n: local_sgd.train(comm, net, batches, every=n),
-        "steps": lambda n: pipeline.train(
-            comm, [net], schedule, *DATA, nn.functional.cross_entropy, steps=n
-        ),
+        "steps": lambda n: _former(comm, net, schedule, n),
         "repeats": lambda n: collectives.trials(comm, "ring", 8, n),
         "times": lambda n: hogwild.increments(comm, n),
         "microbatches": lambda n: hybrid.train(comm, [net], batches, **mesh | {"microbatches": n}),

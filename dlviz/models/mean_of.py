@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn import functional
 
 from dlviz.models.language import ignored_by
 
@@ -45,9 +48,39 @@ def weighed(what: str, share: float | torch.Tensor) -> float:
 
 
 def weight_of(loss: Loss) -> Weight | None:
-    """The weight that `loss` implies: the targets of a `token_loss`; None for another."""
-    ignored = ignored_by(loss)
-    return None if ignored is None else lambda inputs, targets: (targets != ignored).sum()
+    """The weight that `loss` implies: the targets that count in a `token_loss` or in torch's cross
+    entropy and NLL loss, each by the weight of its class; None for another loss."""
+    ignored, classes = ignored_by(loss), None
+    if ignored is None:
+        means = _class_loss(loss)
+        if means is None:
+            return None
+        ignored, classes = means
+
+    def weight(inputs: Any, targets: torch.Tensor) -> float | torch.Tensor:
+        if targets.is_floating_point():  # probabilities of classes: a mean over rows
+            return len(targets)
+        counted = targets != ignored
+        return (
+            counted.sum() if classes is None else classes.to(targets.device)[targets[counted]].sum()
+        )
+
+    return weight
+
+
+def _class_loss(loss: Any) -> tuple[int, torch.Tensor | None] | None:
+    """What `ignore_index` and `weight` are of torch's cross entropy or NLL loss, as a module, a
+    function, or a `partial` of the function; None for another loss, or one that is no mean."""
+    if type(loss) in (nn.CrossEntropyLoss, nn.NLLLoss):
+        given = {name: getattr(loss, name) for name in ("ignore_index", "weight", "reduction")}
+    else:
+        given = loss.keywords if isinstance(loss, partial) and not loss.args else {}
+        function = loss.func if given else loss
+        if function not in (functional.cross_entropy, functional.nll_loss):
+            return None
+    if given.get("reduction", "mean") != "mean":
+        return None
+    return given.get("ignore_index", -100), given.get("weight")
 
 
 def in_step(weight: Weight) -> tuple[Weight, Weight]:
@@ -59,7 +92,7 @@ def in_step(weight: Weight) -> tuple[Weight, Weight]:
         last[0] = of_batch(weight)(inputs, labels)
         return last[0]
 
-    return of_both, lambda *inputs: last[0]
+    return of_both, lambda *inputs, **keywords: last[0]
 
 
 class MeanOverRows:

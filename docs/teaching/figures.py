@@ -491,10 +491,10 @@ def ran(name: str, microbatches: int = 8) -> dlviz.Trace:
         model, 8, [isinstance(x, torch.nn.Linear) for x in model]
     )
     images, labels = (part[:64] for part in dlviz.datasets.digits())
-    loss = torch.nn.functional.cross_entropy
-    arguments = stages, make(name, 8, microbatches), images, labels, loss
+    how = {"schedule": name, "microbatches": microbatches}
     machine = classroom(8, step=0.01, link=Link(0, float("inf")))
-    return dlviz.launch(dlviz.parallel.pipeline.train, 8, machine=machine, args=arguments).trace
+    worker, given = dlviz.parallel.pipeline.train, (stages, [(images, labels)] * 3)
+    return dlviz.launch(worker, 8, machine=machine, args=given, kwargs=how).trace
 
 
 def schedule(name: str, critical: bool = False, **sizes: int) -> Any:

@@ -903,8 +903,9 @@ def test_gradients_of_pipedream_are_as_stale_as_its_pipeline_is_deep():
     """Of a run with updates: stage r of p is p-1-r updates behind, from when it is filled."""
     schedule = make("pipedream", 3, 6)
     layers = [torch.nn.Linear(2, 2) for _ in range(3)]
-    arguments = layers, schedule, torch.ones(6, 2), torch.ones(6, 2), torch.nn.functional.mse_loss
-    trace = launch(pipeline.train, 3, args=arguments, kwargs={"steps": 1}).trace
+    how = {"schedule": schedule, "loss": torch.nn.functional.mse_loss}
+    batch = torch.ones(6, 2), torch.ones(6, 2)
+    trace = launch(pipeline.train, 3, args=(layers, [batch]), kwargs=how).trace
     behind = metrics.staleness(trace)
     assert behind.tolist() == [[min(m, 2 - r) for m in range(6)] for r in range(3)]
 

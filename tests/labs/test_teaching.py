@@ -458,13 +458,13 @@ def test_nothing_comes_on_top_of_a_step_with_slow_messages():
         model, 8, [isinstance(x, torch.nn.Linear) for x in model]
     )
     images, labels = (part[:64] for part in dlviz.datasets.digits())
-    schedule, loss = make("interleaved", 4, 8, chunks=2), torch.nn.functional.cross_entropy
+    schedule = make("interleaved", 4, 8, chunks=2)
     run = dlviz.launch(
         dlviz.parallel.pipeline.train,
         4,
         machine=classroom(4, step=0.005, link=Link(0.004, float("inf"))),
-        args=(stages, schedule, images, labels, loss),
-        kwargs={"steps": 2},
+        args=(stages, [(images, labels)] * 2),
+        kwargs={"schedule": schedule},
     )
     spans = run.trace.only(step=1).spans.frame()
     actions = spans[spans.kind.isin(["forward", "backward"])]

@@ -238,7 +238,8 @@ def test_a_pickled_rule_has_its_state(name, printed):
 
 def test_a_name_or_an_object_will_do():
     rule = make("adam", lr=0.1)
-    assert update_rules.as_rule(rule, 0.5) is rule
+    assert update_rules.as_rule(rule) is rule
+    assert update_rules.as_rule("sgd").lr == 0.1 and update_rules.as_rule("adam").lr == 0.001
     named = update_rules.as_rule("adagrad", 0.5)
     assert isinstance(named, update_rules.AdaGrad) and named.lr == 0.5
 

@@ -15,26 +15,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from typing import Unpack
 
 import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.step.batches import Batches, batches_of
+from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.replicas import check_same_model
-from dlviz.parallel.step.sharded_step import (
-    Loss,
-    Losses,
-    Result,
-    Weight,
-    learn_whole,
-    result,
-    rows,
-    trained,
-    update,
-)
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.step.sharded_step import Loss, Losses, Weight, learn_whole, rows
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.update_rules import AnyRule
 
 
 @torch.no_grad()
@@ -54,24 +46,27 @@ def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
+    **options: Unpack[Options],
 ) -> Result:
     """Train one model on each rank, from its initial weights there: as `data.train`, but each
     rank's `state` is its own member, and `losses` are each batch's on the member that took it.
 
     Cost: nothing is sent.
     """
-    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
+    training = Training(comm, model.to(comm.device), rule, lr, options)
     check_same_model(comm, model)
-    pairs = batches_of(batches)
+    pairs = training.read_ahead(batches)
     LayerSpans(comm, model)
     losses = Losses(comm, len(pairs))
     for number in comm.progress(range(comm.rank, len(pairs), comm.size), "training"):
         with comm.span("phase", f"step {number}", step=number):
-            losses.add(number, 1, learn_whole(comm, model, pairs[number], loss, weight))
-            update(comm, moves, parameters)
-    return result(losses.means(), model)
+            mean = learn_whole(comm, model, pairs[number], loss, weight)
+            training.update()
+            losses.add(number, 1, mean)
+            training.end_step(number, 1, mean)
+    return training.result(losses.means())

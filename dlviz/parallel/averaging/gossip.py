@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Unpack
 
 import torch
 from torch import nn
@@ -28,17 +29,9 @@ from dlviz.cluster import Comm
 from dlviz.counts import check_counts
 from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.replicas import flat_by_dtype, spread
-from dlviz.parallel.step.sharded_step import (
-    Loss,
-    Result,
-    Weight,
-    begin,
-    each_step,
-    result,
-    rows,
-    update,
-)
-from dlviz.parallel.update_rules import Rule
+from dlviz.parallel.step.sharded_step import Loss, Weight, begin, rows, trained
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.update_rules import AnyRule
 
 
 def check_topology(ranks: int, topology: str) -> None:
@@ -103,12 +96,13 @@ def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
     topology: str = "ring",
+    **options: Unpack[Options],
 ) -> Result:
     """Train with models that neighbours average after each step: as `data.train`, but each rank's
     `state` is its own model.
@@ -117,14 +111,15 @@ def train(
     Cost per step: 2|w| bytes from each rank (ring), |w| (matching), however many ranks there are.
     """
     check_topology(comm.size, topology)
-    moves, parameters = begin(comm, model, rule, lr)
+    training = Training(comm, model, rule, lr, options)
+    begin(comm, model)
     number = 0
 
     def finish(share: float) -> None:
         nonlocal number
         if share:
-            update(comm, moves, parameters)
-        mix(comm, [p.detach() for p in parameters], topology, number)
+            training.update()
+        mix(comm, [p.detach() for p in trained(model)], topology, number)
         number += 1
 
-    return result(each_step(comm, model, batches, loss, weight, finish), model)
+    return training.run(batches, loss, weight, finish, alike=False)

@@ -19,6 +19,7 @@ Little", ICLR 2019. In PyTorch: torch.distributed.algorithms.model_averaging.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Unpack
 
 import torch
 from torch import nn
@@ -29,17 +30,15 @@ from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.replicas import flat_by_dtype, spread
 from dlviz.parallel.step.sharded_step import (
     Loss,
-    Result,
     Weight,
     all_reduce_called,
     begin,
-    each_step,
     no_mean,
-    result,
     rows,
-    update,
+    trained,
 )
-from dlviz.parallel.update_rules import Rule
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.update_rules import AnyRule
 
 
 def average(
@@ -67,13 +66,14 @@ def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
     every: int = 8,
     all_reduce: str = "ring",
+    **options: Unpack[Options],
 ) -> Result:
     """Train with models that are averaged after each `every` steps and the last: as `data.train`.
 
@@ -82,19 +82,22 @@ def train(
     """
     check_counts(every=every)
     reduce = all_reduce_called(all_reduce)
-    moves, parameters = begin(comm, model, rule, lr)
+    training = Training(comm, model, rule, lr, options)
+    begin(comm, model)
+    parameters = trained(model)
     steps, examples = 0, 0.0  # of this rank, since the last average
 
     def finish(share: float) -> None:
         nonlocal steps, examples
         if share:  # without an example no step: momentum alone would move w_r
-            update(comm, moves, parameters)
+            training.update()
         steps, examples = steps + 1, examples + share
         if steps == every:
             average(comm, parameters, examples, reduce)
             steps, examples = 0, 0.0
 
-    losses = each_step(comm, model, batches, loss, weight, finish)
-    if steps:  # the last average, so that all ranks return one model
-        average(comm, parameters, examples, reduce)
-    return result(losses, model)
+    def end() -> None:
+        if steps:  # the last average, so that all ranks return one model
+            average(comm, parameters, examples, reduce)
+
+    return training.run(batches, loss, weight, finish, end)

@@ -12,6 +12,8 @@ In PyTorch: torch.nn.DataParallel, on the GPUs of one process.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import nn
 
@@ -19,18 +21,9 @@ from dlviz.cluster import Comm
 from dlviz.parallel.data.buckets import fill_buckets
 from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.replicas import changed, flat_by_dtype, take
-from dlviz.parallel.step.sharded_step import (
-    Loss,
-    Result,
-    Weight,
-    begin,
-    each_step,
-    no_mean,
-    result,
-    rows,
-    update,
-)
-from dlviz.parallel.update_rules import Rule
+from dlviz.parallel.step.sharded_step import Loss, Weight, begin, no_mean, rows
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.update_rules import AnyRule
 
 
 def gather_sum(comm: Comm, row: torch.Tensor) -> None:
@@ -61,17 +54,19 @@ def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
+    **options: Unpack[Options],
 ) -> Result:
     """Train by gathering gradients on rank 0: as `data.train`.
 
     Cost per batch: 2|w| bytes for each rank but rank 0, which receives and sends (n-1)|w| each.
     """
-    moves, parameters = begin(comm, model, rule, lr)
+    training = Training(comm, model, rule, lr, options)
+    begin(comm, model)
     whole = fill_buckets(model, float("inf"))  # one for each dtype
 
     def finish(share: float) -> None:
@@ -83,7 +78,7 @@ def train(
                 if not bucket.weight:
                     no_mean()
                 bucket.unpack()
-            update(comm, moves, parameters)
+            training.update()
         copy_back(comm, model)
 
-    return result(each_step(comm, model, batches, loss, weight, finish), model)
+    return training.run(batches, loss, weight, finish)

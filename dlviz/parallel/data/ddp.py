@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import nn
@@ -31,19 +31,16 @@ from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.replicas import differing, start_alike, take
 from dlviz.parallel.step.sharded_step import (
     Loss,
-    Result,
     Weight,
     all_reduce_called,
-    each_step,
+    counting,
     no_mean,
-    result,
     rows,
-    trained,
-    update,
     weigh,
 )
 from dlviz.parallel.step.trained_parameters import TrainedParameters
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.update_rules import AnyRule
 
 BUCKET_BYTES = 25 * 2**20  # as torch's
 
@@ -201,20 +198,22 @@ def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
     all_reduce: str = "ring",
     bucket_bytes: int = BUCKET_BYTES,
+    **options: Unpack[Options],
 ) -> Result:
     """Train with `DDP`: as `data.train`."""
-    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
+    training = Training(comm, model.to(comm.device), rule, lr, options)
+    weight = counting(loss, weight)
     of_batches, of_forwards = (rows, rows) if weight is rows else in_step(weight)
     net = DDP(model, comm, all_reduce, bucket_bytes, of_forwards)
 
     def finish(share: float) -> None:
-        update(comm, moves, parameters)
+        training.update()
 
-    return result(each_step(comm, net, batches, loss, of_batches, finish), model)
+    return training.run(batches, loss, of_batches, finish, net=net)

@@ -19,7 +19,7 @@ Surveys 52(4), 2019, section 6.1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from torch import nn
 
@@ -28,61 +28,59 @@ from dlviz.parallel.data.buckets import Bucket, fill_buckets
 from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.sharded_step import (
     Loss,
-    Result,
     Weight,
     all_reduce_called,
     begin,
-    each_step,
     no_mean,
-    result,
     rows,
-    update,
+    trained,
 )
-from dlviz.parallel.update_rules import Rule
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.update_rules import AnyRule
 
 
 def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
     all_reduce: str = "ring",
+    **options: Unpack[Options],
 ) -> Result:
     """Train with mean gradients that are one step late: as `data.train`.
 
     Cost: the bytes of one all-reduce of all gradients, hidden behind the next step.
     """
     reduce, lane = all_reduce_called(all_reduce), comm.lane("comm")  # beside the next step
-    moves, parameters = begin(comm, model, rule, lr)
+    training = Training(comm, model, rule, lr, options)
+    begin(comm, model)
     whole = fill_buckets(model, float("inf"))  # one for each dtype
     bucket_of = {p: bucket for bucket in whole for p in bucket.parameters}
     in_flight: list[Any] = []  # the all-reduces of the previous step
 
     def apply_the_mean() -> None:
         """Wait for the mean of the previous step, and update with it."""
+        if not in_flight:
+            return  # no step before
         for handle in in_flight:
             handle.wait()
         if not all(bucket.weight for bucket in whole):
             no_mean()
         # w_(t+1) = w_t - lr * g_(t-1)
-        update(comm, moves, parameters, [bucket_of[p].mean(p) for p in parameters])
+        training.update([bucket_of[p].mean(p) for p in trained(model)])
 
     def finish(share: float) -> None:
-        if in_flight:
-            apply_the_mean()
+        apply_the_mean()
         for bucket in whole:
             bucket.pack(share)  # a copy: the next backward may overwrite .grad
         # g_t leaves now; the end of step t+1 waits for it.
         in_flight[:] = [lane.submit(_average, reduce, bucket) for bucket in whole]
 
-    losses = each_step(comm, model, batches, loss, weight, finish)
-    if in_flight:
-        apply_the_mean()
-    return result(losses, model)
+    return training.run(batches, loss, weight, finish, end=apply_the_mean)
 
 
 def _average(comm: Comm, reduce: Callable[..., None], bucket: Bucket) -> None:

@@ -7,6 +7,8 @@ Every gradient pays the latency of its own all-reduce, and nothing hides it.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import nn
 
@@ -14,19 +16,9 @@ from dlviz.cluster import Comm
 from dlviz.counts import check_amounts
 from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.hooks import dense
-from dlviz.parallel.step.sharded_step import (
-    Loss,
-    Result,
-    Weight,
-    all_reduce_called,
-    begin,
-    each_step,
-    no_mean,
-    result,
-    rows,
-    update,
-)
-from dlviz.parallel.update_rules import Rule
+from dlviz.parallel.step.sharded_step import Loss, Weight, all_reduce_called, begin, no_mean, rows
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.update_rules import AnyRule
 
 
 def average_gradients(
@@ -66,19 +58,21 @@ def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
     all_reduce: str = "ring",
+    **options: Unpack[Options],
 ) -> Result:
     """Train with `average_gradients`: as `data.train`."""
     all_reduce_called(all_reduce)
-    moves, parameters = begin(comm, model, rule, lr)
+    training = Training(comm, model, rule, lr, options)
+    begin(comm, model)
 
     def finish(share: float) -> None:
         average_gradients(comm, model, share, all_reduce)
-        update(comm, moves, parameters)
+        training.update()
 
-    return result(each_step(comm, model, batches, loss, weight, finish), model)
+    return training.run(batches, loss, weight, finish)

@@ -17,6 +17,7 @@ whole batch.
 from __future__ import annotations
 
 import warnings
+from typing import Any, Unpack
 
 from torch import nn
 
@@ -25,8 +26,9 @@ from dlviz.parallel.data import ddp, naive
 from dlviz.parallel.data.ddp import BUCKET_BYTES, DDP
 from dlviz.parallel.data.naive import average_gradients
 from dlviz.parallel.step.batches import Batches
-from dlviz.parallel.step.sharded_step import Loss, Result, Weight, rows
-from dlviz.parallel.update_rules import Rule
+from dlviz.parallel.step.sharded_step import Loss, Weight, rows
+from dlviz.parallel.step.training import Options, Result
+from dlviz.parallel.update_rules import AnyRule
 
 __all__ = ["BUCKET_BYTES", "DDP", "average_gradients", "train"]
 
@@ -35,15 +37,16 @@ def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
-    lr: float = 0.5,
+    lr: float | None = None,
     method: str = "ddp",
     all_reduce: str = "ring",
     bucket_bytes: int = BUCKET_BYTES,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
     way: str | None = None,
+    **options: Unpack[Options],
 ) -> Result:
     """Train `model`, one step for each (inputs, labels) of `batches`, whose rows the ranks share as
     evenly as possible; with more ranks than rows some shards are empty. A worker for `launch`.
@@ -52,20 +55,26 @@ def train(
     for `model(x)`, of (x1, x2, labels), for `model(x1, x2)`, or of dicts with "labels", for
     `model(**others)`.
 
-    `rule` is one of `update_rules.NAMES`, made with `lr`, or a rule. `loss(outputs, labels)` is the
-    mean over a shard of `weight(inputs)` items: examples by default. `method` is "ddp" or "naive"
-    (`way`, its former name, warns). Returns, on every rank, `losses` (the mean over the whole batch
-    before each step's update) and `state` (the trained parameters and buffers, on the CPU).
+    `rule` is one of `update_rules.NAMES`, made with `lr` (by default 0.1, or torch's where the rule
+    scales its steps: 0.001 of "adam"); a rule; or a function `parameters -> torch optimizer`.
+    `loss(outputs, labels)` is the mean over a shard of `weight(inputs, labels)` items, by default
+    what torch's losses count, else examples. `method` is "ddp" or "naive" (`way`, its former name,
+    warns). `options` are those of all strategies: clip, schedule, evaluate, callback, sharded
+    (`step/training.py`). Every rank starts from rank 0's values.
 
-    Raises ValueError, before training, for batches with unequal numbers of inputs and labels, and
-    where two ranks hold different models; and for a batch that weighs nothing.
+    Returns, on every rank, a `Result` with `losses`, the mean over the whole batch before each
+    step's update, and `state`, the trained parameters and rank 0's buffers, on the CPU.
+
+    Raises ValueError, on every rank, for batches with unequal numbers of inputs and labels, where
+    two ranks hold different batches, or models that differ in more than their values; and for a
+    batch that weighs nothing. Warns of a rank whose loss is not finite.
     """
     if way is not None:
         warnings.warn("way= is called method= now.", DeprecationWarning, stacklevel=2)
         method = way
     if method not in ("ddp", "naive"):
         raise ValueError(f"method={method!r} is unknown: use 'ddp' or 'naive'.")
-    options = {"loss": loss, "weight": weight, "lr": lr, "all_reduce": all_reduce}
+    how: Any = {"loss": loss, "weight": weight, "lr": lr, "all_reduce": all_reduce, **options}
     if method == "naive":
-        return naive.train(comm, model, batches, rule, **options)
-    return ddp.train(comm, model, batches, rule, bucket_bytes=bucket_bytes, **options)
+        return naive.train(comm, model, batches, rule, **how)
+    return ddp.train(comm, model, batches, rule, bucket_bytes=bucket_bytes, **how)

@@ -10,8 +10,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.models import Transformer
-from dlviz.parallel.step.replicas import check_same, check_same_model, text_of
-from dlviz.parallel.tensor.checks import check_replicas
+from dlviz.parallel.step.replicas import check_replicas, check_same, check_same_model, text_of
 from dlviz.parallel.tensor.parameters import axis_parameters
 from dlviz.schedules import Schedule, make
 
@@ -44,11 +43,6 @@ def schedule_of(name: str, ranks: int, microbatches: int, chunks: int | None) ->
             "use gpipe, 1f1b, interleaved or zb_h1, say."
         )
     return schedule
-
-
-def check_clip(clip: float | None) -> None:
-    if clip is not None and not clip > 0:
-        raise ValueError(f"clip={clip!r} leaves no gradient: use a norm above 0, or None.")
 
 
 def check_same_transformer(comm: Comm, model: Transformer) -> None:

@@ -24,10 +24,10 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.models.dropout import Dropout
-from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed, weight_of
+from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed
 from dlviz.parallel.step.hooks import Hook
 from dlviz.parallel.step.layers import LayerSpans
-from dlviz.parallel.step.sharded_step import no_mean, rows
+from dlviz.parallel.step.sharded_step import counting, no_mean, rows
 
 
 class Replica:
@@ -47,11 +47,11 @@ class Replica:
     ):
         inputs, targets = (part.to(axis.device) for part in batch)
         mine = torch.arange(len(inputs), device=axis.device).tensor_split(axis.size)[axis.rank]
-        of_loss = weight_of(whole) if weight is rows else None
-        self._weigh, by_rows = of_batch(of_loss or weight), weight is rows and of_loss is None
+        weight = counting(whole, weight)
+        self._weigh = of_batch(weight)
         if not weighed("the batch", self._weigh(inputs, targets)):
             no_mean()
-        self._tried = MeanOverRows(loss) if by_rows else None
+        self._tried = MeanOverRows(loss) if weight is rows else None
         self._loss, self._inputs, self._targets = self._tried or loss, inputs, targets
         self.weight = weighed("a replica's part", self._weigh(inputs[mine], targets[mine]))
         self.rows = -(-len(mine) // microbatches)

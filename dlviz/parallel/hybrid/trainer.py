@@ -27,8 +27,10 @@ torch.distributed.pipelining and to parallelize_module.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Unpack
 
 from torch import nn
 
@@ -37,7 +39,7 @@ from dlviz.models import Transformer, token_loss
 from dlviz.parallel.data.buckets import fill_buckets
 from dlviz.parallel.data.ddp import BUCKET_BYTES
 from dlviz.parallel.hybrid import checks
-from dlviz.parallel.hybrid.gradients import average, clip_norm
+from dlviz.parallel.hybrid.gradients import average, gradient_norm
 from dlviz.parallel.hybrid.parts import RankPart, stages_part, transformer_part
 from dlviz.parallel.hybrid.replica import DropoutPlaces, Replica
 from dlviz.parallel.hybrid.whole import state_of
@@ -47,17 +49,15 @@ from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.sharded_step import (
     Loss,
     Losses,
-    Result,
     Weight,
     all_reduce_called,
     rows,
     trained,
-    update,
 )
-from dlviz.parallel.tensor.checks import same_batches
+from dlviz.parallel.step.training import Assembled, Options, Result, Training
 from dlviz.parallel.tensor.parameters import add_partial_gradients
 from dlviz.parallel.tensor.train import token_loss_over
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.update_rules import AnyRule
 from dlviz.schedules import Schedule
 
 
@@ -65,7 +65,7 @@ def train(
     comm: Comm,
     model: Transformer | Sequence[nn.Module | None],
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     dp: int,
     pp: int,
@@ -76,11 +76,11 @@ def train(
     chunks: int | None = None,
     loss: Loss = token_loss,
     weight: Weight = rows,
-    lr: float = 0.5,
-    clip: float | None = None,
+    lr: float | None = None,
     all_reduce: str = "ring",
     sequence_parallel: bool = False,
     bucket_bytes: int = BUCKET_BYTES,
+    **options: Unpack[Options],
 ) -> Result:
     """Train `model` on dp * pp * tp ranks, which are all given the same `batches`. A worker for
     `launch`.
@@ -94,53 +94,55 @@ def train(
     The ranks of the axis that `order` names last are neighbours. `schedule` is one that flushes,
     with `microbatches` per replica and `chunks` stages per rank. `loss` is a mean over rows, or
     `models.token_loss`, a mean over targets; for any other loss `weight` gives what it is the mean
-    of, called with (inputs) or, if it needs two arguments, (inputs, labels). `clip` is the largest
-    joint norm of all gradients.
+    of, called with (inputs) or, if it needs two arguments, (inputs, labels).
 
-    Returns `losses` on every rank, and as `state` the trained parameters on rank 0, empty on the
-    others. Raises ValueError, before training, for a mesh that does not fit the ranks, fewer layers
-    than stages, and where two ranks hold different models or batches.
+    Returns `losses` on every rank, and as `state` the trained parameters on rank 0, by their names
+    in `model` or in nn.Sequential(*stages), empty on the others. Raises ValueError, before
+    training, for a mesh that does not fit the ranks, fewer layers than stages, and where two ranks
+    hold different models or batches.
 
     Cost, for b tokens per microbatch and P parameters in all, by the ring: along tp as
     `tensor.train`, of the l/pp layers of a stage; along pp m activations and m gradients of b * h
     numbers, on each tp rank; along dp 2(dp-1)/dp of P/(pp * tp) gradients, or some more: norms and
     biases are on all ranks of tp, the embedding is on two stages.
     """
-    moves = as_rule(rule, lr)
     mesh = checks.mesh_of(comm, {"dp": dp, "pp": pp, "tp": tp}, order)
     plan = checks.schedule_of(schedule, pp, microbatches, chunks)
-    checks.check_clip(clip)
     all_reduce_called(all_reduce)  # raises for an unknown name
-    pairs = same_batches(comm, batches, "hybrid training")
+    whole = Assembled(comm, model, options)
     part, mean_loss = part_of(comm, mesh, model, plan, loss, all_reduce, sequence_parallel)
     net, parameters, buckets = part.net, trained(part.net), fill_buckets(part.net, bucket_bytes)
-    layers, shapes, losses = LayerSpans(comm, net), Shapes(), Losses(mesh.dp, len(pairs))
+    assembled = partial(whole.model, partial(state_of, mesh, part))
+    training = Training(comm, net, rule, lr, options, whole=assembled)
+    training.moves.norm = lambda _: gradient_norm(mesh, part, all_reduce)
+    pairs = training.read(batches, "hybrid training")
+    layers, shapes, losses = LayerSpans(comm, net), Shapes(), Losses(mesh.dp)
     place_dropout = DropoutPlaces(part.stages, layers)
     weights = sum(p.nbytes for p in net.parameters())
     comm.memory("weights", weights)
-    comm.memory("update rule", getattr(moves, "state_tensors", 0) * weights)
+    comm.memory("update rule", training.moves.state_tensors * weights)
     comm.start_line()  # the ranks took unequal times to cut the model
     for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
             replica = Replica(mesh.dp, batch, microbatches, mean_loss, loss, weight)
             place_dropout.at(step, replica)
+            mean = math.nan
             if replica.weight:  # if it is 0, it is 0 on all ranks of the replica
                 given = replica.inputs, replica.places, replica.loss
                 how = {"shapes": shapes, "layers": layers, "weight": replica.weigh}
                 mean = train_step(mesh.pp, part.stages, plan, *given, **how)
                 replica.check()
-                losses.add(step, replica.weight, mean)
+            losses.add(step, replica.weight, mean)
             if sequence_parallel:
                 add_partial_gradients(mesh.tp, net, all_reduce)
             average(mesh.dp, buckets, replica.weight, all_reduce)
             comm.memory("gradients", sum(p.grad.nbytes for p in parameters if p.grad is not None))
-            if clip is not None:
-                clip_norm(mesh, part, clip, all_reduce)
-            update(comm, moves, parameters)
+            training.update()
             net.zero_grad()
             comm.memory("gradients", 0)
+            training.end_step(step, replica.weight, mean)
     with comm.span("phase", "state"):
-        return {"losses": losses.means(), "state": state_of(mesh, part)}
+        return training.result(losses.means(), state_of(mesh, part))
 
 
 def part_of(

@@ -11,7 +11,9 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from dlviz.cluster import Comm
 from dlviz.parallel.pipeline.partition import children_in_order, cut
+from dlviz.parallel.step.replicas import gathered_state
 
 
 def parts_of(
@@ -53,7 +55,10 @@ def free_others(model: nn.Module, part: nn.Module) -> None:
             module.to_empty(device="meta", recurse=False)
 
 
-def state_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The parameters and buffers whose values this rank has, on the CPU."""
+def whole_state(comm: Comm, model: nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of all ranks' parts of `model`, on the CPU of rank 0, in the
+    model's order; empty on the others."""
     state = model.state_dict()
-    return {name: value.cpu() for name, value in state.items() if not value.is_meta}
+    own = {name: value.cpu() for name, value in state.items() if not value.is_meta}
+    whole = gathered_state(comm, own)
+    return {name: whole[name] for name in state if name in whole}

@@ -17,30 +17,24 @@ from torch import nn
 from dlviz.parallel.model.part_messages import Exchange
 from dlviz.parallel.pipeline.shared_parameters import shared_by_ranks
 from dlviz.parallel.step.hooks import dense
-from dlviz.parallel.step.sharded_step import update
-from dlviz.parallel.update_rules import Rule
 
 
 class Ties:
-    """The trained parameters that this rank shares with others; `rule` updates those whose first
-    rank this is. `parts` are all sub-networks, part i on rank `rank_of[i]`."""
+    """The trained parameters that this rank shares with others; those of an earlier rank are
+    `copied`. `parts` are all sub-networks, part i on rank `rank_of[i]`.
 
-    def __init__(
-        self, exchange: Exchange, rule: Rule, parts: Sequence[nn.Module], rank_of: Sequence[int]
-    ):
+    Cost per step: for k ranks that share n bytes k-1 messages of n bytes, and k-1 back.
+    """
+
+    def __init__(self, exchange: Exchange, parts: Sequence[nn.Module], rank_of: Sequence[int]):
         self._exchange = exchange
-        self._rule = rule
         self._rank = exchange.comm.rank
         shared = shared_by_ranks(parts, rank_of)
         self._mine = [(p, ranks) for p, ranks in shared if self._rank in ranks]
-        self.parameters = {p for p, _ in self._mine}
+        self.copied = {p for p, ranks in self._mine if ranks[0] != self._rank}
 
-    def update(self) -> None:
-        """Send gradients to the first rank, which adds them in rank order, updates, and sends the
-        values back.
-
-        Cost: for k ranks that share n bytes k-1 messages of n bytes, and k-1 back.
-        """
+    def add_up(self) -> None:
+        """Send gradients to the first rank, which adds them in rank order."""
         for p, (first, *others) in self._mine:
             if self._rank != first:
                 nothing = p.new_empty(0)  # p was not used: not the same as a gradient of zeros
@@ -51,10 +45,6 @@ class Ties:
                 other = self._exchange.receive("parameter_gradients", rank)
                 if other.shape == p.shape:
                     p.grad = other if p.grad is None else p.grad + other
-        led = [p for p, ranks in self._mine if ranks[0] == self._rank]
-        if led:
-            update(self._exchange.comm, self._rule, led)
-        self.copy()
 
     def copy(self) -> None:
         """Give all ranks that share a parameter the value of the first of them."""

@@ -11,9 +11,9 @@ their gradients, its activations. This is GPipe (pipeline/gpipe_by_hand.py) with
 Sub-networks that do not need each other's outputs (`SideBySide`) are computed at the same time:
 less memory and less time.
 
-A rank updates the parameters of its own part immediately, without a message. Of a parameter that
-parts on several ranks share, each rank has a copy: the gradients go to the first rank, which adds
-them and updates; then the new values go back.
+A rank updates the parameters of its own part without a message. Of a parameter that parts on
+several ranks share, each rank has a copy: the gradients go to the first rank, which adds them and
+updates; then the new values go back.
 
 Source: Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012, section 3. In PyTorch:
 layers on several devices and `x.to(device)` between them, the "naive" model parallelism.
@@ -21,24 +21,27 @@ layers on several devices and `x.to(device)` between them, the "naive" model par
 
 from __future__ import annotations
 
-import copy
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Unpack
 
 import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.model.layer_split import free_others, parts_of, state_of
+from dlviz.parallel.model.layer_split import free_others, parts_of, whole_state
 from dlviz.parallel.model.part_messages import Exchange
 from dlviz.parallel.model.tied_parameters import Ties
 from dlviz.parallel.pipeline.checks import check_output
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
 from dlviz.parallel.pipeline.stage_backward import Forward, differentiable
-from dlviz.parallel.step.batches import Batches, batches_of, on
+from dlviz.parallel.step.batches import Batches, on
 from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.replicas import check_same_model
-from dlviz.parallel.step.sharded_step import Loss, Losses, Result, trained, update
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.step.sharded_step import Loss, Losses, trained
+from dlviz.parallel.step.training import Assembled, Options, Result, Training, joint_norm
+from dlviz.parallel.update_rules import AnyRule
 
 
 class SideBySide(nn.Module):
@@ -159,11 +162,12 @@ def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
-    lr: float = 0.5,
+    lr: float | None = None,
     cuts: Sequence[int] | None = None,
+    **options: Unpack[Options],
 ) -> Result:
     """Train `model`, its parts on the ranks, one step for each whole (inputs, labels) of `batches`.
     A worker for `launch`.
@@ -171,28 +175,33 @@ def train(
     `model` is a sequence of layers (an nn.Sequential, say) or a SideBySide; `cuts` cuts its layers
     or branches (`parts_of`, layer_split.py). A rank frees what is not its part. A part starts from
     its own rank's values, a shared parameter from those of its first rank. Returns, on every rank,
-    `losses` (before each step's update), `state` (the trained parameters and buffers of its part,
-    on the CPU, by their names in `model`), and the bytes that all ranks have sent, by name:
-    `bytes_of_activations` and so on.
+    `losses` (before each step's update), and the bytes that all ranks have sent, by name:
+    `bytes_of_activations` and so on; as `state`, on rank 0, the trained parameters and buffers by
+    their names in `model`, on the CPU, empty on the others.
 
     Raises ValueError, before training, as `parts_of` does, where two ranks hold different models,
     and for batches with unequal numbers of inputs and labels.
     """
-    pairs = batches_of(batches, "model distribution")
     check_same_model(comm, model)
+    whole = Assembled(comm, model, options)
     net = model if isinstance(model, SideBySide) else None
     parts = parts_of(model, comm.size, cuts, None if net is None else [*net.branches])
     rank_of = [rank for rank, part in enumerate(parts) for _ in part]
     if net is not None and isinstance(net.join, nn.Module):
         parts[0].append(net.join)
     stages = [nn.Sequential(*part) for part in parts]
-    moves, exchange, own = as_rule(rule, lr), Exchange(comm), stages[comm.rank].to(comm.device)
-    ties = Ties(exchange, copy.deepcopy(moves), stages, range(comm.size))
+    exchange, own = Exchange(comm), stages[comm.rank].to(comm.device)
+    ties = Ties(exchange, stages, range(comm.size))
     free_others(model, own)
+    led = [p for p in trained(own) if p not in ties.copied]
+    gathered = partial(whole_state, comm, model)
+    assembled = partial(whole.model, gathered)
+    training = Training(comm, own, rule, lr, options, led, whole=assembled)
+    training.moves.norm = partial(joint_norm, comm)
+    pairs = training.read(batches, "model distribution")
     LayerSpans(comm, model)
     comm.memory("weights", sum(t.nbytes for t in [*own.parameters(), *own.buffers()]))
-    alone = [p for p in trained(own) if p not in ties.parameters]
-    losses = Losses(comm, len(pairs))
+    losses = Losses(comm)
     ties.copy()
     exchange.finish()
     for step, batch in enumerate(comm.progress(pairs, "training")):
@@ -205,10 +214,11 @@ def train(
             else:
                 value = side_by_side(exchange, net, rank_of, inputs, labels, loss)
             comm.memory("gradients", sum(p.grad.nbytes for p in trained(own) if p.grad is not None))
-            if alone:
-                update(comm, moves, alone)  # immediately: no other rank has them
-            ties.update()
+            ties.add_up()
+            training.update()
+            ties.copy()
             exchange.finish()
-            if value is not None:
-                losses.add(step, 1, value)
-    return {"losses": losses.means(), "state": state_of(model), **exchange.totals()}
+            mean = math.nan if value is None else value
+            losses.add(step, value is not None, mean)
+            training.end_step(step, value is not None, mean)
+    return training.result(losses.means(), gathered(), **exchange.totals())

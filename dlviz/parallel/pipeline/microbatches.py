@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed
-from dlviz.parallel.step.sharded_step import no_mean, rows
+from dlviz.parallel.step.sharded_step import counting, no_mean, rows
 
 
 class Microbatches:
@@ -27,6 +27,7 @@ class Microbatches:
         weight: Weight = rows,
     ):
         self.targets = targets
+        weight = counting(loss, weight)
         weigh = of_batch(weight)
         self.weights = [
             weighed(f"microbatch {number}", weigh(*batch))

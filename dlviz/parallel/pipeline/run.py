@@ -96,9 +96,12 @@ def train_step(
     mine = (shapes or Shapes()).of(schedule, comm.rank, pieces, kinds)
     # A stage takes 2m tags, for activations and gradients; the tags above are shared parameters'.
     shared = SharedParameters(comm, stages, schedule.stage_rank, 2 * len(stages) * microbatches)
-    if schedule.flushes:  # the caller updates, once all gradients of the batch are there
-        optimizer = None
-    elif optimizer is None or shared.count:
+    if schedule.flushes and optimizer is not None:
+        raise ValueError(
+            f"{schedule!r} flushes, and an optimizer moves weights where a schedule does not: call "
+            "optimizer.step() after train_step, once all gradients of the batch are there."
+        )
+    if not schedule.flushes and (optimizer is None or shared.count):
         raise ValueError(no_update(schedule, shared.count))
     batch = Microbatches(pieces, pieces_of(comm, targets, microbatches), loss, weight)
     worker = StageWorker(comm, stages, mine, row, batch, optimizer, layers)

@@ -35,25 +35,18 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any, Unpack
 
 import torch
 from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.counts import check_counts
-from dlviz.parallel.step.batches import Batches, batches_of
+from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.replicas import flat_by_dtype
-from dlviz.parallel.step.sharded_step import (
-    Loss,
-    Result,
-    Weight,
-    begin,
-    learn_whole,
-    result,
-    rows,
-    update,
-)
-from dlviz.parallel.update_rules import SGD, Rule
+from dlviz.parallel.step.sharded_step import Loss, Weight, begin, learn_whole, rows, trained
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.update_rules import SGD, AnyRule, Rule, TorchRule
 
 
 class Words:
@@ -121,13 +114,14 @@ def share(
     return memory + [Words(comm, [p], True, count) for p in parameters if p in by_row]
 
 
-def read_modify_write(comm: Comm, rule: Rule, memory: list[Words]) -> None:
+def read_modify_write(training: Training, memory: list[Words]) -> None:
     """Apply this rank's gradients to the current shared weights."""
+    comm = training.comm
     gradients = [words.gradient() for words in memory]
     comm.hold()  # on a paced run, until the device reads
     for words in memory:
         words.read()
-    update(comm, rule, [words.weights for words in memory], gradients, peer=comm.members[comm.rank])
+    training.update(gradients, [w.weights for w in memory], peer=comm.members[comm.rank])
     comm.hold()  # and until it has computed
     for words, gradient in zip(memory, gradients, strict=True):
         words.write(gradient)
@@ -138,13 +132,14 @@ def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
     lock: bool = False,
     count: bool = True,
+    **options: Unpack[Options],
 ) -> Result:
     """Train one model in shared memory, with or without a lock around each update: as `data.train`,
     but rank i of n takes batches i, i + n, ..., `losses` are each batch's at the weights that its
@@ -161,25 +156,31 @@ def train(
             f"hogwild trains in memory of the host, and rank {comm.rank} computes on "
             f"{comm.device}: give launch device='cpu'."
         )
-    pairs = batches_of(batches)
-    moves, parameters = begin(comm, model, rule, lr)
-    memory = share(comm, model, parameters, moves, count)
+    training = Training(comm, model, rule, lr, options)
+    if isinstance(training.moves.rule, TorchRule):
+        raise ValueError(
+            "hogwild moves numbers in memory that all ranks share, and a torch optimizer the "
+            "parameters of a rank: name a rule, 'adam' say."
+        )
+    pairs = training.read_ahead(batches)
+    begin(comm, model)
+    memory = share(comm, model, trained(model), training.moves.rule, count)
     losses = comm.shared(torch.full((len(pairs),), math.nan, dtype=torch.float64))
     for number in comm.progress(range(comm.rank, len(pairs), comm.size), "training"):
         with comm.span("phase", f"step {number}", step=number):
             # Forward and backward are outside the lock: the ranks run them at the same time.
             losses.tensor[number] = learn_whole(comm, model, pairs[number], loss, weight)
             with losses.lock() if lock else nullcontext():
-                read_modify_write(comm, moves, memory)
+                read_modify_write(training, memory)
+            training.end_step(number, 1, losses.tensor[number].item())
     comm.together(lambda left: left.barrier())  # all remaining ranks have written
     for words in memory:
         words.read()
         words.give()
-    found = result(losses.tensor.tolist(), model)
-    found["updates"] = sum(int(words.made.sum()) for words in memory)
+    counts: dict[str, Any] = {"updates": sum(int(words.made.sum()) for words in memory)}
     if count:
-        found["lost"] = sum(words.lost() for words in memory)
-    return found
+        counts["lost"] = sum(words.lost() for words in memory)
+    return training.result(losses.tensor.tolist(), **counts)
 
 
 @contextmanager

@@ -24,37 +24,25 @@ torch.distributed.rpc.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.server.push_pull import Parcel, check_workers, end_alike
 from dlviz.parallel.server.server_slices import cut
-from dlviz.parallel.step.batches import Batches, batches_of, shard
-from dlviz.parallel.step.sharded_step import (
-    Loss,
-    Losses,
-    Result,
-    Weight,
-    begin,
-    learn,
-    no_mean,
-    rows,
-    update,
-)
-from dlviz.parallel.update_rules import Rule
+from dlviz.parallel.step.batches import Batches, shard
+from dlviz.parallel.step.sharded_step import Loss, Losses, Weight, begin, learn, no_mean, rows
+from dlviz.parallel.step.training import Options, Result, Training, joint_norm
+from dlviz.parallel.update_rules import AnyRule, Moves, TorchRule
 
 
 def serve(
-    comm: Comm,
-    parcel: Parcel,
-    rule: Rule,
-    parameters: list[nn.Parameter],
-    steps: int,
-    workers: range,
-    backups: int,
+    training: Training, parcel: Parcel, steps: int, workers: range, backups: int
 ) -> tuple[int, int]:
     """Run a server; returns how many pushes it dropped, and how many are missing."""
+    comm = training.comm
     at = dict.fromkeys(workers, 0)  # remaining worker -> its step
     sums = [torch.zeros_like(bucket.flat) for bucket in parcel.buckets]  # Σ n_r g_r and Σ n_r
     dropped = missing = 0
@@ -83,7 +71,7 @@ def serve(
                 bucket.flat.copy_(total)
                 total.zero_()
             if all(bucket.weight for bucket in parcel.buckets):
-                update(comm, rule, parameters, parcel.means(parameters))
+                training.update(parcel.means(training.parameters))
             elif not missing:
                 no_mean()
             for worker in on_time:
@@ -102,13 +90,14 @@ def sync_server(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
     backups: int = 0,
     servers: int = 1,
+    **options: Unpack[Options],
 ) -> Result:
     """Train by servers, the first ranks, and workers that share the rows of each batch: as
     `data.train`. Also returns how many pushes were `dropped`, and how many are `missing` because
@@ -121,14 +110,16 @@ def sync_server(
     """
     check_workers(comm, "sync_server")
     check_servers(comm, servers, backups)
-    pairs = batches_of(batches)
-    moves, _ = begin(comm, model, rule, lr)
+    begin(comm, model)
     slices, workers, counts = cut(model, servers), range(servers, comm.size), (0, 0)
+    own = [*slices[comm.rank]] if comm.rank < servers else []
+    training = Training(comm, model, rule, lr, options, own, evaluator=servers)
+    share_norm(training.moves, comm, servers)
+    pairs = training.read_ahead(batches)
     parcels = [Parcel(comm, part, server) for server, part in enumerate(slices)]
     losses = Losses(comm, len(pairs))
     if comm.rank < servers:
-        served = parcels[comm.rank], moves, [*slices[comm.rank]]
-        counts = serve(comm, *served, len(pairs), workers, backups)
+        counts = serve(training, parcels[comm.rank], len(pairs), workers, backups)
     else:
         place, step = comm.rank - servers, 0
         first = place % servers  # so that the workers begin at different servers
@@ -136,15 +127,33 @@ def sync_server(
             with comm.span("phase", f"step {step}", step=step):
                 own = shard(pairs[step], place, len(workers))  # (B/workers, ...)
                 share, mean = learn(comm, model, own, loss, weight)
-                losses.add(step, share, mean)
+                losses.add(number := step, share, mean)
                 for part in slices:
                     part.take_gradients()  # before the push: each server gets its slice
                 for parcel in parcels[first:] + parcels[:first]:
                     parcel.push(share)
                 step = max(parcel.pull() for parcel in parcels)  # all servers are at the same step
+                training.end_step(number, share, mean)
     dropped, missing = counts
     by_server = [[*part] for part in slices]
-    return end_alike(comm, model, losses, by_server, dropped=dropped, missing=missing)
+    return end_alike(training, losses, by_server, dropped=dropped, missing=missing)
+
+
+def share_norm(moves: Moves, comm: Comm, servers: int) -> None:
+    """Make the norm by which `moves` clips that of all servers' slices. Raises ValueError for a
+    torch optimizer on several servers, of which none has a whole parameter."""
+    if servers == 1:
+        return
+    if isinstance(moves.rule, TorchRule):
+        raise ValueError(
+            f"servers={servers} hold slices of the weights, and a torch optimizer moves whole "
+            "parameters: name a rule, 'adam' say, or use servers=1."
+        )
+    if moves.clip is None:
+        return
+    group = comm.split(int(comm.rank < servers))
+    if group is not None and comm.rank < servers:
+        moves.norm = lambda gradients: joint_norm(group, gradients)
 
 
 def check_servers(comm: Comm, servers: int, backups: int) -> None:

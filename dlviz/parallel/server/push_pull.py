@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,7 +22,8 @@ from torch import nn
 from dlviz.cluster import Comm, RankLost
 from dlviz.parallel.data.buckets import fill_buckets
 from dlviz.parallel.step.replicas import copy_from, take
-from dlviz.parallel.step.sharded_step import Losses, Result, result
+from dlviz.parallel.step.sharded_step import Losses
+from dlviz.parallel.step.training import Result, Training
 
 
 class Parcel:
@@ -54,7 +56,7 @@ class Parcel:
         """Server: take the earliest push (see `receive` below)."""
         return receive(self.comm, [bucket.flat for bucket in self.buckets], workers)
 
-    def means(self, parameters: Iterable[nn.Parameter]) -> list[torch.Tensor | None]:
+    def means(self, parameters: Iterable[Any]) -> list[torch.Tensor | None]:
         """Server: the gradients that were pushed."""
         return [self._bucket_of[p].mean(p) for p in parameters]
 
@@ -102,8 +104,7 @@ def dealt(comm: Comm, worker: int, batches: int) -> range:
 
 
 def end_alike(
-    comm: Comm,
-    model: nn.Module,
+    training: Training,
     losses: Losses,
     served: list[list[nn.Parameter]] | None = None,
     **counts: int,
@@ -113,6 +114,7 @@ def end_alike(
     of the first worker, as no example went through a server's; and of several servers' `counts` the
     highest, as a push that one server lacks is missing.
     """
+    comm, model = training.comm, training.model
     served = served or [[*model.parameters()]]
     buffers = list(model.buffers())
     summary = torch.tensor([*counts.values()])
@@ -130,4 +132,4 @@ def end_alike(
     theirs = [torch.empty(b.shape, dtype=b.dtype, device=b.device) for b in buffers]
     found = comm.together(end, needed=range(len(served)))
     take(model, zip(buffers, theirs, strict=True))
-    return {**result(found, model), **dict(zip(counts, summary.tolist(), strict=True))}
+    return training.result(found, **dict(zip(counts, summary.tolist(), strict=True)))

@@ -27,14 +27,14 @@ class Slice(nn.ParameterList):
         for p in trained(model):
             cut = slice(max(start - first, 0), max(stop - first, 0))
             if len(values := p.detach().view(-1)[cut]):
-                self.append(nn.Parameter(values))
+                self.append(nn.Parameter(values.view_as(p) if len(values) == p.numel() else values))
                 self.cuts.append((p, cut))
             first += p.numel()
 
     def take_gradients(self) -> None:
         """Give each piece its part of the gradients."""
         for piece, (p, cut) in zip(self, self.cuts, strict=True):
-            piece.grad = None if p.grad is None else dense(p.grad).flatten()[cut]
+            piece.grad = None if p.grad is None else dense(p.grad).flatten()[cut].view_as(piece)
 
 
 def cut(model: nn.Module, servers: int) -> list[Slice]:

@@ -27,35 +27,22 @@ Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIP
 from __future__ import annotations
 
 import math
+from typing import Any, Unpack
 
 from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.server.parameter_server import sync_server
 from dlviz.parallel.server.push_pull import Parcel, check_workers, dealt, end_alike
-from dlviz.parallel.step.batches import Batches, batches_of
-from dlviz.parallel.step.sharded_step import (
-    Loss,
-    Losses,
-    Result,
-    Weight,
-    begin,
-    learn_whole,
-    rows,
-    update,
-)
-from dlviz.parallel.update_rules import Rule
+from dlviz.parallel.step.batches import Batches
+from dlviz.parallel.step.sharded_step import Loss, Losses, Weight, begin, learn_whole, rows, trained
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.update_rules import AnyRule
 
 
-def serve(
-    comm: Comm,
-    parcel: Parcel,
-    rule: Rule,
-    parameters: list[nn.Parameter],
-    batches: int,
-    bound: float,
-) -> int:
+def serve(training: Training, parcel: Parcel, batches: int, bound: float) -> int:
     """Run the server; returns how many gradients lost workers did not push."""
+    comm = training.comm
     workers = range(1, comm.size)
     left = {each: len(dealt(comm, each, batches)) for each in workers}
     clock = dict.fromkeys(workers, 0)  # c: its applied pushes
@@ -69,9 +56,9 @@ def serve(
         with comm.span("phase", f"update {number}", step=number):
             worker, came = parcel.receive(computing)  # in order of arrival
             if came:
-                gradients = parcel.means(parameters)
+                gradients = parcel.means(training.parameters)
                 # w ← rule(w, g_i(w')): w may have moved since worker i pulled w'.
-                update(comm, rule, parameters, gradients, peer=comm.members[worker])
+                training.update(gradients, peer=comm.members[worker])
                 clock[worker] += 1
                 left[worker] -= 1
                 held.append(worker)
@@ -90,11 +77,12 @@ def async_server(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
+    **options: Unpack[Options],
 ) -> Result:
     """Train by a server, rank 0, that applies each worker's gradient on arrival: as `data.train`,
     but `losses` are each batch's at the weights that its worker had, nan where that is lost. Also
@@ -102,20 +90,21 @@ def async_server(
 
     Cost per batch: |w| bytes to the server and as many back.
     """
-    options = {"loss": loss, "weight": weight, "lr": lr, "bound": math.inf}
-    return stale_synchronous(comm, model, batches, rule, **options)
+    how: Any = {"loss": loss, "weight": weight, "lr": lr, "bound": math.inf, **options}
+    return stale_synchronous(comm, model, batches, rule, **how)
 
 
 def stale_synchronous(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
     bound: float = 1,
+    **options: Unpack[Options],
 ) -> Result:
     """Train with no worker more than `bound` iterations ahead of the slowest: as `async_server`.
 
@@ -128,16 +117,21 @@ def stale_synchronous(
         )
     check_workers(comm, "a parameter server")
     if bound == 0:
-        return sync_server(comm, model, batches, rule, loss=loss, weight=weight, lr=lr)
-    pairs = batches_of(batches)
-    moves, parameters = begin(comm, model, rule, lr)
+        how: Any = {"loss": loss, "weight": weight, "lr": lr, **options}
+        return sync_server(comm, model, batches, rule, **how)
+    parameters = trained(model) if comm.rank == 0 else []
+    training = Training(comm, model, rule, lr, options, parameters, evaluator=1)
+    pairs = training.read_ahead(batches)
+    begin(comm, model)
     parcel, losses, missing = Parcel(comm, model), Losses(comm, len(pairs)), 0
     if comm.rank == 0:
-        missing = serve(comm, parcel, moves, parameters, len(pairs), bound)
+        missing = serve(training, parcel, len(pairs), bound)
     else:
         for number in dealt(comm, comm.rank, len(pairs)):
             with comm.span("phase", f"step {number}", step=number):
-                losses.add(number, 1, learn_whole(comm, model, pairs[number], loss, weight))
+                mean = learn_whole(comm, model, pairs[number], loss, weight)
+                losses.add(number, 1, mean)
                 parcel.push(1.0)  # a batch of its own: every push counts the same
                 parcel.pull()  # blocks until `serve` finds this worker free
-    return end_alike(comm, model, losses, missing=missing)
+                training.end_step(number, 1, mean)
+    return end_alike(training, losses, missing=missing)

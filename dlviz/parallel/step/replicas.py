@@ -9,7 +9,8 @@ single rank, change nothing. A reference to a buffer, rather than to its module,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -101,6 +102,28 @@ def check_same(comm: Comm, mine: list[str], what: str, advice: str) -> None:
     )
 
 
+def check_replicas(
+    comm: Comm, what: str, tensors: Mapping[str, torch.Tensor], advice: str, about: str = ""
+) -> None:
+    """Raise ValueError on every rank, naming two ranks, unless all hold the same values in each of
+    `tensors`, and describe their holder by the same `about`.
+
+    Cost: one all-gather of 32 bytes, by the backend."""
+    if comm.size == 1:
+        return
+    lines = [f"{name} = {stated(tensor)}" for name, tensor in tensors.items()]
+    check_same(comm, [about, *lines] if about else lines, what, advice)
+
+
+def stated(tensor: torch.Tensor) -> str:
+    """Its dtype, shape and first values, and a digest of all."""
+    values = tensor.detach().cpu().contiguous().flatten()
+    shown = ", ".join(f"{value:.4g}" for value in values[:3].tolist())
+    return (
+        f"{dtype_name(tensor.dtype)}{tuple(tensor.shape)} [{shown}, ...] (sha256 {digest(tensor)})"
+    )
+
+
 def outline(model: nn.Module) -> list[str]:
     """A model's modules, then its parameters and buffers, a line each."""
     modules = [f"{type(module).__name__} {name}".strip() for name, module in model.named_modules()]
@@ -132,7 +155,7 @@ def check_same_trained(comm: Comm, model: nn.Module, known: Iterable[nn.Paramete
 def digest(tensor: torch.Tensor) -> str:
     """A short hash of the values."""
     values = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
-    return hashlib.sha256(bytes(values.tolist())).hexdigest()[:8]
+    return hashlib.sha256(values.numpy().tobytes()).hexdigest()[:12]
 
 
 def text_of(comm: Comm, text: str, rank: int) -> str:
@@ -144,6 +167,24 @@ def text_of(comm: Comm, text: str, rank: int) -> str:
         encoded = torch.empty(int(length), dtype=torch.uint8)
     comm.broadcast(encoded, rank)
     return bytes(encoded.tolist()).decode()
+
+
+def gathered_state(comm: Comm, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors by name of all ranks, whose `own` are on the CPU, on rank 0; of a name that
+    several have the first rank's. Empty on the other ranks. One tensor is sent at a time."""
+    whole = dict(own) if comm.rank == 0 else {}
+    for rank in range(1, comm.size):
+        forms = "\n".join(f"{name} {dtype_name(t.dtype)} {[*t.shape]}" for name, t in own.items())
+        for form in text_of(comm, forms, rank).splitlines():
+            name, dtype, shape = form.split(" ", 2)
+            if comm.rank == rank:
+                value = own[name]
+            else:
+                value = torch.empty(json.loads(shape), dtype=getattr(torch, dtype))
+            comm.broadcast(value, rank)
+            if comm.rank == 0:
+                whole.setdefault(name, value)
+    return whole
 
 
 def copy_from(comm: Comm, tensors: Sequence[torch.Tensor], root: int = 0) -> None:

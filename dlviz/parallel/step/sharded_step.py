@@ -10,6 +10,8 @@ An unweighted average of the means differs from it wherever the weights differ.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -18,16 +20,14 @@ from torch import nn
 
 from dlviz import collectives
 from dlviz.cluster import Comm
-from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed
+from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed, weight_of
 from dlviz.parallel.step.batch_norm import weigh_norms
-from dlviz.parallel.step.batches import Batch, Batches, batches_of, on, outputs_of, shard
+from dlviz.parallel.step.batches import Batch, on, outputs_of
 from dlviz.parallel.step.hooks import tensors_in
 from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.prices import update_seconds
 from dlviz.parallel.step.replicas import start_alike
-from dlviz.parallel.update_rules import Rule, as_rule
-
-Result = dict[str, Any]
+from dlviz.parallel.update_rules import Moves, Rule
 
 
 def rows(*inputs: Any, **keywords: Any) -> int:
@@ -54,59 +54,52 @@ def no_mean() -> NoReturn:
     )
 
 
-def begin(
-    comm: Comm, model: nn.Module, rule: str | Rule, lr: float
-) -> tuple[Rule, list[nn.Parameter]]:
-    """Before the first step: give every remaining rank rank 0's model, and record its layers.
-    Returns the rule, and the parameters that it moves."""
-    moves = as_rule(rule, lr)
+def counting(loss: Loss, weight: Weight) -> Weight:
+    """What a shard weighs: `weight`, or in place of `rows` what the loss itself counts."""
+    return weight_of(loss) or weight if weight is rows else weight
+
+
+def begin(comm: Comm, model: nn.Module) -> None:
+    """Before the first step: give every remaining rank rank 0's model, and record its layers."""
     model.to(comm.device)
     comm.together(lambda left: start_alike(left, model))
     LayerSpans(comm, model)
-    return moves, trained(model)
 
 
 class Losses:
-    """The loss of each step, the mean over what all ranks have seen of it."""
+    """The loss of each step, the mean over what all ranks have seen of it. `steps`: how many there
+    are, by default those that this rank has added."""
 
-    def __init__(self, comm: Comm, steps: int):
-        self._comm = comm
-        self._sums = torch.zeros(2, steps, dtype=torch.float64)  # of weighted losses, of weights
+    def __init__(self, comm: Comm, steps: int | None = None):
+        self._comm, self._steps = comm, steps
+        self._seen: dict[int, tuple[float, float]] = {}  # weighted loss, weight
+        self._finite = True
 
     def add(self, step: int, share: float, mean: float) -> None:
-        """Add this rank's `mean` over `share` examples or tokens; 0 of them count nothing."""
-        if share:  # the loss of no example is NaN, and so is 0 times it
-            self._sums[:, step] = torch.tensor([share * mean, share], dtype=torch.float64)
+        """Add this rank's `mean` over `share` examples or tokens; 0 of them count nothing. Warns of
+        the first that is not finite."""
+        self._seen[step] = (share * mean, share) if share else (0.0, 0.0)  # 0 times NaN is NaN
+        if share and self._finite and not math.isfinite(mean):
+            self._finite = False
+            warnings.warn(
+                f"rank {self._comm.members[self._comm.rank]}, step {step}: the loss of its part of "
+                f"the batch is {mean:g}, and what is learnt from it is not finite either. If other "
+                "ranks' losses are finite, look at this rank's rows; else use a lower rate.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def means(self, left: Comm | None = None) -> list[float]:
         """The losses; all ranks call this at the end, or those that are `left`. A step that no rank
         has seen raises ValueError, or is nan if a rank was lost."""
-        comm, sums = left or self._comm, self._sums.clone()
+        comm = left or self._comm
+        steps = len(self._seen) if self._steps is None else self._steps
+        rows = [self._seen.get(step, (0.0, 0.0)) for step in range(steps)]
+        sums = torch.tensor(rows, dtype=torch.float64).reshape(steps, 2).T.contiguous()
         comm.all_reduce(sums)  # (2, steps): once, after training
         if comm.size == self._comm.size and not sums[1].all():
             no_mean()
         return (sums[0] / sums[1]).tolist()  # Σ w_r L_r / Σ w_r
-
-
-def each_step(
-    comm: Comm,
-    net: nn.Module,
-    batches: Batches,
-    loss: Loss,
-    weight: Weight,
-    finish: Callable[[float], Any],
-) -> list[float]:
-    """Forward and backward on this rank's shard of each batch, then `finish(share)`, the weight of
-    the shard; the ranks share the rows as evenly as possible. Returns the loss of each step, the
-    mean over the whole batch before its update."""
-    pairs = batches_of(batches)
-    losses = Losses(comm, len(pairs))
-    for step, batch in enumerate(comm.progress(pairs, "training")):
-        with comm.span("phase", f"step {step}", step=step):
-            share, mean = learn(comm, net, shard(batch, comm.rank, comm.size), loss, weight)
-            finish(share)  # where strategies differ: what is sent, when weights move
-            losses.add(step, share, mean)
-    return losses.means()
 
 
 def learn(
@@ -121,6 +114,7 @@ def learn(
     batch's weight and its loss. Unless it is a `whole` batch, raises ValueError for a loss that is
     weighed by its rows, but is not their mean."""
     inputs, labels = on(comm.device, batch)  # (B/n, ...) each
+    weight = counting(loss, weight)
     share = weigh(comm, of_batch(weight), inputs, labels)
     weigh_norms(net, share)  # before the forward: SyncBatchNorm saves it for backward
     net.zero_grad()  # backward adds to .grad
@@ -155,7 +149,7 @@ def all_reduce_called(name: str) -> Callable[..., None]:
 
 def update(
     comm: Comm,
-    rule: Rule,
+    rule: Rule | Moves,
     parameters: Sequence[torch.Tensor],
     gradients: Sequence[torch.Tensor | None] | None = None,
     **fields: Any,
@@ -171,9 +165,3 @@ def update(
 def trained(model: nn.Module) -> list[nn.Parameter]:
     """The parameters that training moves."""
     return [p for p in model.parameters() if p.requires_grad]
-
-
-def result(losses: list[float], model: nn.Module) -> Result:
-    """What a strategy's `train` returns: the trained parameters and buffers on the CPU."""
-    state = {name: value.cpu() for name, value in model.state_dict().items()}
-    return {"losses": losses, "state": state}

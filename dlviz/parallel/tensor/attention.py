@@ -30,7 +30,8 @@ from dlviz.cluster import Comm
 from dlviz.counts import check_counts
 from dlviz.models.dropout import Dropout
 from dlviz.models.transformer import Attend, check_heads, in_heads
-from dlviz.parallel.tensor.checks import check_divides, check_replicas
+from dlviz.parallel.step.replicas import check_replicas
+from dlviz.parallel.tensor.checks import check_divides
 from dlviz.parallel.tensor.conjugate import f
 from dlviz.parallel.tensor.linear import (
     ColumnParallelLinear,

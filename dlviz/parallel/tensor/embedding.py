@@ -23,7 +23,8 @@ from torch.nn import functional
 from dlviz.cluster import Comm
 from dlviz.counts import check_counts
 from dlviz.models.transformer import SmallEmbedding, check_tokens
-from dlviz.parallel.tensor.checks import check_divides, check_names, check_replicas, check_shape
+from dlviz.parallel.step.replicas import check_replicas
+from dlviz.parallel.tensor.checks import check_divides, check_names, check_shape
 from dlviz.parallel.tensor.conjugate import f, g, gather_sequence, scatter_sequence
 from dlviz.parallel.tensor.product import Product
 from dlviz.parallel.tensor.regather import Regathered

@@ -24,8 +24,9 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.counts import check_counts
+from dlviz.parallel.step.replicas import check_replicas
 from dlviz.parallel.step.sharded_step import all_reduce_called
-from dlviz.parallel.tensor.checks import check_divides, check_names, check_replicas, check_shape
+from dlviz.parallel.tensor.checks import check_divides, check_names, check_shape
 from dlviz.parallel.tensor.conjugate import (
     f,
     g,

@@ -24,8 +24,8 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.step.layers import layers_of
-from dlviz.parallel.step.replicas import flat_by_dtype, spread
-from dlviz.parallel.tensor.checks import check_replicas, check_shape
+from dlviz.parallel.step.replicas import check_replicas, flat_by_dtype, spread
+from dlviz.parallel.tensor.checks import check_shape
 from dlviz.parallel.tensor.conjugate import reduced
 from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
 from dlviz.parallel.tensor.linear import ShardedLinear
@@ -79,6 +79,19 @@ def clip_gradients(comm: Comm, net: nn.Module, most: float, all_reduce: str = "r
     """
     if not most > 0:
         raise ValueError(f"clip={most!r} leaves no gradient: use a norm above 0, or None.")
+    norm = gradient_norm(comm, net, all_reduce)
+    for *_, p, _, _ in axis_parameters(comm, net):
+        if p.grad is not None:
+            p.grad.mul_(min(1.0, most / (norm + 1e-6)))  # as torch's clip_grad_norm_
+    return norm
+
+
+def gradient_norm(comm: Comm, net: nn.Module, all_reduce: str = "ring") -> float:
+    """The joint norm of all gradients over all ranks, in which values that several ranks hold count
+    once. Every rank must call it.
+
+    Cost: one all-reduce of 8 bytes.
+    """
     parts = [
         (p.grad, copies) for *_, p, _, copies in axis_parameters(comm, net) if p.grad is not None
     ]
@@ -86,10 +99,7 @@ def clip_gradients(comm: Comm, net: nn.Module, most: float, all_reduce: str = "r
     total = torch.as_tensor(squares, dtype=torch.float64)
     if comm.size > 1:
         total = reduced(total, comm, all_reduce, "norm", "backward")
-    norm = total.sqrt().item()
-    for grad, _ in parts:
-        grad.mul_(min(1.0, most / (norm + 1e-6)))  # as torch's clip_grad_norm_
-    return norm
+    return total.sqrt().item()
 
 
 def load_whole(comm: Comm, net: nn.Module, state: Mapping[str, torch.Tensor]) -> None:

@@ -13,7 +13,8 @@ In PyTorch: torch.distributed.tensor.parallel.parallelize_module.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Unpack
 
 import torch
 from torch import nn
@@ -25,18 +26,18 @@ from dlviz.parallel.pipeline.saved_activations import SavedActivations
 from dlviz.parallel.step.batches import Batches, on
 from dlviz.parallel.step.layers import LayerSpans, layers_of
 from dlviz.parallel.step.replicas import check_same_model
-from dlviz.parallel.step.sharded_step import Loss, Result, no_mean, trained, update
-from dlviz.parallel.tensor.checks import same_batches
+from dlviz.parallel.step.sharded_step import Loss, no_mean, trained
+from dlviz.parallel.step.training import Assembled, Options, Result, Training
 from dlviz.parallel.tensor.cross_entropy import parallel_cross_entropy
 from dlviz.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear
 from dlviz.parallel.tensor.parameters import (
     add_partial_gradients,
-    clip_gradients,
+    gradient_norm,
     load_layer,
     whole_state,
 )
 from dlviz.parallel.tensor.transformer import ParallelTransformer
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.update_rules import AnyRule
 
 # Activations that act value by value, so that a rank needs no other's.
 ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.LeakyReLU, nn.Identity)
@@ -46,21 +47,20 @@ def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
-    lr: float = 0.5,
+    lr: float | None = None,
     all_reduce: str = "ring",
     sequence_parallel: bool = False,
-    clip: float | None = None,
+    **options: Unpack[Options],
 ) -> Result:
     """Train `model`, a `models.Transformer` or an `nn.Sequential` of linear layers and activations,
     which is cut and left empty. All ranks take each step on the whole of a batch.
 
     A Transformer's `loss` is `models.token_loss`, or a `functools.partial` of it with another
-    `ignore_index`. `clip` is the largest joint norm of all gradients. Returns `losses` on every
-    rank, and as `state` the trained parameters: on rank 0, assembled one at a time, empty on the
-    others.
+    `ignore_index`. Returns `losses` on every rank, and as `state` the trained parameters of the
+    plain model: on rank 0, assembled one at a time, empty on the others.
 
     Raises ValueError, before training, for a layer that cannot be cut, and where two ranks hold
     different models or batches.
@@ -68,16 +68,20 @@ def train(
     Cost, of l blocks and a batch of B * s tokens: 2l + 1 all-reduces of (B, s, h) per direction,
     and three of (B, s).
     """
-    moves = as_rule(rule, lr)
     check_same_model(comm, model)
-    pairs = same_batches(comm, batches, "tensor parallelism")
+    whole = Assembled(comm, model, options)
     net = cut(comm, model, all_reduce, sequence_parallel)
+    training = Training(
+        comm, net, rule, lr, options, whole=partial(whole.model, partial(whole_state, comm, net))
+    )
+    training.moves.norm = lambda _: gradient_norm(comm, net, all_reduce)
+    pairs = training.read(batches, "tensor parallelism")
     mean_loss = token_loss_over(comm, loss, all_reduce) if isinstance(model, Transformer) else loss
     LayerSpans(comm, net)
     parameters, losses = trained(net), []
     weights = sum(p.nbytes for p in net.parameters())
     comm.memory("weights", weights)
-    comm.memory("update rule", getattr(moves, "state_tensors", 0) * weights)
+    comm.memory("update rule", training.moves.state_tensors * weights)
     comm.start_line()  # the ranks took unequal times to cut the model
     for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
@@ -91,13 +95,12 @@ def train(
             comm.memory("gradients", sum(p.grad.nbytes for p in parameters if p.grad is not None))
             if sequence_parallel:
                 add_partial_gradients(comm, net, all_reduce)
-            if clip is not None:
-                clip_gradients(comm, net, clip, all_reduce)
-            update(comm, moves, parameters)
+            training.update()
             net.zero_grad()
             comm.memory("gradients", 0)
             losses.append(value.item())
-    return {"losses": losses, "state": whole_state(comm, net)}
+            training.end_step(step, 1, losses[-1])
+    return training.result(losses, whole_state(comm, net))
 
 
 def token_loss_over(comm: Comm, loss: Loss, all_reduce: str) -> Loss:

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from dlviz.counts import check_counts
+from dlviz.parallel.update_rules.moves import AS_IN, AnyRule, Moves, Rates, TorchRule, squares
 from dlviz.parallel.update_rules.printed import (
     AdaGradAsPrinted,
     AdamAsPrinted,
@@ -34,6 +35,12 @@ from dlviz.parallel.update_rules.printed import (
 )
 from dlviz.parallel.update_rules.rule import Rule, Tensor
 from dlviz.parallel.update_rules.rules import SGD, AdaGrad, Adam, Decay, Momentum, Nesterov, RMSProp
+
+__all__ = [
+    "NAMES", "RATE", "SGD", "AdaGrad", "AdaGradAsPrinted", "Adam", "AdamAsPrinted", "AnyRule",
+    "Decay", "Momentum", "MomentumAsPrinted", "Moves", "Nesterov", "NesterovAsPrinted", "RMSProp",
+    "RMSPropAsPrinted", "Rates", "Rule", "TorchRule", "as_rule", "descend", "make", "squares",
+]  # fmt: skip
 
 # name: the rule, and what the lecture's table prints
 _RULES: dict[str, tuple[type[Rule], type[Rule]]] = {
@@ -46,6 +53,8 @@ _RULES: dict[str, tuple[type[Rule], type[Rule]]] = {
     "adam": (Adam, AdamAsPrinted),
 }
 NAMES = tuple(_RULES)
+RATE = 0.1  # of a rule that is given none; of those that scale their steps torch.optim's
+_RATES = {"adagrad": 1e-2, "rmsprop": 1e-2, "adam": 1e-3}
 
 
 def make(
@@ -81,9 +90,38 @@ def make(
     return rule
 
 
-def as_rule(rule: str | Any, lr: float) -> Any:
-    """The rule named `rule` at `lr`; or `rule` itself, if it is an object with a `step`."""
-    return make(rule, lr) if isinstance(rule, str) else rule
+def as_rule(rule: Any, lr: float | None = None) -> Any:
+    """The rule named `rule` at `lr`, by default RATE or, for a rule that scales its steps,
+    torch.optim's; `rule` itself, if it is an object with a `step`; a torch optimizer, if it is a
+    function that makes one of a list of parameters.
+
+    Raises ValueError for anything else, and for a rate beside a rule that has its own.
+    """
+    if isinstance(rule, str):
+        return make(rule, _RATES.get(rule, RATE) if lr is None else lr)
+    if isinstance(rule, torch.optim.Optimizer):
+        raise ValueError(
+            f"rule is a {type(rule).__name__} of the parameters of one process, and each rank "
+            f"trains its own: give a function that makes it, as {AS_IN}."
+        )
+    if isinstance(rule, type) and issubclass(rule, Rule):
+        raise ValueError(
+            f"rule is the class {rule.__name__}: give a rule, {rule.__name__}(0.1) say."
+        )
+    if not callable(rule) and not hasattr(rule, "step"):
+        raise ValueError(
+            f"rule={rule!r} is none: give one of {', '.join(NAMES)}, a rule of "
+            f"dlviz.parallel.update_rules, or a function that makes a torch optimizer, as {AS_IN}."
+        )
+    if lr is not None:
+        raise ValueError(
+            f"lr={lr!r} has no effect beside a rule that has its own rate: leave lr out, or name "
+            "the rule, 'sgd' say."
+        )
+    if hasattr(rule, "step") and not isinstance(rule, type):
+        return rule
+    make_optimizer: Any = rule
+    return TorchRule(make_optimizer)
 
 
 def descend(

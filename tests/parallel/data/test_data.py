@@ -165,7 +165,8 @@ def test_training_on_digits_equals_one_process(method):
     model = dlviz.models.MLP(seed=3)
     batches = list(dlviz.datasets.batches(*dlviz.datasets.digits("train"), batch=50, steps=8))
     losses, state = steps_of(model, batches)
-    run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"method": method})
+    how = {"method": method, "lr": 0.5}
+    run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs=how)
     if method == "naive":  # every all-reduce of a step says what it reduces
         names = ["counts", *(name for name, _ in model.named_parameters())]
         spans = run.trace.only(kind="collective", step=0, rank=0).spans
@@ -182,7 +183,8 @@ def test_a_rank_without_examples_changes_nothing():
     batches = [(images[:2], labels[:2])]
     for method in ("ddp", "naive"):
         losses, state = steps_of(model, batches)
-        run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"method": method})
+        how = {"method": method, "lr": 0.5}
+        run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs=how)
         assert run.results[0]["losses"] == pytest.approx(losses)
         for name, value in state.items():
             assert torch.allclose(run.results[2]["state"][name], value, atol=1e-6)

@@ -156,8 +156,8 @@ def train_cases(comm):
     found = {}
     for name, rule in cases(comm.size):
         net, loss = built(name)
-        made = update_rules.make(rule, lr=LR) if rule == "adam" else rule
-        result = parts.train(comm, net, data(name), made, loss=loss, lr=LR)
+        made, lr = (update_rules.make(rule, lr=LR), None) if rule == "adam" else (rule, LR)
+        result = parts.train(comm, net, data(name), made, loss=loss, lr=lr)
         gradients = {
             key: p.grad
             for key, p in net.named_parameters(remove_duplicate=False)
@@ -191,12 +191,10 @@ def compare(case, found, losses, gradients, state):
     results = [result for result, _ in found]
     for each in results:
         assert each["losses"] == pytest.approx(losses, rel=1e-12), case
-    mine = together([each["state"] for each in results])
-    assert mine.keys() == state.keys()
+    mine = results[0]["state"]
+    assert list(mine) == list(state) and not any(each["state"] for each in results[1:])
     for key, value in state.items():
         assert (mine[key] - value).abs().max() < 1e-10, (case, key)
-        for each in results:  # all that share it hold the same bits
-            assert key not in each["state"] or torch.equal(each["state"][key], mine[key])
     used = set()
     for keys, gradient in gradients.items():
         # The first rank that has the parameter added up what the others sent.
@@ -250,9 +248,9 @@ def test_a_part_starts_from_its_ranks_values_and_what_is_shared_from_the_first_r
         options = {"loss": functional.mse_loss, "lr": 0.0, "cuts": [5]}
         return before, parts.train(comm, net, [], **options)["state"]
 
-    (first, _), (second, state) = dlviz.launch(worker, 2).results
+    (first, state), (second, _) = dlviz.launch(worker, 2).results
     assert not torch.equal(first["0.weight"], second["0.weight"])
-    assert state.keys() == {f"{layer}.{what}" for layer in (2, 5, 6) for what in ("weight", "bias")}
+    assert list(state) == list(first)
     for key, value in state.items():  # 2 and 5 are one layer, of both ranks
         assert torch.equal(value, (second if key == "6.bias" else first)[key]), key
 

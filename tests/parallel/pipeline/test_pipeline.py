@@ -652,8 +652,8 @@ def test_training_by_a_schedule_equals_one_process(name):
     schedule = schedules.make(name, 2, 4 if flushes else 1)
     stages, alone = (network(len(schedule.stage_rank)) for _ in range(2))
     x, y = data(8)
-    arguments = stages, schedule, x, y, functional.mse_loss
-    run = dlviz.launch(train, 2, args=arguments, kwargs={"steps": 3, "lr": 0.05})
+    how = {"schedule": schedule, "loss": functional.mse_loss, "lr": 0.05}
+    run = dlviz.launch(train, 2, args=(stages, [(x, y)] * 3), kwargs=how)
 
     optimizer = torch.optim.SGD([p for stage in alone for p in stage.parameters()], lr=0.05)
     losses = []
@@ -664,6 +664,11 @@ def test_training_by_a_schedule_equals_one_process(name):
             first = [[p.grad for p in stage.parameters()] for stage in alone]
             first = [[None if g is None else g.clone() for g in own] for own in first]
         optimizer.step()
+    assert not run.results[1]["state"]
+    nn.Sequential(*stages).load_state_dict(run.results[0]["state"])
+    for mine, its in zip(stages, alone, strict=True):
+        for p, expected in zip(mine.parameters(), its.parameters(), strict=True):
+            torch.testing.assert_close(p, expected, rtol=0, atol=1e-12)
     for rank, result in enumerate(run.results):
         mine = [i for i, on in enumerate(schedule.stage_rank) if on == rank]
         torch.testing.assert_close(result["losses"], losses, rtol=1e-12, atol=1e-12)

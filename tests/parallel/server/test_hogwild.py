@@ -324,9 +324,9 @@ def test_the_others_train_on_without_a_rank_that_is_lost(phase):
             return nn.functional.cross_entropy(outputs, labels)
 
         rule = "sgd" if phase == "forward" else Mortal(comm)
-        lock = phase == "update under the lock"
+        lock, lr = phase == "update under the lock", LR if phase == "forward" else None
         train = STRATEGIES["hogwild"]
-        return train(comm, Mixed(), batches(16), rule, loss=loss, lr=LR, lock=lock)
+        return train(comm, Mixed(), batches(16), rule, loss=loss, lr=lr, lock=lock)
 
     run = dlviz.launch(worker, 4, timeout=30, may_lose=(1,))
     assert list(run.lost) == [1]

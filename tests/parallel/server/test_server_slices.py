@@ -19,7 +19,7 @@ def test_slices_are_even_and_hold_every_value_once(servers):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     slices = cut(model, servers)
     assert same_bits(model.state_dict(), before)
-    pieces = [piece.detach().double() for part in slices for piece in part]
+    pieces = [piece.detach().double().flatten() for part in slices for piece in part]
     values = [p.detach().double().flatten() for p in model.parameters()]
     assert torch.equal(torch.cat(pieces), torch.cat(values))  # 75 of them
     sizes = [sum(piece.numel() for piece in part) for part in slices]

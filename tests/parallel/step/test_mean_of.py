@@ -163,6 +163,7 @@ CUTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:rank 0, step 0. the loss of its part:RuntimeWarning")
 @pytest.mark.parametrize("cut", CUTS)
 def test_no_cut_takes_it_for_one(cut):
     with pytest.raises(dlviz.RankError, match="it is no mean over rows; make it a mean, and give"):

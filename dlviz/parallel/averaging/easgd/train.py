@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Unpack
 
 import torch
 from torch import nn
@@ -37,9 +38,10 @@ from dlviz.cluster import Comm
 from dlviz.parallel.averaging.easgd.messages import Elastic
 from dlviz.parallel.averaging.easgd.stability import check_form, spectral_radius, stable_alpha
 from dlviz.parallel.server.push_pull import check_workers, dealt, end_alike
-from dlviz.parallel.step.batches import Batches, batches_of, shard
-from dlviz.parallel.step.sharded_step import Loss, Result, Weight, begin, no_mean, rows
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.step.batches import Batches, shard
+from dlviz.parallel.step.sharded_step import Loss, Weight, begin, no_mean, rows
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.update_rules import AnyRule
 
 __all__ = ["normalised", "spectral_radius", "stable_alpha", "train", "xavier"]
 
@@ -91,7 +93,7 @@ def round_robin(comm: Comm, one: Elastic) -> int:
                 if not share:
                     no_mean()
                 one.send()  # line 12, before
-                one.local_update(share, centre)  # line 13, equation 1
+                one.local_update(t - 1, share, centre)  # line 13, equation 1
     return missing
 
 
@@ -112,7 +114,7 @@ def synchronous(comm: Comm, one: Elastic) -> int:
                 centre = one.receive()
                 share = one.learn(step, shard(batch, comm.rank - 1, comm.size - 1), whole=False)
                 one.send()
-                one.local_update(share, centre)
+                one.local_update(step, share, centre)
     return missing
 
 
@@ -141,7 +143,7 @@ def asynchronous(comm: Comm, one: Elastic) -> int:
             if not share:
                 no_mean()
             one.send()
-            one.local_update(share, one.receive())
+            one.local_update(number, share, one.receive())
     return missing
 
 
@@ -149,13 +151,14 @@ def train(
     comm: Comm,
     model: nn.Module,
     batches: Batches,
-    rule: str | Rule = "sgd",
+    rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
-    lr: float = 0.5,
+    lr: float | None = None,
     alpha: float = 0.1,
     form: str = "round_robin",
+    **options: Unpack[Options],
 ) -> Result:
     """Train by elastic averaging; rank 0 is the master: as `data.train`, but `state` is the centre,
     with the buffers of rank 1, and `losses` are the workers', nan where all that saw a batch are
@@ -167,7 +170,8 @@ def train(
     """
     check_form(form)
     check_workers(comm, "easgd")
-    moves = as_rule(rule, lr)
+    training = Training(comm, model, rule, lr, options, evaluator=1, whole=lambda: one.centre())
+    moves = training.moves
     if not (isinstance(alpha, int | float) and 0 <= alpha < math.inf and moves.lr > 0):
         raise ValueError(
             f"alpha={alpha!r} at lr={moves.lr!r} is invalid: use alpha=0 or more and lr above 0."
@@ -181,9 +185,9 @@ def train(
             RuntimeWarning,
             stacklevel=2,
         )
-    pairs = batches_of(batches)
-    begin(comm, model, moves, lr)  # lines 3 to 5
-    one = Elastic(comm, model, pairs, moves, alpha, loss=loss, weight=weight)
+    pairs = training.read_ahead(batches)
+    begin(comm, model)  # lines 3 to 5
+    one = Elastic(training, pairs, alpha, loss=loss, weight=weight)
     forms = {"round_robin": round_robin, "synchronous": synchronous, "asynchronous": asynchronous}
     missing = forms[form](comm, one)
-    return end_alike(comm, model, one.losses, missing=missing)
+    return end_alike(training, one.losses, missing=missing)
