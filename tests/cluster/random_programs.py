@@ -26,7 +26,7 @@ def wrong(receives):
     number."""
     found = []
     for _, target, number, op in receives:
-        expected = number - 1.0 if op == "add" else float(number)
+        expected = number - 1.0 if op == "sum" else float(number)
         found += [] if bool((target == expected).all()) else [(number, op)]
     return found
 
