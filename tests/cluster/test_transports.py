@@ -100,11 +100,14 @@ LENGTHS = (0, 1, LONGEST // 8, LONGEST // 8 + 1, PIECE // 8 - 1, PIECE // 8, 3 *
 def test_every_length_and_way_to_receive_brings_what_was_sent(way):
     def worker(comm):
         wrong = []
-        for length, op in product(LENGTHS, ("copy", "sum", "max")):
+        for length, op in product(LENGTHS, ("copy", "sum", "max", "min", "product")):
             sent = torch.arange(length, dtype=torch.float64) * (comm.rank + 1)
             came = torch.full((length,), 2.5, dtype=torch.float64)
             other = torch.arange(length, dtype=torch.float64) * (2 - comm.rank)
-            what = {"copy": other, "sum": came + other, "max": torch.maximum(came, other)}[op]
+            what = {
+                "copy": other, "sum": came + other, "max": torch.maximum(came, other),
+                "min": torch.minimum(came, other), "product": came * other,
+            }[op]  # fmt: skip
             comm.sendrecv(sent, 1 - comm.rank, came, 1 - comm.rank, op=op)
             if not torch.equal(came, what):
                 wrong.append((length, op))
@@ -546,7 +549,7 @@ def carry_out(comm, seed):
         if src == comm.rank:
             sends.append(comm.isend(torch.full((length,), float(number)), dst, tag))
         elif dst == comm.rank:
-            op = draw.choice(("copy", "sum", "max"))
+            op = draw.choice(("copy", "sum", "max", "min", "product"))
             target = torch.full((length,), -1.0)
             receives.append((comm.irecv(target, src, tag, op=op), target, number, op))
         if number % 30 == 29:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import cloudpickle
 import torch
 import torch.distributed as dist
 
@@ -337,9 +338,12 @@ class Collectives:
         return here
 
     def _pickled(self, call: str, obj: Any) -> torch.Tensor:
-        """The bytes of an object of this rank."""
+        """The bytes of an object of this rank, its classes by name if they have one everywhere."""
         try:
-            data = pickle.dumps(obj)
+            try:
+                data = pickle.dumps(obj)
+            except Exception:
+                data = cloudpickle.dumps(obj)
         except Exception as error:
             raise TypeError(
                 f"{call}: the {type(obj).__name__} of rank {self.rank} cannot be pickled "

@@ -16,6 +16,7 @@ from ctypes import string_at
 from functools import partial
 from math import isfinite
 from math import nan as NAN
+from numbers import Real
 from time import perf_counter_ns
 from typing import Any, NoReturn, TypeVar, overload
 
@@ -45,7 +46,6 @@ from dlviz.cluster.process import Process
 from dlviz.cluster.recording.log import Sent, step_of
 from dlviz.cluster.shared import Shared, share
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
-from dlviz.counts import check_amounts
 
 T = TypeVar("T")
 MOST = 2**63 - 1  # that an int64 holds
@@ -453,7 +453,11 @@ class Comm(Collectives):
     ) -> Any:
         """Record the math inside the `with`. On a paced run it takes `seconds` of device time, by
         default what the machine says for `kind`."""
-        check_amounts("compute: ", seconds=seconds)
+        if seconds is not None and (not _is_finite(seconds) or seconds < 0):
+            raise ValueError(
+                f"compute: seconds={seconds!r} has to be a finite number, 0 or more: leave it out "
+                "for what the machine says."
+            )
         return self.recorder.lane.pace.compute(self.recorder, kind, name, seconds, fields)
 
     def beside(self, kind: str, name: str | None = None, **fields: Any) -> Any:
@@ -495,7 +499,7 @@ class Comm(Collectives):
     def memory(self, what: str, nbytes: int) -> None:
         """Record that this rank now holds `nbytes` of `what`."""
         check_text("memory", "what", what)
-        check_amounts("memory: ", nbytes=nbytes)
+        nbytes = check_whole("memory", "nbytes", nbytes, 0, MOST)
         self.log.hold(what, nbytes)
 
     def progress(self, iterable: Iterable[T], name: str = "") -> Iterator[T]:
@@ -517,13 +521,16 @@ class Comm(Collectives):
 
 
 def _check_deadline(deadline: Any, call: str = "recv") -> float:
-    number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
-    if not number or not isfinite(deadline):
+    if not _is_finite(deadline):
         raise ValueError(
             f"{call}: deadline={deadline!r} has to be a finite number, seconds of the run's clock: "
             "give comm.now() + 0.2, say, or None to wait for as long as it takes."
         )
     return deadline
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
 
 
 def _check_order(call: str, tensor: Any, peer: Any) -> None:
