@@ -80,6 +80,7 @@ def objects(comm):
     mine = Point(comm.rank, torch.full((comm.rank,), 1.0 * comm.rank))
     everyone = [None] * n
     comm.all_gather_object(everyone, mine)
+    assert all(isinstance(each, Point) for each in everyone)
     sent = comm.broadcast_object({"from": comm.rank, "what": mine}, src=last)
     nothing = comm.broadcast_object()
     mesh = comm.mesh(dp=2, pp=3) if n == 6 else None

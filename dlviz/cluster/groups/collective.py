@@ -338,12 +338,9 @@ class Collectives:
         return here
 
     def _pickled(self, call: str, obj: Any) -> torch.Tensor:
-        """The bytes of an object of this rank, its classes by name if they have one everywhere."""
+        """The bytes of an object of this rank."""
         try:
-            try:
-                data = pickle.dumps(obj)
-            except Exception:
-                data = cloudpickle.dumps(obj)
+            data = cloudpickle.dumps(obj)
         except Exception as error:
             raise TypeError(
                 f"{call}: the {type(obj).__name__} of rank {self.rank} cannot be pickled "
