@@ -37,7 +37,7 @@ def play(transfers: list[Transfer], ranks: int, length: int) -> list[list[Counte
         before = [[Counter(cell) for cell in row] for row in cells]
         for t in together:
             for i in range(t.offset, t.offset + t.count):
-                result = cells[t.dst][i] if t.op == "add" else Counter()
+                result = cells[t.dst][i] if t.op == "sum" else Counter()
                 cells[t.dst][i] = result + before[t.src][i]
     return cells
 
@@ -193,14 +193,14 @@ def test_a_hierarchy_sends_one_tensor_in_each_direction_across_the_link_between_
 def test_a_hierarchy_of_unequal_nodes_folds_what_is_more_than_the_smallest():
     rows = hierarchical.all_reduce(5, 4, [[0, 1], [2, 3, 4]])
     folded = [t for t in rows if 4 in (t.src, t.dst)]
-    assert folded == [Transfer(0, 4, 2, 0, 4, "add"), Transfer(5, 2, 4, 0, 4, "copy")]
+    assert folded == [Transfer(0, 4, 2, 0, 4, "sum"), Transfer(5, 2, 4, 0, 4, "copy")]
 
 
 def test_the_ring_of_three_ranks_is_the_one_on_paper():
     rows = [(t.step, t.src, t.dst, t.offset, t.count, t.op) for t in ring.all_reduce(3, 7)]
     assert rows == [
-        (0, 0, 1, 0, 2, "add"), (0, 1, 2, 2, 2, "add"), (0, 2, 0, 4, 3, "add"),
-        (1, 0, 1, 4, 3, "add"), (1, 1, 2, 0, 2, "add"), (1, 2, 0, 2, 2, "add"),
+        (0, 0, 1, 0, 2, "sum"), (0, 1, 2, 2, 2, "sum"), (0, 2, 0, 4, 3, "sum"),
+        (1, 0, 1, 4, 3, "sum"), (1, 1, 2, 0, 2, "sum"), (1, 2, 0, 2, 2, "sum"),
         (2, 0, 1, 2, 2, "copy"), (2, 1, 2, 4, 3, "copy"), (2, 2, 0, 0, 2, "copy"),
         (3, 0, 1, 0, 2, "copy"), (3, 1, 2, 2, 2, "copy"), (3, 2, 0, 4, 3, "copy"),
     ]  # fmt: skip
@@ -240,7 +240,7 @@ def test_the_server_takes_and_gives_one_message_at_a_time():
         for t in parameter_server.all_reduce(3, 7, server=1)
     ]
     assert rows == [
-        (0, 0, 1, 0, 7, "add"), (1, 2, 1, 0, 7, "add"),
+        (0, 0, 1, 0, 7, "sum"), (1, 2, 1, 0, 7, "sum"),
         (2, 1, 0, 0, 7, "copy"), (3, 1, 2, 0, 7, "copy"),
     ]  # fmt: skip
 

@@ -20,7 +20,7 @@ from dlviz.cluster.measure.link import LinkCost, link_cost, measure_link
 from dlviz.cluster.measure.network import NetworkCost, measure_network, network_cost
 from dlviz.cluster.messages.comm import Comm
 from dlviz.cluster.messages.lanes import Handle, Lane
-from dlviz.cluster.messages.requests import REDUCE
+from dlviz.cluster.operations import REDUCE, check_rank, check_tensor, reduction, renamed
 from dlviz.cluster.parent.arguments import pack_worker, worker_name
 from dlviz.cluster.parent.launch import Run, launch
 from dlviz.cluster.parent.remote import Lost
@@ -35,6 +35,7 @@ __all__ = [
     "RunInterrupted", "RunTimeout", "Wait", "launch", "measure_link", "measure_network",
     # for the layers built on it
     "CODES", "DTYPES", "Handle", "JUDGES", "Lane", "Mesh", "NetworkCost", "RECEIVES", "REDUCE",
-    "SENDS", "dtype_name", "form_of", "link_cost", "network_cost", "pack_worker",
-    "place_of_files", "rehearsed", "results", "show_line", "worker_name",
+    "SENDS", "check_rank", "check_tensor", "dtype_name", "form_of", "link_cost", "network_cost",
+    "pack_worker", "place_of_files", "reduction", "rehearsed", "renamed", "results", "show_line",
+    "worker_name",
 ]  # fmt: skip

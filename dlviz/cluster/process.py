@@ -64,6 +64,8 @@ class Process:
         self.outstanding = OutstandingSends(self.board, rank)
         self.buffers = BufferPool()
         self.lanes: list[Any] = []
+        self.leaves = threading.Event()  # whether it ends without the threads that are running
+        self.left_running: list[str] = []  # their names
         self.own_threads = {*control.threads}
         self.groups = Groups(folder, rank, control, self.waiting, store, self.own_threads)
 
@@ -104,6 +106,11 @@ class Process:
             details = self.groups.details(details["group_id"]) | details
         where, host = "{}:{}".format(*place), self.control.host
         return Wait(self.rank, entry.lane.name, entry.op, where, entry.since, host=host, **details)
+
+    def leave(self) -> bool:
+        """End without the threads that still run; whether nothing else is left to wait for."""
+        self.leaves.set()
+        return threading.main_thread().ident in self.own_threads or bool(self.left_running)
 
     def serve(self) -> None:
         """Take what was sent to a rank that does not wait itself."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import faulthandler
 import fcntl
 import gc
 import linecache
+import logging
 import mmap
 import multiprocessing
 import os
@@ -16,9 +18,10 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import SimpleQueue
 from time import perf_counter_ns
@@ -39,6 +42,7 @@ from dlviz.cluster.messages.requests import PeerLost
 from dlviz.cluster.parent import start
 from dlviz.cluster.parent.inherited import Inherited
 from dlviz.cluster.process import Process
+from dlviz.cluster.recording import exceptions
 from dlviz.cluster.recording.results import pack
 from dlviz.cluster.stuck.threads import join_all
 from dlviz.cluster.stuck.waits import name_cells
@@ -95,6 +99,7 @@ class Failure:
     lost_peer: bool  # it says that another rank has gone, and is a consequence of that
     when: int
     exitcode: int | None = None  # of sys.exit
+    error: exceptions.Links = field(default_factory=list)
 
 
 def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> None:
@@ -126,12 +131,14 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
         channel.failed(error)
     else:
         flush()
-        channel.send("done", parcel, process.rows(), process.state(finished=True))
+        rows, state = process.rows(), process.state(finished=True)
+        channel.send("done", parcel, rows, state, process.left_running)
     listener.join()
 
 
 def _settle(place: Place, output: Any) -> None:
     """Make this process a rank's: a group of its own, tied to the parent, its output captured."""
+    _forget_exits()
     gc.freeze()  # a collection would copy, page by page, what the fork server has loaded
     start.inside_rank = True
     multiprocessing.current_process().daemon = False  # it may have children: a DataLoader's
@@ -151,6 +158,16 @@ def _settle(place: Place, output: Any) -> None:
     stacks = open(place.stacks, "w")  # noqa: SIM115 (open for the rank's life)
     faulthandler.enable(stacks)
     faulthandler.register(signal.SIGUSR1, stacks)
+
+
+def _forget_exits() -> None:
+    """What the fork server has registered for its end is not for this process's."""
+    atexit._clear()
+    finalize: Any = weakref.finalize
+    for each in list(finalize._registry):
+        each.atexit = False
+    finalize._registered_with_atexit = False
+    atexit.register(logging.shutdown)
 
 
 def _die_with_parent() -> None:
@@ -262,7 +279,9 @@ def run(call: WorkerCall, process: Process, comm: Comm) -> Any:
     process.own_threads.add(threading.get_ident())  # from here on it waits for the others alone
     for lane in list(process.lanes):
         lane.close()
-    join_all()
+    process.left_running = join_all(process.leaves)
+    process.own_threads.discard(threading.get_ident())
+    atexit._run_exitfuncs()
     process.settle()
     if process.recorder.on:
         process.log.snapshot()
@@ -306,7 +325,8 @@ class ControlChannel:
             return self._fetched.get()
 
     def failed(self, error: BaseException) -> None:
-        """Report the exception that ended the worker, even where it is out of memory."""
+        """Report the exception that ended the worker, even where it is out of memory; then do what
+        is registered for the end, which may take for ever."""
         self._reserve.close()
         if self.process is not None and self.process.rank in self.process.waiting.may_lose:
             self.process.recorder.lane.pace.pay()  # it is lost at that time of its device
@@ -316,6 +336,9 @@ class ControlChannel:
         if self.process is not None:
             rows, state = self.process.rows(), self.process.state(finished=True)
         self.send("failed", failure, rows, state)
+        atexit._run_exitfuncs()
+        flush()
+        self.send("exited")
 
     def listen(self) -> None:
         """Answer the parent's questions; end with it when it has gone."""
@@ -350,7 +373,8 @@ def describe(error: BaseException) -> Failure:
     if isinstance(error, SystemExit):
         exitcode = error.code if isinstance(error.code, int) else int(error.code is not None)
     lines = name_cells("".join(exception.format()).rstrip())
-    return Failure(summary, lines, _lost_peer(error), perf_counter_ns(), exitcode)
+    when = perf_counter_ns()
+    return Failure(summary, lines, _lost_peer(error), when, exitcode, exceptions.pack(error))
 
 
 def _lost_peer(error: BaseException) -> bool:

@@ -67,7 +67,7 @@ def _exchange(comm: Comm) -> None:
     tensor, n = torch.ones(8), comm.size
     for shift in range(1, n):
         right, left = (comm.rank + shift) % n, (comm.rank - shift) % n
-        for op in ("copy", "add"):
+        for op in ("copy", "sum"):
             receive = comm.irecv(tensor.clone(), left, op=op)
             send = comm.isend(tensor, right)
             receive.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dlviz.cluster import Comm, rehearsed
+from dlviz.cluster import Comm, check_tensor, rehearsed
 from dlviz.collectives import (
     auto,
     butterfly,
@@ -37,11 +37,12 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, algorithm: str = "ring", op: st
     """Reduce `tensor` over all ranks of `comm`, in place on every rank, by one of `ALGORITHMS`, or
     by "auto", the cheapest of them on the link, which the group's first call measures.
 
-    `op` is "sum", "average" or "max". Any number of ranks, any shape, contiguous or not, any dtype
-    that can be added; an average needs floating point. All ranks give the same shape and dtype, and
-    end with the same bits. Raises ValueError for an unknown algorithm or op, and where two ranks
-    give different shapes or dtypes: it names both.
+    `op` is "sum", "avg", "max", "min" or "product". Any number of ranks, any shape, contiguous or
+    not, any dtype that can be added; an average needs floating point. All ranks give the same shape
+    and dtype, and end with the same bits. Raises ValueError for an unknown algorithm or op, and
+    where two ranks give different shapes or dtypes: it names both.
     """
+    check_tensor("all_reduce", tensor)
     if algorithm != "auto" and algorithm not in ALGORITHMS:
         raise ValueError(
             f"algorithm={algorithm!r} is no all_reduce: use one of {', '.join(ALGORITHMS)}, auto."
@@ -54,7 +55,7 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, algorithm: str = "ring", op: st
 @rehearsed
 def _rehearsal(comm: Comm) -> None:
     for name in ALGORITHMS:
-        all_reduce(comm, torch.ones(2 * comm.size), name, "average")
+        all_reduce(comm, torch.ones(2 * comm.size), name, "avg")
 
 
 def trials(comm: Comm, algorithm: str, nbytes: int, repeats: int = 1) -> None:
@@ -66,4 +67,4 @@ def trials(comm: Comm, algorithm: str, nbytes: int, repeats: int = 1) -> None:
     for step in range(repeats):
         comm.barrier()
         with comm.span("step", step=step):
-            all_reduce(comm, tensor, algorithm, "average")  # of ones: unchanged
+            all_reduce(comm, tensor, algorithm, "avg")  # of ones: unchanged

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import torch
 
-from dlviz.cluster import REDUCE, Comm
+from dlviz.cluster import REDUCE, Comm, check_tensor
 from dlviz.collectives.flat import chunks_of, flattened, reduced
 
 
@@ -45,7 +45,7 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
             return
         # The row starts at the neutral element: this rank's own tensor waits for its turn.
         own = row.clone()
-        row.fill_(0 if recv_op == "add" else _lowest(row.dtype))
+        row.fill_(_neutral(recv_op, row.dtype))
         with comm.span("phase", "exchange", round=0):
             receives = {rank: comm.irecv(row, rank, op=recv_op) for rank in _others(comm)}
             sends = [comm.isend(own, rank) for rank in _others(comm)]
@@ -65,6 +65,7 @@ def all_to_all(comm: Comm, tensor: torch.Tensor) -> None:
 
     Cost: one step, each rank sends (n-1)/n * nbytes.
     """
+    check_tensor("all_to_all", tensor)
     if tensor.numel() % comm.size:
         raise ValueError(
             f"a tensor of {tensor.numel()} elements cannot be exchanged by {comm.size} ranks: use "
@@ -90,6 +91,13 @@ def _others(comm: Comm) -> list[int]:
     return [(comm.rank + shift) % comm.size for shift in range(1, comm.size)]
 
 
-def _lowest(dtype: torch.dtype) -> float:
-    """The neutral element of max."""
-    return -torch.inf if dtype.is_floating_point else torch.iinfo(dtype).min
+def _neutral(op: str, dtype: torch.dtype) -> float:
+    """The neutral element: with it a reduction changes nothing."""
+    if op in ("sum", "product"):
+        return float(op == "product")
+    if dtype == torch.bool:
+        return op == "min"
+    if dtype.is_floating_point:
+        return torch.inf if op == "min" else -torch.inf
+    limits = torch.iinfo(dtype)
+    return limits.max if op == "min" else limits.min

@@ -1,7 +1,7 @@
 """Shared by the algorithms: a tensor as one row, its chunks, and how a message is reduced.
 
-`op` is "sum", "average" (the sum divided by the number of ranks, only for floating point) or "max".
-A receiver adds each message, or takes the larger values.
+`op` is "sum", "avg" (the sum divided by the number of ranks, only for floating point), "max", "min"
+or "product". A receiver adds each message, or takes the larger values, say.
 """
 
 from __future__ import annotations
@@ -11,28 +11,21 @@ from contextlib import contextmanager
 
 import torch
 
-from dlviz.cluster import Comm, dtype_name
-
-REDUCTIONS = {"sum": "add", "average": "add", "max": "max"}  # op -> what a receiver does
+from dlviz.cluster import Comm, check_tensor, reduction
 
 
 @contextmanager
 def reduced(
     comm: Comm, tensor: torch.Tensor, op: str, call: str = "all_reduce", root: int = -1
 ) -> Iterator[tuple[torch.Tensor, str]]:
-    """The row of `flattened`, and what a receiver does with a message: "add" or "max". For the
-    average the row's sums are divided when the `with` ends. Raises ValueError for an unknown op,
-    and for the average of whole numbers."""
-    if op not in REDUCTIONS:
-        raise ValueError(f"op={op!r} is no reduction here: use one of {', '.join(REDUCTIONS)}.")
-    if op == "average" and not tensor.is_floating_point():
-        raise ValueError(
-            f"op='average' of a tensor of {dtype_name(tensor.dtype)} would not be whole numbers: "
-            "convert it to float32, or use op='sum'."
-        )
+    """The row of `flattened`, and what a receiver does with a message: "sum", say. For the average
+    the row's sums are divided when the `with` ends. Raises ValueError for an unknown op, and for
+    the average of whole numbers."""
+    check_tensor(call, tensor)
+    op = reduction(op, tensor)
     with flattened(comm, tensor, call, root) as row:
-        yield row, REDUCTIONS[op]
-        if op == "average":
+        yield row, "sum" if op == "avg" else op
+        if op == "avg":
             row.div_(comm.size)  # once, at the end, so that it rounds once
 
 
@@ -46,8 +39,7 @@ def flattened(
     Raises ValueError, before anything is sent, where another rank has another shape, dtype or
     `call`: it names both ranks and both shapes.
     """
-    if root >= comm.size or root < -1:
-        raise ValueError(f"root={root!r} is no rank of {comm}: use 0 to {comm.size - 1}.")
+    check_tensor(call, tensor)
     comm.agree(call, tensor, root)  # before anything is sent: ranks could hang
     row = tensor.detach().contiguous().view(-1)  # (elements,)
     yield row

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import torch
 
-from dlviz.cluster import Comm
+from dlviz.cluster import Comm, check_tensor
 from dlviz.collectives.flat import chunks_of, reduced
 from dlviz.collectives.ring import once_round
 
@@ -41,11 +41,11 @@ def all_reduce(
     (2(s-1)/s + 2(m-1)/(s*m)) * nbytes. Two more steps, and nbytes back, for each rank that is
     folded in a larger node.
     """
+    check_tensor("all_reduce", tensor)
     nodes = _nodes(comm) if nodes is None else nodes
-    if sorted(rank for node in nodes for rank in node) != list(range(comm.size)) or not all(nodes):
+    if not _holds(nodes, comm.size):
         raise ValueError(
-            f"nodes={[list(node) for node in nodes]} does not hold {comm}: name each of 0 to "
-            f"{comm.size - 1} once."
+            f"nodes={nodes!r} does not hold {comm}: name each of 0 to {comm.size - 1} once."
         )
     s, m = min(map(len, nodes)), len(nodes)
     folds = -(-max(len(node) - s for node in nodes) // s)
@@ -97,6 +97,14 @@ def _sit_out(comm: Comm, row: torch.Tensor, holder: int, turn: int, last: int) -
         comm.isend(row, holder).wait()
     with comm.span("phase", "unfold", round=last + turn):
         comm.irecv(row, holder).wait()
+
+
+def _holds(nodes: Sequence[Sequence[int]], ranks: int) -> bool:
+    try:
+        found = sorted(rank for node in nodes for rank in node)
+        return found == [*range(ranks)] and all(map(len, nodes))
+    except TypeError:  # these are no lists of numbers
+        return False
 
 
 def _nodes(comm: Comm) -> list[list[int]]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import torch
 
-from dlviz.cluster import Comm
+from dlviz.cluster import Comm, check_rank, check_tensor
 from dlviz.collectives.flat import reduced
 
 
@@ -46,8 +46,8 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum", server: int = 
 
     Cost: 2(n-1) steps, the server sends (n-1) * nbytes, each other rank nbytes.
     """
-    if not 0 <= server < comm.size:
-        raise ValueError(f"server={server!r} is no rank of {comm}: use 0 to {comm.size - 1}.")
+    check_tensor("all_reduce", tensor)
+    server = check_rank(comm, "server", server)
     others = [rank for rank in range(comm.size) if rank != server]
     with reduced(comm, tensor, op, root=server) as (row, recv_op):
         if len(row) and comm.rank == server:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import torch
 
-from dlviz.cluster import Comm
+from dlviz.cluster import Comm, check_rank, check_tensor, renamed
 from dlviz.collectives.flat import flattened, reduced
 
 
@@ -52,23 +52,29 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
             _broadcast(comm, row, 0, first_step=_height(comm.size))
 
 
-def reduce(comm: Comm, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> None:
-    """Reduce `tensor` over all ranks, in place on rank `root`; the others end with partial sums.
-    Raises ValueError for a root that is no rank.
+@renamed("root", "dst")
+def reduce(comm: Comm, tensor: torch.Tensor, dst: int = 0, op: str = "sum") -> None:
+    """Reduce `tensor` over all ranks, in place on rank `dst`; the others end with partial sums.
+    Raises ValueError for a `dst` that is no rank.
 
-    Cost: ceil(lg n) steps, each rank but the root sends nbytes.
+    Cost: ceil(lg n) steps, each rank but the root `dst` sends nbytes.
     """
+    check_tensor("reduce", tensor)
+    root = check_rank(comm, "dst", dst)
     with reduced(comm, tensor, op, "reduce", root) as (row, recv_op):
         if len(row):
             _reduce(comm, row, root, recv_op)
 
 
-def broadcast(comm: Comm, tensor: torch.Tensor, root: int = 0) -> None:
-    """Copy `tensor` of rank `root` to all ranks, in place. Raises ValueError for a root that is no
+@renamed("root", "src")
+def broadcast(comm: Comm, tensor: torch.Tensor, src: int = 0) -> None:
+    """Copy `tensor` of rank `src` to all ranks, in place. Raises ValueError for a `src` that is no
     rank.
 
-    Cost: ceil(lg n) steps, each rank but the root receives nbytes.
+    Cost: ceil(lg n) steps, each rank but the root `src` receives nbytes.
     """
+    check_tensor("broadcast", tensor)
+    root = check_rank(comm, "src", src)
     with flattened(comm, tensor, "broadcast", root) as row:
         if len(row):
             _broadcast(comm, row, root, first_step=0)

@@ -23,7 +23,7 @@ def all_reduce(ranks: int, length: int) -> list[Transfer]:
     first = int(len(members) < ranks)
     levels = len(members).bit_length() - 1
     exchange = [
-        Transfer(first + level, rank, members[place ^ (1 << level)], 0, length, "add")
+        Transfer(first + level, rank, members[place ^ (1 << level)], 0, length, "sum")
         for level in range(levels)
         for place, rank in enumerate(members)
         if length

@@ -21,7 +21,7 @@ def all_reduce(ranks: int, length: int) -> list[Transfer]:
     """One step in which each rank sends n-1 whole tensors, which are added."""
     check_size(ranks, length)
     return [
-        Transfer(0, src, (src + shift) % ranks, 0, length, "add")
+        Transfer(0, src, (src + shift) % ranks, 0, length, "sum")
         for src in range(ranks)
         for shift in range(1, ranks)
         if length

@@ -23,7 +23,7 @@ def staying(ranks: int) -> list[int]:
 
 def fold(ranks: int, length: int) -> list[Transfer]:
     """The tensors of the ranks that do not stay, added to their neighbours' in step 0."""
-    return [Transfer(0, rank - 1, rank, 0, length, "add") for rank in _taking(ranks) if length]
+    return [Transfer(0, rank - 1, rank, 0, length, "sum") for rank in _taking(ranks) if length]
 
 
 def unfold(ranks: int, length: int, step: int) -> list[Transfer]:

@@ -36,7 +36,7 @@ def reduce_scatter(ranks: int, length: int) -> list[Transfer]:
     members = staying(ranks)
     first = int(len(members) < ranks)
     return fold(ranks, length) + [
-        Transfer(first + level, rank, members[partner], offset, count, "add")
+        Transfer(first + level, rank, members[partner], offset, count, "sum")
         for level in range(len(members).bit_length() - 1)
         for place, rank in enumerate(members)
         for partner in [place ^ (1 << level)]

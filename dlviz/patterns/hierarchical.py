@@ -40,9 +40,9 @@ def all_reduce(
             holder, turn = node[extra % s], extra // s
             last = folds + 2 * (s - 1) + 2 * (m - 1) + turn
             if length:
-                found.append(Transfer(turn, rank, holder, 0, length, "add"))
+                found.append(Transfer(turn, rank, holder, 0, length, "sum"))
                 found.append(Transfer(last, holder, rank, 0, length, "copy"))
-        scatter = rounds(node[:s], 0, length, start=0, first_step=folds, op="add")
+        scatter = rounds(node[:s], 0, length, start=0, first_step=folds, op="sum")
         back = folds + (s - 1) + 2 * (m - 1)
         gather = rounds(node[:s], 0, length, start=1, first_step=back, op="copy")
         found += scatter + gather
@@ -51,6 +51,6 @@ def all_reduce(
         offset, size = bounds[shard], bounds[shard + 1] - bounds[shard]
         across = [node[local] for node in nodes]
         first = folds + s - 1
-        found += rounds(across, offset, size, start=0, first_step=first, op="add")
+        found += rounds(across, offset, size, start=0, first_step=first, op="sum")
         found += rounds(across, offset, size, start=1, first_step=first + m - 1, op="copy")
     return sorted(found)

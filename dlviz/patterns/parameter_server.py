@@ -22,7 +22,7 @@ def all_reduce(ranks: int, length: int, server: int = 0) -> list[Transfer]:
     if length == 0:
         return []
     others = [rank for rank in range(ranks) if rank != server]
-    to_server = [Transfer(step, rank, server, 0, length, "add") for step, rank in enumerate(others)]
+    to_server = [Transfer(step, rank, server, 0, length, "sum") for step, rank in enumerate(others)]
     back = [
         Transfer(len(others) + step, server, rank, 0, length, "copy")
         for step, rank in enumerate(others)

@@ -18,7 +18,7 @@ from dlviz.counts import check_counts
 
 class Transfer(NamedTuple):
     """In `step`, rank `src` sends `count` elements from `offset` on to rank `dst`, which
-    replaces its own by them (op "copy") or adds them to its own (op "add")."""
+    replaces its own by them (op "copy") or adds them to its own (op "sum")."""
 
     step: int
     src: int

@@ -23,7 +23,7 @@ def reduce_scatter(ranks: int, length: int) -> list[Transfer]:
     """In step s rank r sends chunk r-s, which is added; afterwards rank r owns chunk r+1 (both
     modulo `ranks`)."""
     check_size(ranks, length)
-    return rounds(range(ranks), 0, length, start=0, first_step=0, op="add")
+    return rounds(range(ranks), 0, length, start=0, first_step=0, op="sum")
 
 
 def all_gather(ranks: int, length: int) -> list[Transfer]:

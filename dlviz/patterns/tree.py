@@ -30,7 +30,7 @@ def reduce(ranks: int, length: int, root: int = 0) -> list[Transfer]:
     check_size(ranks, length)
     check_rank("root", root, ranks)
     return sorted(
-        Transfer(step, (child + root) % ranks, (parent + root) % ranks, 0, length, "add")
+        Transfer(step, (child + root) % ranks, (parent + root) % ranks, 0, length, "sum")
         for step, child, parent in _edges(ranks)
         if length
     )

@@ -158,7 +158,7 @@ class Messages:
         if topology.own:
             self.sending, self.taking = self._at_ports(topology.own)
             self.seconds = np.maximum(self.sending, self.taking)
-        self.adding = np.where(self.op == "add", self.nbytes * machine.device.gamma, 0.0)
+        self.adding = np.where(self.op == "sum", self.nbytes * machine.device.gamma, 0.0)
         self.sent, self.arrived, self.received = np.empty((3, len(table)))
 
         hops = np.array([len(path.shared) for path in paths], np.int64)

@@ -87,7 +87,7 @@ def decode(data: bytes) -> dict[str, Any]:
     try:
         return {
             "spans": _spans(document["traceEvents"], own["wall"]),
-            "messages": own["messages"],
+            "messages": _messages(own["messages"]),
             "memory": _memory(document["traceEvents"]),
             "buffers": [_buffer(buffer) for buffer in own["buffers"]],
             "meta": _numbers(dict(own["meta"])),
@@ -319,6 +319,13 @@ def _json(text: str) -> Any:
 
 def _seconds(nanoseconds: np.ndarray) -> np.ndarray:
     return np.round(nanoseconds / 1e9, 12)
+
+
+def _messages(columns: dict[str, Any]) -> dict[str, Any]:
+    """The table's columns; older files call the operation sum "add"."""
+    if not isinstance(columns, dict) or not isinstance(columns.get("op"), list):
+        return columns
+    return columns | {"op": ["sum" if op == "add" else op for op in columns["op"]]}
 
 
 def _spans(events: list[dict[str, Any]], wall: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from dlviz.viz.words.hosts import message_lines, message_words, short
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
+REDUCES = {"max": np.maximum, "min": np.minimum, "product": np.multiply}
 RULED = 64  # cells: in a longer buffer only chunks are separated
 LINE = 0.5  # of a row: the name of a host or rack over its ranks
 UNNAMED = "buffer"  # the name that comm.watch gives a buffer by default
@@ -287,12 +288,12 @@ class Scene:
 
     def op(self, row: int) -> str:
         """What became of a message's elements: the op of its receive, unless the buffers show that
-        it landed elsewhere, in a tensor of the receiver's own. Then "add" if its cells also held
+        it landed elsewhere, in a tensor of the receiver's own. Then "sum" if its cells also held
         what was sent when the receiver went on, "copy" if they held just that, else ""."""
         sent, before, after = self.moved(row)
         if row not in self._elsewhere or sent is None or before is None or after is None:
             return str(self.trace.messages.op[row])
-        became = {"add": before + sent, "copy": sent}
+        became = {"sum": before + sent, "copy": sent}
         return next((op for op, cells in became.items() if _same(after, cells)), "")
 
     @cached_property
@@ -306,9 +307,9 @@ class Scene:
                 if self.trace.messages.offset[row] < 0:
                     found[row] = frame.snapshots
                 elif sent is not None and before is not None and after is not None:
-                    largest = self.trace.messages.op[row] == "max"
-                    if largest and _same(before, np.maximum(before, sent)):
-                        continue  # every value there was the larger one
+                    rule = REDUCES.get(self.trace.messages.op[row])
+                    if rule is not None and _same(before, rule(before, sent)):
+                        continue  # every value there was the larger one, say
                     if sent.any() and _same(before, after) and not _same(before, sent):
                         found[row] = frame.snapshots
         return found

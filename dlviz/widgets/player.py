@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 DRAWN = 128  # columns and ranks: of more the first are drawn
 LISTED = 4  # cells of a message put in numbers
 MOST = 4  # losses of a frame, or oddities of its contents, put in words
-VERBS = {"add": "adds", "copy": "copies", "": "gets"}
-DOING = {"add": "adding", "copy": "copying", "": "delivering"}
+VERBS = {"sum": "adds", "product": "multiplies its own by", "copy": "copies", "": "gets"}
+DOING = {"sum": "adding", "product": "multiplying", "copy": "copying", "": "delivering"}
 
 
 class MessagePlayer(View):
@@ -303,8 +303,9 @@ def _sentence(scene: Scene, row: int, what: str, landed: bool) -> str:
     src, dst, op = int(table.src[row]), int(table.dst[row]), scene.op(row)
     if not landed:
         return f"{what} from rank {src} never reaches rank {dst}"
-    if op == "max":
-        return f"rank {dst} compares {what} from rank {src} with its own and keeps the larger"
+    if op in ("max", "min"):
+        one = "larger" if op == "max" else "smaller"
+        return f"rank {dst} compares {what} from rank {src} with its own and keeps the {one}"
     verb = VERBS.get(op, "gets")
     how = "" if op in VERBS else f" ({text.short(op)})"
     return f"rank {dst} {verb} {what} from rank {src}{how}"
@@ -335,12 +336,14 @@ def _became(held: tuple[Any, ...], summary: tuple[Any, ...], op: str, eps: float
     (sent, before, after), (s, b, a) = held, summary
     if sent is None or before is None or after is None:
         return f"{s} was sent" if sent is not None else f"{a} now"
-    if op == "max" and _equal(after, max(before, sent), eps):
-        return f"max({b}, {s}) = {a}"
+    if op in ("max", "min") and _equal(after, (max if op == "max" else min)(before, sent), eps):
+        return f"{op}({b}, {s}) = {a}"
+    if op == "product" and _equal(after, before * sent, eps):
+        return f"{b} × {s} = {a}"
     if op != "copy" and _equal(after, before + sent, eps):
         return f"{b} + {s} = {a}"
     became = f"{b} stays {a}" if _equal(after, before, 0.0) else f"{b} becomes {a}"
-    return became if op != "add" and _equal(after, sent, eps) else f"{became}; {s} was sent"
+    return became if op != "sum" and _equal(after, sent, eps) else f"{became}; {s} was sent"
 
 
 def _equal(one: float, other: float, eps: float) -> bool:

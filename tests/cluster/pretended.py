@@ -141,7 +141,7 @@ def carry_out(comm, seed, put):
         elif dst == comm.rank and tag == 2:
             loose.append((src, number))
         elif dst == comm.rank:
-            op = draw.choice(("copy", "add", "max"))
+            op = draw.choice(("copy", "sum", "max", "min", "product"))
             target = torch.full((length,), -1.0)
             target = put(target) if ours else target
             receives.append((comm.irecv(target, src, tag, op=op), target, number, op))

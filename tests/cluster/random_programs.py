@@ -26,7 +26,8 @@ def wrong(receives):
     number."""
     found = []
     for _, target, number, op in receives:
-        expected = number - 1.0 if op == "add" else float(number)
+        number = float(number)
+        expected = {"sum": number - 1, "min": -1, "product": -number}.get(op, number)
         found += [] if bool((target == expected).all()) else [(number, op)]
     return found
 

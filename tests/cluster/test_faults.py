@@ -813,7 +813,7 @@ def test_more_messages_than_the_board_holds_come_in_any_order():
         (
             lambda comm: comm.broadcast(torch.zeros(4), 0),
             lambda comm: comm.broadcast(torch.zeros(4), 1),
-            ["shape (4,) float32 from root 0", "shape (4,) float32 from root 1"],
+            ["shape (4,) float32 from src=0", "shape (4,) float32 from src=1"],
         ),
     ],
 )

@@ -285,7 +285,7 @@ def test_adding_a_received_message_takes_gamma_a_byte():
         if comm.rank:
             comm.isend(x, 0).wait()
         else:
-            comm.irecv(x, 1, op="add").wait()
+            comm.irecv(x, 1, op="sum").wait()
             with comm.compute("forward"):
                 pass
         return x[0].item()

@@ -100,11 +100,14 @@ LENGTHS = (0, 1, LONGEST // 8, LONGEST // 8 + 1, PIECE // 8 - 1, PIECE // 8, 3 *
 def test_every_length_and_way_to_receive_brings_what_was_sent(way):
     def worker(comm):
         wrong = []
-        for length, op in product(LENGTHS, ("copy", "add", "max")):
+        for length, op in product(LENGTHS, ("copy", "sum", "max", "min", "product")):
             sent = torch.arange(length, dtype=torch.float64) * (comm.rank + 1)
             came = torch.full((length,), 2.5, dtype=torch.float64)
             other = torch.arange(length, dtype=torch.float64) * (2 - comm.rank)
-            what = {"copy": other, "add": came + other, "max": torch.maximum(came, other)}[op]
+            what = {
+                "copy": other, "sum": came + other, "max": torch.maximum(came, other),
+                "min": torch.minimum(came, other), "product": came * other,
+            }[op]  # fmt: skip
             comm.sendrecv(sent, 1 - comm.rank, came, 1 - comm.rank, op=op)
             if not torch.equal(came, what):
                 wrong.append((length, op))
@@ -304,7 +307,8 @@ def test_collectives_of_every_size_give_what_their_names_say(way, ranks):
             stack = torch.stack(every)
             for op, result in {
                 "sum": stack.sum(0), "max": stack.amax(0) if length else mine,
-                "min": stack.amin(0) if length else mine, "prod": stack.prod(0),
+                "min": stack.amin(0) if length else mine, "product": stack.prod(0),
+                "avg": stack.mean(0),
             }.items():  # fmt: skip
                 tensor = mine.clone()
                 comm.all_reduce(tensor, op)
@@ -323,6 +327,15 @@ def test_collectives_of_every_size_give_what_their_names_say(way, ranks):
             comm.reduce_scatter(part, torch.cat([make(r + comm.rank) for r in range(n)]))
             expected = sum(make(comm.rank + r) for r in range(n))
             wrong += [] if torch.allclose(part, expected) else [("reduce_scatter", length)]
+            comm.reduce_scatter(part, torch.cat([make(r + comm.rank) for r in range(n)]), "avg")
+            wrong += [] if torch.allclose(part, expected / n) else [("average part", length)]
+            found = [torch.zeros(length) for _ in range(n)] if comm.rank == n - 1 else None
+            comm.gather(mine, found, n - 1)
+            if found is not None and not all(map(torch.equal, found, every)):
+                wrong.append(("gather", length))
+            part = torch.zeros(length)
+            comm.scatter(part, torch.cat(every) if comm.rank == n - 1 else None, n - 1)
+            wrong += [] if torch.equal(part, mine) else [("scatter", length)]
             out = torch.zeros(n * length)
             comm.all_to_all(out, torch.cat([make(10 * comm.rank + r) for r in range(n)]))
             expected = torch.cat([make(10 * r + comm.rank) for r in range(n)])
@@ -536,7 +549,7 @@ def carry_out(comm, seed):
         if src == comm.rank:
             sends.append(comm.isend(torch.full((length,), float(number)), dst, tag))
         elif dst == comm.rank:
-            op = draw.choice(("copy", "add", "max"))
+            op = draw.choice(("copy", "sum", "max", "min", "product"))
             target = torch.full((length,), -1.0)
             receives.append((comm.irecv(target, src, tag, op=op), target, number, op))
         if number % 30 == 29:

@@ -68,9 +68,8 @@ def reals(rank: int, length: int, dtype: torch.dtype = torch.float64) -> torch.T
 def result(tensors: list[torch.Tensor], op: str) -> torch.Tensor:
     """Plain torch's result for the ranks' tensors, in float64 where they are floating."""
     exact = torch.stack([t.double() if t.is_floating_point() else t for t in tensors])
-    if op == "max":
-        return exact.amax(0)
-    return exact.sum(0) if op == "sum" else exact.mean(0)
+    rules = {"sum": "sum", "avg": "mean", "max": "amax", "min": "amin", "product": "prod"}
+    return getattr(exact, rules[op])(0)
 
 
 def every_case(comm, name, wide):
@@ -92,17 +91,20 @@ def every_case(comm, name, wide):
     for length in LENGTHS:
         check(length, lambda r, n=length: whole_numbers(r, n, torch.float32))
     for dtype in DTYPES if wide else ():
-        for op in ("sum", "max"):
+        for op in ("sum", "max", "min"):
             check((op, dtype), lambda r, d=dtype: whole_numbers(r, 100, d), op)
+        signs = ("product", dtype), lambda r, d=dtype: whole_numbers(r, 100, d).clamp(-1, 1)
+        check(*signs, "product")
         if dtype.is_floating_point:
             close = 16 * torch.finfo(dtype).eps
-            check(("average", dtype), lambda r, d=dtype: reals(r, 100, d), "average", close)
+            check(("avg", dtype), lambda r, d=dtype: reals(r, 100, d), "avg", close)
     for layout, lay in LAYOUTS.items() if wide else ():
         tensor = check(layout, lambda r, lay=lay: lay(whole_numbers(r, 1000, torch.float32)))
         if layout == "every other" and (tensor.as_strided((1999,), (1,))[1::2] != -1).any():
             wrong.append("elements between those of the tensor were touched")
     for length in (0, 1, 3):
-        check(("max", length), lambda r, n=length: reals(r, n), "max")
+        for op in ("max", "min"):
+            check((op, length), lambda r, n=length: reals(r, n), op)
     check("parameter", lambda r: torch.nn.Parameter(whole_numbers(r, 1000, torch.float32)))
     check("reals", lambda r: reals(r, 1001), tolerance=1e-14)
     scalar = torch.tensor(float(comm.rank))
@@ -165,13 +167,13 @@ def pieces(comm, length):
         "ring.reduce_scatter": ring.reduce_scatter,
         "ring.all_gather": ring.all_gather,
         "halving": halving_doubling.reduce_scatter,
-        "reduce": lambda comm, x: tree.reduce(comm, x, root=comm.size - 1),
-        "reduce average": lambda comm, x: tree.reduce(comm, x, 0, "average"),
-        "broadcast": lambda comm, x: tree.broadcast(comm, x, root=comm.size - 1),
+        "reduce": lambda comm, x: tree.reduce(comm, x, dst=comm.size - 1),
+        "reduce avg": lambda comm, x: tree.reduce(comm, x, 0, "avg"),
+        "broadcast": lambda comm, x: tree.broadcast(comm, x, src=comm.size - 1),
         "gather": tree.gather,
         "scatter": tree.scatter,
     }.items():
-        dtype = torch.float64 if "average" in name else torch.int64
+        dtype = torch.float64 if "avg" in name else torch.int64
         found[name] = whole_numbers(comm.rank, length, dtype)
         function(comm, found[name])
     found["doubling"] = found["halving"].clone()
@@ -206,7 +208,7 @@ def test_each_piece_does_what_it_says(ranks, length):
         assert torch.equal(found["doubling"], total)
         assert torch.equal(found["all_to_all"].view(ranks, -1), torch.stack(whole)[:, rank])
     assert torch.equal(results[last]["reduce"], total)
-    assert torch.equal(results[0]["reduce average"], total.double() / ranks)
+    assert torch.equal(results[0]["reduce avg"], total.double() / ranks)
     assert torch.equal(results[0]["gather"], gathered)
 
 
@@ -261,9 +263,9 @@ def refused(comm):
     found = []
     for call in (
         lambda: parameter_server.all_reduce(comm, torch.zeros(3), server=2),
-        lambda: tree.broadcast(comm, torch.zeros(3), root=2),
-        lambda: ring.all_reduce(comm, torch.zeros(3), "prod"),
-        lambda: all_reduce(comm, torch.zeros(3, dtype=torch.int64), "tree", "average"),
+        lambda: tree.broadcast(comm, torch.zeros(3), src=2),
+        lambda: ring.all_reduce(comm, torch.zeros(3), "copy"),
+        lambda: all_reduce(comm, torch.zeros(3, dtype=torch.int64), "tree", "avg"),
         lambda: direct.all_to_all(comm, torch.zeros(3)),
         lambda: hierarchical.all_reduce(comm, torch.zeros(3), nodes=[[0], [0]]),
     ):
@@ -284,9 +286,9 @@ def test_invalid_calls_are_refused():
         run.results[0],
         (
             "server=2 is no rank of Comm(world, rank 0 of 2): use 0 to 1",
-            "root=2 is no rank of Comm(world, rank 0 of 2): use 0 to 1",
-            "op='prod' is no reduction here: use one of sum, average, max",
-            "op='average' of a tensor of int64 would not be whole numbers: convert it to float32",
+            "src=2 is no rank of Comm(world, rank 0 of 2): use 0 to 1",
+            "op='copy' is no reduction: use one of sum, avg, max, min, product",
+            "op='avg' of a tensor of int64 would not be whole numbers: convert it to float32",
             "a tensor of 3 elements cannot be exchanged by 2 ranks: use a multiple of 2",
             "nodes=[[0], [0]] does not hold Comm(world, rank 0 of 2): name each of 0 to 1 once",
         ),
@@ -501,7 +503,7 @@ def ring_of_the_wrong_chunk(comm, tensor):
     n = comm.size
     with_neighbours = (comm.rank + 1) % n, (comm.rank - 1) % n
     for step in range(2 * (n - 1)):
-        op = "add" if step < n - 1 else "copy"
+        op = "sum" if step < n - 1 else "copy"
         first = comm.rank + 1 if step < n - 1 else comm.rank + 2
         mine, theirs = (part(tensor, (first - step + back) % n, n) for back in (0, -1))
         with comm.span("phase", step=step):

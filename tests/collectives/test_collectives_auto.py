@@ -19,7 +19,7 @@ def choices(comm):
     found = [(auto.choose(comm, nbytes), nbytes) for nbytes in SIZES]
     for _ in range(3):
         tensor = torch.full((1000,), float(comm.rank))
-        all_reduce(comm, tensor, "auto", "average")
+        all_reduce(comm, tensor, "auto", "avg")
     return found, auto.link_of(comm), tensor[0].item()
 
 

@@ -264,7 +264,7 @@ def test_a_played_trace_is_valid_and_holds_the_patterns_messages(name, ranks, un
     ]
     assert (trace.messages.nbytes == trace.messages.count).all()
     assert bytes_sent(trace).tolist() == patterns.elements_sent(pattern, ranks)
-    adds = sum(t.op == "add" for t in pattern)
+    adds = sum(t.op == "sum" for t in pattern)
     assert len(trace.spans) == 2 * len(pattern) + adds
     assert trace.meta["clock"] == "simulated" and trace.meta["ranks"] == ranks
 

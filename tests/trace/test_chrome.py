@@ -35,7 +35,7 @@ def sample() -> Trace:
         spans,
         messages=[
             dict(
-                src=0, dst=1, nbytes=64, sent=0.005, arrived=0.006, received=0.0065, tag=0, op="add"
+                src=0, dst=1, nbytes=64, sent=0.005, arrived=0.006, received=0.0065, tag=0, op="sum"
             )
         ],
         memory=[

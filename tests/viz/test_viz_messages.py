@@ -225,7 +225,7 @@ def test_the_timeline_and_the_pictures_say_the_same_of_a_message():
         [(0.9, 1.0)],
         [(0.0, 3.0), (2.1, 3.0), (2.9, 4.0)],
     )
-    assert trace.messages.op.tolist() == ["copy"] and ops(trace) == ["add"]
+    assert trace.messages.op.tolist() == ["copy"] and ops(trace) == ["sum"]
     assert ops(Trace(messages=trace.messages)) == ["copy"]
     hover = [d for part in viz.timeline(trace).data for d in part.customdata or () if d]
     assert any("cell 0, added" in str(words) for words in hover)

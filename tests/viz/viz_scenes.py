@@ -81,7 +81,7 @@ def data_parallel(ranks: int = 4, steps: int = 1, slow: int = 2) -> Trace:
                     flow = len(messages)
                     done = max(sent[rank], arrives)
                     messages.append(
-                        {"src": left, "dst": rank, "nbytes": 4096, "sent": sent[left], "op": "add"}
+                        {"src": left, "dst": rank, "nbytes": 4096, "sent": sent[left], "op": "sum"}
                         | {"arrived": arrives, "received": done, "step": step, "group": "world"}
                         | {"wall_sent": sent[left] + 1e-4, "wall_received": done + 1e-4}
                     )
@@ -175,7 +175,7 @@ def ring(ranks: int = 4, length: int = 16, sabotage=None, steps: bool = True) ->
                         "offset": low,
                         "count": high - low,
                     }
-                    | {"op": "add" if adds else "copy", "step": hop if steps else -1}
+                    | {"op": "sum" if adds else "copy", "step": hop if steps else -1}
                     | {
                         "sent": (hop + 0.1) * 1e-3,
                         "arrived": (hop + 0.8) * 1e-3,

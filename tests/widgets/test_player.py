@@ -366,15 +366,15 @@ def test_the_formulas_are_made_of_what_the_buffers_held():
         }
         sent, had, has = shots[src][2 * hop], shots[dst][2 * hop], shots[dst][2 * hop + 1]
         s, b, a = (f"{array[low]:.0f}" for array in (sent, had, has))
-        expected = f"{b} + {s} = {a}" if trace.messages.op[row] == "add" else f"{b} becomes {a}"
+        expected = f"{b} + {s} = {a}" if trace.messages.op[row] == "sum" else f"{b} becomes {a}"
         assert messages[row]["formula"][0] == expected and len(messages[row]["formula"]) == 4
 
 
 @pytest.mark.parametrize(
     ("op", "sent", "before", "after", "words"),
     [
-        ("add", 10, 50, 60, "50 + 10 = 60"),
-        ("add", 10, 50, 61, "50 becomes 61; 10 was sent"),
+        ("sum", 10, 50, 60, "50 + 10 = 60"),
+        ("sum", 10, 50, 61, "50 becomes 61; 10 was sent"),
         ("copy", 10, 50, 10, "50 becomes 10"),
         ("copy", 10, 10, 10, "10 stays 10"),
         ("copy", 10, 0, 11, "0 becomes 11; 10 was sent"),
@@ -383,8 +383,8 @@ def test_the_formulas_are_made_of_what_the_buffers_held():
         ("max", 10, 50, 50, "max(50, 10) = 50"),
         ("max", 5, 0, 5, "max(0, 5) = 5"),
         ("max", 10, 50, 60, "50 + 10 = 60"),
-        ("add", 0.1, 0.2, 0.3, "0.2 + 0.1 = 0.3"),
-        ("add", float("nan"), 1, float("nan"), "1 + nan = nan"),
+        ("sum", 0.1, 0.2, 0.3, "0.2 + 0.1 = 0.3"),
+        ("sum", float("nan"), 1, float("nan"), "1 + nan = nan"),
         ("copy", float("inf"), 1, float("inf"), "1 becomes inf"),
     ],
 )
@@ -600,7 +600,7 @@ def test_names_with_markup_and_of_any_length_stay_text():
 
 
 def test_a_message_knows_its_spans_its_lines_and_its_phase():
-    messages = [{"src": 0, "dst": 1, "sent": 1.0, "received": 3.0, "op": "add"}] * 2
+    messages = [{"src": 0, "dst": 1, "sent": 1.0, "received": 3.0, "op": "sum"}] * 2
     common = {"lane": "comm", "where": "cell.py:7"}
     spans = [
         {"rank": 0, "kind": "phase", "name": "outer", "start": 0.0, "end": 9.0, **common},
@@ -663,7 +663,7 @@ def test_a_real_run_plays_its_phases_and_every_sum_is_right():
     ] * 2
     for row, own in told_of(made).items():
         sent, before, after = Scene(trace).moved(row)
-        expected = before + sent if trace.messages.op[row] == "add" else sent
+        expected = before + sent if trace.messages.op[row] == "sum" else sent
         np.testing.assert_array_equal(after, expected)
         assert "was sent" not in " ".join(own["formula"])
         assert -1 not in own["spans"] and all("test_player.py" in where for where in own["where"])

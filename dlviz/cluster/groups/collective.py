@@ -9,19 +9,22 @@ as long as `dlviz.sim` says.
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import cloudpickle
 import torch
 import torch.distributed as dist
 
 from dlviz.cluster.control.form import NO_TENSOR, describe, dtype_name, form_of
 from dlviz.cluster.control.group import Group
 from dlviz.cluster.control.waiting import raise_if_lost
-from dlviz.cluster.groups.reduction import REDUCTIONS, reduce_all, reduce_slice
+from dlviz.cluster.groups.reduction import reduce_all, reduce_slice
 from dlviz.cluster.messages.requests import PeerLost
+from dlviz.cluster.operations import check_rank, check_tensor, reduction, renamed
 from dlviz.cluster.pacing.clock import START_LINE
 from dlviz.cluster.process import Process
 from dlviz.cluster.transport import wire_of
@@ -43,7 +46,11 @@ CALLS = (
     "gather",
     "scatter",
     "shared",
+    "broadcast_object",
+    "all_gather_object",
 )
+NUMBERS = {name: number for number, name in enumerate(CALLS)}
+ROOTS = {"reduce": "to dst", "gather": "to dst", "all_reduce": "at server"}  # others: from src
 
 
 class Collectives:
@@ -73,39 +80,50 @@ class Collectives:
         self.collective("barrier", None, lambda call: None)
         self.recorder.lane.pace.settle()
 
-    def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
-        """Copy `tensor` of `root` into `tensor` of every rank."""
-        self._check_root(root)
+    @renamed("root", "src")
+    def broadcast(self, tensor: torch.Tensor, src: int = 0) -> None:
+        """Copy `tensor` of rank `src` into `tensor` of every rank."""
+        check_tensor("broadcast", tensor)
+        self._broadcast("broadcast", tensor, check_rank(self, "src", src))
+
+    def _broadcast(self, name: str, tensor: torch.Tensor, src: int) -> None:
         wire = self._wire(tensor)
 
         def copy(call: Call) -> None:
             if self._by_backend(wire):
                 options = dist.BroadcastOptions()
-                options.rootRank, options.rootTensor = root, 0
+                options.rootRank, options.rootTensor = src, 0
                 self._carry(wire, lambda backend: backend.broadcast([wire], options))
                 return
             with self.group.shown(wire, call) as read:
-                if self.rank != root:
-                    read(root, 0, wire)
+                if self.rank != src:
+                    read(src, 0, wire)
 
-        self.collective("broadcast", tensor, copy, root)
+        self.collective(name, tensor, copy, src)
         _put(tensor, wire)
 
-    def reduce(self, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> None:
-        """Reduce `tensor` over all ranks into `tensor` of `root`; on other ranks it holds no
-        result."""
-        self._check_root(root)
-        self._reduce("reduce", tensor, op, root)
+    @renamed("root", "dst")
+    def reduce(self, tensor: torch.Tensor, dst: int = 0, op: str = "sum") -> None:
+        """Reduce `tensor` over all ranks into `tensor` of rank `dst`; on other ranks it holds no
+        result. `op` as in `all_reduce`."""
+        self._reduce("reduce", tensor, op, check_rank(self, "dst", dst))
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> None:
-        """Reduce `tensor` over all ranks, in place on every rank; `op` is sum, max, min or prod."""
+        """Reduce `tensor` over all ranks, in place on every rank; `op` is sum, avg (of floating
+        point), max, min or product."""
         self._reduce("all_reduce", tensor, op)
 
     def all_gather(self, out: torch.Tensor | Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
         """Gather every rank's `tensor`, in rank order, into `out`: one tensor of size times its
         elements, or a list of `size` tensors."""
+        check_tensor("all_gather", tensor)
+        self._all_gather("all_gather", out, tensor)
+
+    def _all_gather(
+        self, name: str, out: torch.Tensor | Sequence[torch.Tensor], tensor: torch.Tensor
+    ) -> None:
         wire = self._wire(tensor)
-        whole = self._whole(out, wire, "out")
+        whole = self._whole(name, out, wire, "out")
 
         def gather(call: Call) -> None:
             if self._by_backend(wire):
@@ -116,23 +134,112 @@ class Collectives:
                 for place, part in enumerate(whole.chunk(self.size) if len(whole) else ()):
                     read(place, 0, part)
 
-        self.collective("all_gather", tensor, gather, scale=self.size)
+        self.collective(name, tensor, gather, scale=self.size)
         _put(out, whole)
+
+    def gather(
+        self,
+        tensor: torch.Tensor,
+        gather_list: torch.Tensor | Sequence[torch.Tensor] | None = None,
+        dst: int = 0,
+    ) -> None:
+        """Gather every rank's `tensor`, in rank order, into `gather_list` of rank `dst`: a list of
+        `size` tensors, or one of size times the elements; None on other ranks."""
+        check_tensor("gather", tensor)
+        dst = check_rank(self, "dst", dst)
+        wire, here = self._wire(tensor), self._holds("gather", "gather_list", gather_list, dst)
+        whole = self._whole("gather", gather_list, wire, "gather_list") if here else wire
+        parts = [*whole.view(self.size, wire.numel())] if here else []
+
+        def move(call: Call) -> None:
+            if self._by_backend(wire):
+                options = dist.GatherOptions()
+                options.rootRank = dst
+                into, row = [parts] if here else [], wire.view(-1)
+                self._carry(wire, lambda backend: backend.gather(into, [row], options))
+                return
+            with self.group.shown(wire, call) as read:
+                for place, part in enumerate(parts):
+                    read(place, 0, part)
+
+        self.collective("gather", tensor, move, dst, scale=self.size)
+        if here:
+            _put(gather_list, whole)
+
+    def scatter(
+        self,
+        tensor: torch.Tensor,
+        scatter_list: torch.Tensor | Sequence[torch.Tensor] | None = None,
+        src: int = 0,
+    ) -> None:
+        """Put part r of `scatter_list` of rank `src` (a list of `size` tensors, or one of size
+        times the elements; None on other ranks) into `tensor` of rank r."""
+        check_tensor("scatter", tensor)
+        src = check_rank(self, "src", src)
+        wire, here = self._wire(tensor), self._holds("scatter", "scatter_list", scatter_list, src)
+        # Elsewhere never read: but all members show as many bytes.
+        whole = wire.new_empty(self.size * wire.numel())
+        if here:
+            whole = self._whole("scatter", scatter_list, wire, "scatter_list")
+
+        def move(call: Call) -> None:
+            if self._by_backend(wire):
+                options = dist.ScatterOptions()
+                options.rootRank = src
+                parts = [[*whole.view(self.size, wire.numel())]] if here else []
+                row = wire.view(-1)
+                self._carry(wire, lambda backend: backend.scatter([row], parts, options))
+                return
+            with self.group.shown(whole, call) as read:
+                read(src, self.rank * wire.numel(), wire)
+
+        self.collective("scatter", tensor, move, src, scale=self.size)
+        _put(tensor, wire)
+
+    def broadcast_object(self, obj: Any = None, src: int = 0) -> Any:
+        """What `obj` is on rank `src`, pickled there, on every rank (on `src` itself `obj`). Raises
+        TypeError where it cannot be pickled."""
+        src = check_rank(self, "src", src)
+        mine = self._pickled("broadcast_object", obj) if self.rank == src else torch.empty(0)
+        length = torch.tensor([len(mine)])
+        self._broadcast("broadcast_object", length, src)
+        data = mine if self.rank == src else torch.empty(int(length), dtype=torch.uint8)
+        self._broadcast("broadcast_object", data, src)
+        return obj if self.rank == src else _unpickled(data)
+
+    def all_gather_object(self, object_list: list[Any], obj: Any) -> None:
+        """Put every rank's `obj`, pickled there, into `object_list`, which has `size` places, in
+        rank order. Raises TypeError where one cannot be pickled."""
+        if not isinstance(object_list, list) or len(object_list) != self.size:
+            raise ValueError(
+                f"all_gather_object: object_list={object_list!r} has to be a list of {self.size} "
+                f"places, one for each rank: give [None] * {self.size}; the object comes second."
+            )
+        mine = self._pickled("all_gather_object", obj)
+        lengths = torch.empty(self.size, dtype=torch.int64)
+        self._all_gather("all_gather_object", lengths, torch.tensor([len(mine)]))
+        row = torch.zeros(int(lengths.max()), dtype=torch.uint8)
+        row[: len(mine)] = mine
+        rows = torch.empty(self.size, len(row), dtype=torch.uint8)
+        self._all_gather("all_gather_object", rows, row)
+        for place, length in enumerate(lengths.tolist()):
+            object_list[place] = _unpickled(rows[place, :length])
 
     def reduce_scatter(
         self, out: torch.Tensor, tensor: torch.Tensor | Sequence[torch.Tensor], op: str = "sum"
     ) -> None:
         """Reduce `tensor` (size times the elements of `out`, or a list) over all ranks and leave
         part r of the result in `out` of rank r."""
-        _check_reduction(op)
-        wire = self._wire(out)
-        whole, row = self._whole(tensor, wire, "tensor"), wire.view(-1)
+        check_tensor("reduce_scatter", out, "out")
+        op, wire = reduction(op, out), self._wire(out)
+        whole, row = self._whole("reduce_scatter", tensor, wire, "tensor"), wire.view(-1)
 
         def scatter(call: Call) -> None:
             if self._by_backend(wire):
                 how = dist.ReduceScatterOptions()
                 how.reduceOp = _reduction(op)
                 self._carry(wire, lambda backend: backend._reduce_scatter_base(row, whole, how))
+                self._average(wire, op)
                 return
             start = self.rank * wire.numel()
             with self.group.shown(whole, call) as read:
@@ -144,6 +251,8 @@ class Collectives:
     def all_to_all(self, out: torch.Tensor, tensor: torch.Tensor) -> None:
         """Send part r of `tensor` to rank r and put what rank r sent into part r of `out`; the
         parts are equal and lie along dim 0."""
+        check_tensor("all_to_all", out, "out")
+        check_tensor("all_to_all", tensor)
         if tensor.numel() % self.size or out.numel() != tensor.numel():
             raise ValueError(
                 f"tensor of {tensor.numel()} elements and out of {out.numel()} cannot be "
@@ -168,13 +277,14 @@ class Collectives:
 
     def _reduce(self, name: str, tensor: torch.Tensor, op: str, root: int = -1) -> None:
         """`all_reduce`, or `reduce` to a root."""
-        _check_reduction(op)
-        wire = self._wire(tensor)
+        check_tensor(name, tensor)
+        op, wire = reduction(op, tensor), self._wire(tensor)
 
         def total(call: Call) -> None:
             if not self._by_backend(wire):
                 reduce_all(self.group, wire, op, call, root)
-            elif root < 0:
+                return
+            if root < 0:
                 how = dist.AllreduceOptions()
                 how.reduceOp = _reduction(op)
                 self._carry(wire, lambda backend: backend.allreduce([wire], how))
@@ -182,31 +292,61 @@ class Collectives:
                 options = dist.ReduceOptions()
                 options.rootRank, options.reduceOp = root, _reduction(op)
                 self._carry(wire, lambda backend: backend.reduce([wire], options))
+            self._average(wire, op)
 
         self.collective(name, tensor, total, root)
         _put(tensor, wire)
 
-    def _whole(
-        self, parts: torch.Tensor | Sequence[torch.Tensor], part: torch.Tensor, name: str
-    ) -> torch.Tensor:
-        whole = (
-            self._wire(parts)
-            if isinstance(parts, torch.Tensor)
-            else torch.cat([self._wire(p).flatten() for p in parts])
-        )
+    def _average(self, wire: torch.Tensor, op: str) -> None:
+        """Make an average of a sum, where `op` is one."""
+        if op == "avg":
+            wire.div_(self.size)
+
+    def _whole(self, call: str, parts: Any, part: torch.Tensor, name: str) -> torch.Tensor:
+        """The parts of all ranks as one row: `parts` is a tensor, or a list of as many as ranks."""
+        if isinstance(parts, list | tuple):
+            for place, each in enumerate(parts):
+                check_tensor(call, each, f"{name}[{place}]")
+            counts = [each.numel() for each in parts]
+            if counts != [part.numel()] * self.size:
+                raise ValueError(
+                    f"{call}: {name} lists tensors of {counts} elements: give one for each of "
+                    f"{self.size} ranks, of {part.numel()} each."
+                )
+            whole = torch.cat([self._wire(each).flatten() for each in parts])
+        else:
+            check_tensor(call, parts, name)
+            whole = self._wire(parts)
         if whole.is_cpu != part.is_cpu:
             whole = whole.to(part.device)
         if whole.numel() != self.size * part.numel() or whole.dtype != part.dtype:
             raise ValueError(
-                f"{name} holds {whole.numel()} elements of {dtype_name(whole.dtype)}: {self.size} "
-                f"ranks with {part.numel()} of "
+                f"{call}: {name} holds {whole.numel()} elements of {dtype_name(whole.dtype)}: "
+                f"{self.size} ranks with {part.numel()} of "
                 f"{dtype_name(part.dtype)} each need {self.size * part.numel()}."
             )
         return whole.view(-1)
 
-    def _check_root(self, root: int) -> None:
-        if not isinstance(root, int) or not 0 <= root < self.size:
-            raise ValueError(f"root={root!r} is no rank of {self}: use 0 to {self.size - 1}.")
+    def _holds(self, call: str, name: str, parts: Any, root: int) -> bool:
+        """Whether this rank is the root, which alone gives the `parts` of all."""
+        here = self.rank == root
+        if here == (parts is None):
+            raise ValueError(
+                f"{call}: rank {self.rank} of {self.name} gives "
+                f"{f'no {name}' if here else f'a {name}'}: rank {root} has to, and no other rank."
+            )
+        return here
+
+    def _pickled(self, call: str, obj: Any) -> torch.Tensor:
+        """The bytes of an object of this rank."""
+        try:
+            data = cloudpickle.dumps(obj)
+        except Exception as error:
+            raise TypeError(
+                f"{call}: the {type(obj).__name__} of rank {self.rank} cannot be pickled "
+                f"({error}): give tensors, numbers, lists or dicts."
+            ) from None
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
     # -- a call --------------------------------------------------------------------------------
     def collective(
@@ -234,7 +374,7 @@ class Collectives:
             except OSError:  # a member that had arrived is gone, and its memory with it
                 self._ask_why(sequence)
                 raise
-            lane.pace.collective(call.start, op, self.members, nbytes)
+            lane.pace.collective(call.start, op.removesuffix("_object"), self.members, nbytes)
         self.log.snapshot()
 
     def agree(self, op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
@@ -242,6 +382,8 @@ class Collectives:
         Raises ValueError, which names both ranks, if another member makes another call; RankLost if
         a member is known to be lost: what it wrote of a call that failed must not pass for this
         one. A collective made of messages begins with it."""
+        if op not in NUMBERS:
+            raise ValueError(f"op={op!r} is no collective: use one of {', '.join(CALLS)}.")
         if self.waiting.lost:
             raise_if_lost(self.members, self.waiting.lost)
         calls = self.groups.calls
@@ -249,7 +391,7 @@ class Collectives:
         calls[self.number] = sequence + 1
         form = NO_TENSOR if tensor is None else form_of(tensor.shape, tensor.dtype)
         where = 0 if tensor is None or not self._on_device(tensor) else ON_DEVICE
-        self.group.register_call(sequence, (CALLS.index(op) + where, root, form))
+        self.group.register_call(sequence, (NUMBERS[op] + where, root, form))
         self.compare_calls(sequence)
         return sequence
 
@@ -432,19 +574,13 @@ def _put(target: torch.Tensor | Sequence[torch.Tensor], wire: torch.Tensor) -> N
             target.copy_(wire.view(target.shape))
 
 
-def _check_reduction(op: str) -> None:
-    if op not in REDUCTIONS:
-        raise ValueError(f"op={op!r} is no reduction: use one of {', '.join(REDUCTIONS)}.")
+def _unpickled(data: torch.Tensor) -> Any:
+    return pickle.loads(data.numpy().tobytes())
 
 
 def _reduction(op: str) -> Any:
-    reductions = dist.ReduceOp
-    return {
-        "sum": reductions.SUM,
-        "max": reductions.MAX,
-        "min": reductions.MIN,
-        "prod": reductions.PRODUCT,
-    }[op]
+    """What the backend does; an average is its sum, divided here: gloo has none."""
+    return getattr(dist.ReduceOp, "SUM" if op == "avg" else op.upper())
 
 
 def _call(call: tuple[int, int, bytes] | None) -> str:
@@ -453,5 +589,6 @@ def _call(call: tuple[int, int, bytes] | None) -> str:
     operation, root, form = call
     tensor = "" if form == NO_TENSOR else f" of {describe(form)}"
     where = " on its GPU" if operation >= ON_DEVICE else ""
-    source = f" from root {root}" if root >= 0 else ""
-    return f"{CALLS[operation % ON_DEVICE]}{tensor}{where}{source}"
+    name = CALLS[operation % ON_DEVICE]
+    end = f" {ROOTS.get(name, 'from src')}={root}" if root >= 0 else ""
+    return f"{name}{tensor}{where}{end}"

@@ -14,6 +14,7 @@ from torch._C._distributed_c10d import PrefixStore
 from dlviz.cluster.control import Control
 from dlviz.cluster.control.group import Group
 from dlviz.cluster.control.waiting import Waiting
+from dlviz.cluster.operations import whole_number
 from dlviz.cluster.transport import Transport
 
 LEFT = 256  # tensors, of a quarter of a megabyte at most
@@ -91,6 +92,10 @@ class Mesh:
     def __init__(self, **axes: Any):
         self.__dict__.update(axes)
 
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{name}={axis.size}" for name, axis in vars(self).items())
+        return f"Mesh({axes})"
+
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the mesh has no axis {name!r}: it has {', '.join(self.__dict__)}")
 
@@ -99,11 +104,12 @@ class Mesh:
         """The grid of the ranks of `comm`; all of them must call this."""
         total = 1
         for name, length in axes.items():
-            if length < 1:
+            whole = whole_number(length)
+            if whole is None or whole < 1:
                 raise ValueError(
-                    f"mesh axis {name}={length} has no rank: an axis has a length of 1 or more."
+                    f"mesh axis {name}={length!r} has no rank: an axis has a length of 1 or more."
                 )
-            total *= length
+            total *= whole
         if total != comm.size:
             raise ValueError(
                 f"mesh {axes} has {total} places for the {comm.size} ranks of {comm.name}: their "

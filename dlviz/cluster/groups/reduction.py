@@ -3,31 +3,24 @@ everybody else's slice; of a short tensor every rank reduces the whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from dlviz.cluster.control.group import Group
-from dlviz.cluster.messages.requests import PIECE, REDUCE
+from dlviz.cluster.messages.requests import PIECE
+from dlviz.cluster.operations import REDUCE
 
 LONG = 1 << 19  # bytes from which on a rendezvous costs less than a copy of a slice
-
-
-class Reduction(NamedTuple):
-    """`rows(matrix)` reduces the rows of a matrix, `two(total, incoming)` a tensor into another."""
-
-    rows: Callable[[torch.Tensor], torch.Tensor]
-    two: Callable[[torch.Tensor, torch.Tensor], Any]
-
-
-REDUCTIONS = {
-    "sum": Reduction(lambda rows: rows.sum(0, dtype=rows.dtype), REDUCE["add"]),
-    "max": Reduction(partial(torch.amax, dim=0), REDUCE["max"]),
-    "min": Reduction(partial(torch.amin, dim=0), lambda a, b: torch.minimum(a, b, out=a)),
-    "prod": Reduction(lambda rows: rows.prod(0, dtype=rows.dtype), torch.Tensor.mul_),
+ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # of the rows of a matrix
+    "sum": lambda rows: rows.sum(0, dtype=rows.dtype),
+    "avg": lambda rows: rows.sum(0, dtype=rows.dtype).div_(len(rows)),
+    "max": partial(torch.amax, dim=0),
+    "min": partial(torch.amin, dim=0),
+    "product": lambda rows: rows.prod(0, dtype=rows.dtype),
 }
 
 
@@ -37,7 +30,7 @@ def reduce_all(group: Group, wire: torch.Tensor, op: str, call: Any, root: int =
     if wire.nbytes <= group.short:
         rows = group.copies(row, call)
         if root in (-1, me) and len(row):
-            row.copy_(REDUCTIONS[op].rows(rows))
+            row.copy_(ROWS[op](rows))
         return
     bounds = [place * len(row) // members for place in range(members + 1)]
     slices = [row[a:b] for a, b in pairwise(bounds)]
@@ -65,14 +58,17 @@ def reduce_slice(
 
 
 def _reduce_others(
-    read: Callable[..., None], others: Iterable[int], start: int, total: torch.Tensor, op: str
+    read: Callable[..., None], others: Sequence[int], start: int, total: torch.Tensor, op: str
 ) -> None:
     """Reduce those members' elements into `total`, a piece at a time: it stays in the cache."""
     length = PIECE // total.element_size()
-    piece, reduce = torch.empty(min(length, len(total)), dtype=total.dtype), REDUCTIONS[op].two
+    piece = torch.empty(min(length, len(total)), dtype=total.dtype)
+    reduce = REDUCE["sum" if op == "avg" else op]
     for begin in range(0, len(total), length):
         part = total[begin : begin + length]
         incoming = piece[: len(part)]
         for place in others:
             read(place, start + begin, incoming)
             reduce(part, incoming)
+        if op == "avg":
+            part.div_(len(others) + 1)

@@ -16,6 +16,7 @@ from ctypes import string_at
 from functools import partial
 from math import isfinite
 from math import nan as NAN
+from numbers import Real
 from time import perf_counter_ns
 from typing import Any, NoReturn, TypeVar, overload
 
@@ -31,7 +32,15 @@ from dlviz.cluster.groups.membership import Mesh, colors
 from dlviz.cluster.groups.survivors import Votes, together
 from dlviz.cluster.messages.awaited import AnySource, Next, Room
 from dlviz.cluster.messages.lanes import Lane
-from dlviz.cluster.messages.requests import REDUCE, ReceiveRequest, SendRequest
+from dlviz.cluster.messages.requests import ReceiveRequest, SendRequest
+from dlviz.cluster.operations import (
+    check_rank,
+    check_tensor,
+    check_text,
+    check_whole,
+    receive_operation,
+    whole_number,
+)
 from dlviz.cluster.pacing.clock import START_LINE
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.log import Sent, step_of
@@ -39,6 +48,7 @@ from dlviz.cluster.shared import Shared, share
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 
 T = TypeVar("T")
+MOST = 2**63 - 1  # that an int64 holds
 
 
 class Comm(Collectives):
@@ -90,6 +100,7 @@ class Comm(Collectives):
 
     def wait_sent(self, requests: Iterable[SendRequest]) -> None:
         """Wait for sends in flight, recorded as one wait."""
+        requests = _requests(requests)
         lane = self.recorder.lane
         times = lane.pace.start()
         for request in requests:
@@ -102,9 +113,10 @@ class Comm(Collectives):
         self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy"
     ) -> ReceiveRequest:
         """Start to receive from `src` into `tensor`, which holds the message after `wait()`; with
-        op="add" the message is added to what the tensor holds, with op="max" each element becomes
-        the larger of both. ValueError if the message does not fit its shape or dtype."""
+        op="sum" the message is added to what the tensor holds, and so with "max", "min" and
+        "product". ValueError if the message does not fit its shape or dtype."""
         _check_order("irecv", tensor, src)
+        op = receive_operation(op, tensor)
         return self._receive(tensor, src, tag, op, self.recorder.lane.pace.ahead)
 
     @overload
@@ -154,6 +166,9 @@ class Comm(Collectives):
         ValueError for a deadline that is not a finite number.
         """
         _check_order("recv", tensor, src)
+        op = receive_operation(op, tensor)
+        if type(src) is not int and src is not None:
+            src = _sources(src)
         lane = self.recorder.lane
         times = lane.pace.start()
         if deadline is not None:
@@ -204,6 +219,8 @@ class Comm(Collectives):
         op: str = "copy",
     ) -> None:
         """Send to `dst` and receive from `src` at the same time."""
+        _check_order("sendrecv", send, dst)
+        _check_order("sendrecv", recv, src)
         receiving = self.irecv(recv, src, tag, op)
         sending = self.isend(send, dst, tag)
         receiving.wait()
@@ -211,7 +228,8 @@ class Comm(Collectives):
 
     def _send(self, tensor: torch.Tensor, dst: int, tag: int, flags: int) -> SendRequest:
         endpoint, recorder, log = self._endpoint, self.recorder, self.log
-        channel = self._outgoing.get((dst, tag)) or self._to(dst, tag)
+        plain = type(dst) is type(tag) is int
+        channel = (self._outgoing.get((dst, tag)) if plain else None) or self._to(dst, tag)
         form = form_of(tensor.shape, tensor.dtype)
         lane = recorder.lane
         times = lane.pace.start()
@@ -272,10 +290,9 @@ class Comm(Collectives):
     def _receive(
         self, tensor: torch.Tensor, src: int, tag: int, op: str, posted_at: float
     ) -> ReceiveRequest:
-        if op not in REDUCE:
-            raise ValueError(f"op={op!r} is no receive operation: use one of {', '.join(REDUCE)}.")
         endpoint = self._endpoint
-        channel = self._incoming.get((src, tag)) or self._from(src, tag)
+        plain = type(src) is type(tag) is int
+        channel = (self._incoming.get((src, tag)) if plain else None) or self._from(src, tag)
         if self.log.watched:
             self.log.snapshot()
         form = form_of(tensor.shape, tensor.dtype)
@@ -338,29 +355,35 @@ class Comm(Collectives):
 
     # -- channels ------------------------------------------------------------------------------
     def _to(self, dst: int, tag: int) -> Channel:
-        channel = self._endpoint.matching.to(self._peer(dst, "dst"), self._key(tag))
-        return self._outgoing.setdefault((dst, tag), channel)
+        peer, key = self._peer(dst, "dst"), self._key(tag)
+        channel = self._endpoint.matching.to(peer, key)
+        return self._outgoing.setdefault((int(dst), int(tag)), channel)
 
     def _from(self, src: int, tag: int) -> Channel:
-        channel = self._endpoint.matching.source(self._peer(src, "src"), self._key(tag))
-        return self._incoming.setdefault((src, tag), channel)
+        peer, key = self._peer(src, "src"), self._key(tag)
+        channel = self._endpoint.matching.source(peer, key)
+        return self._incoming.setdefault((int(src), int(tag)), channel)
 
     def _peer(self, rank: int, name: str) -> int:
-        if not isinstance(rank, int) or not 0 <= rank < self.size:
-            raise ValueError(f"{name}={rank!r} is no rank of {self}: use 0 to {self.size - 1}.")
-        if rank == self.rank:
-            raise ValueError(f"{name}={rank} is this rank itself: name another rank.")
-        return self.members[rank]
+        found = check_rank(self, name, rank)
+        if found == self.rank:
+            raise ValueError(f"{name}={found} is this rank itself: name another rank.")
+        return self.members[found]
 
     def _key(self, tag: int) -> int:
-        if not 0 <= tag <= TAGS:
+        found = whole_number(tag)
+        if found is None or not 0 <= found <= TAGS:
             raise ValueError(f"tag={tag!r} is out of range: use 0 to {TAGS}.")
-        return (self.number << TAG_BITS) | tag
+        return (self.number << TAG_BITS) | found
 
     # -- groups --------------------------------------------------------------------------------
     def split(self, color: int | None, key: int | None = None) -> Comm | None:
         """A Comm of the ranks that gave the same `color`, ordered by `key` (then by rank); None
         for color None. Every rank of this Comm must call it."""
+        if color is not None:
+            color = check_whole("split", "color", color, 0, MOST)
+        if key is not None:
+            key = check_whole("split", "key", key, -MOST, MOST)
         found = colors(self, color, self.rank if key is None else key)
         if found is None:
             return None
@@ -376,6 +399,7 @@ class Comm(Collectives):
         """A thread of this rank that runs what is submitted to it, in order, beside the caller,
         with a Comm of its own; its spans lie on lane `name`. Every rank of this Comm must call
         it."""
+        check_text("lane", "name", name)
         number = torch.tensor([self.groups.next])
         self.all_reduce(number, "max")
         self.groups.next = int(number) + 1
@@ -404,7 +428,11 @@ class Comm(Collectives):
 
         Raises RankLost if one of `needed` is lost.
         """
-        return together(self, act, needed)
+        if not callable(act):
+            raise TypeError(f"together: act={act!r} cannot be called: give a function of a Comm.")
+        if not isinstance(needed, Collection) or isinstance(needed, str):
+            raise TypeError(f"together: needed={needed!r} lists no ranks: give ({needed!r},), say.")
+        return together(self, act, [check_rank(self, "needed", rank) for rank in needed])
 
     # -- time, buffers, progress -----------------------------------------------------------------
     @property
@@ -425,6 +453,11 @@ class Comm(Collectives):
     ) -> Any:
         """Record the math inside the `with`. On a paced run it takes `seconds` of device time, by
         default what the machine says for `kind`."""
+        if seconds is not None and (not _is_finite(seconds) or seconds < 0):
+            raise ValueError(
+                f"compute: seconds={seconds!r} has to be a finite number, 0 or more: leave it out "
+                "for what the machine says."
+            )
         return self.recorder.lane.pace.compute(self.recorder, kind, name, seconds, fields)
 
     def beside(self, kind: str, name: str | None = None, **fields: Any) -> Any:
@@ -450,6 +483,8 @@ class Comm(Collectives):
     def watch(self, tensor: torch.Tensor, name: str = "buffer") -> None:
         """Locate messages in `tensor` (contiguous) by offset and count, and record a snapshot of it
         at each communication call of this rank from now on."""
+        check_tensor("watch", tensor)
+        check_text("watch", "name", name)
         if not tensor.is_contiguous():
             raise ValueError(
                 f"the tensor {name!r} is not contiguous: watch tensor.contiguous() or its base."
@@ -463,11 +498,19 @@ class Comm(Collectives):
 
     def memory(self, what: str, nbytes: int) -> None:
         """Record that this rank now holds `nbytes` of `what`."""
+        check_text("memory", "what", what)
+        nbytes = check_whole("memory", "nbytes", nbytes, 0, MOST)
         self.log.hold(what, nbytes)
 
     def progress(self, iterable: Iterable[T], name: str = "") -> Iterator[T]:
         """Go through `iterable` and show a progress bar beside the cell or command that launched
         the run."""
+        if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
+            raise TypeError(f"progress: {iterable!r} cannot be gone through: give a range, say.")
+        check_text("progress", "name", name)
+        return self._progress(iterable, name)
+
+    def _progress(self, iterable: Iterable[T], name: str) -> Iterator[T]:
         board, rank = self._endpoint.board, self._endpoint.rank
         board.put(rank, DONE, 0)
         board.put(rank, TOTAL, len(iterable) if isinstance(iterable, Sized) else 0)
@@ -478,8 +521,7 @@ class Comm(Collectives):
 
 
 def _check_deadline(deadline: Any, call: str = "recv") -> float:
-    number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
-    if not number or not isfinite(deadline):
+    if not _is_finite(deadline):
         raise ValueError(
             f"{call}: deadline={deadline!r} has to be a finite number, seconds of the run's clock: "
             "give comm.now() + 0.2, say, or None to wait for as long as it takes."
@@ -487,7 +529,29 @@ def _check_deadline(deadline: Any, call: str = "recv") -> float:
     return deadline
 
 
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+
+
 def _check_order(call: str, tensor: Any, peer: Any) -> None:
     if not isinstance(tensor, torch.Tensor):
         given = ", ".join(type(each).__name__ for each in (tensor, peer))
         raise TypeError(f"{call}({given}) has no tensor: the tensor comes first, then the rank.")
+    check_tensor(call, tensor)
+
+
+def _sources(src: Any) -> int | list[Any]:
+    """A rank, or those that a collection lists."""
+    if whole_number(src) is None and isinstance(src, Collection):
+        return [*src]
+    return src
+
+
+def _requests(requests: Any) -> list[SendRequest]:
+    found = [*requests] if isinstance(requests, Iterable) else [requests]
+    for each in found:
+        if not isinstance(each, SendRequest):
+            raise TypeError(
+                f"wait_sent: {each!r} is no send in flight: give a list of what isend returned."
+            )
+    return found

@@ -20,18 +20,13 @@ from dlviz.cluster.control.matching import Channel
 from dlviz.cluster.control.pipes import ON_DEVICE, REFUSED, SYNC, TAKEN, Header, refusal
 from dlviz.cluster.control.waiting import raise_if_lost
 from dlviz.cluster.messages.endpoint import Endpoint
+from dlviz.cluster.operations import REDUCE
 from dlviz.cluster.recording.log import Received
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 from dlviz.cluster.transport import wire_of
 from dlviz.trace.recorder import LaneSpans
 
 PIECE = 1 << 18  # bytes of a message that are taken and reduced at a time
-# How a message is combined with the tensor that receives it.
-REDUCE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
-    "copy": torch.Tensor.copy_,
-    "add": torch.Tensor.add_,
-    "max": lambda total, incoming: torch.maximum(total, incoming, out=total),
-}
 
 
 class PeerLost(ConnectionError):

@@ -46,6 +46,8 @@ class Remote:
         self.overdue = ""  # what should have found it finished
         self.progress: str | None = None  # name of the progress bar that it began last
         self.ended = False  # its process
+        self.leave: bool | None = None  # whether only threads of its own keep it from its end
+        self.left_running: list[str] = []  # names of threads that ran when it ended
         self.pending: set[str] = set()  # questions that it has not answered yet
 
     @property
@@ -71,7 +73,7 @@ class Remote:
             self.control.send_bytes(data)
 
     def ask(self, question: str) -> None:
-        """Ask for its "state" or its "rows", which are None until it has answered."""
+        """Ask for its "state", its "rows" or whether it can "leave", None until it has answered."""
         if self.finished or self.gone:
             return
         setattr(self, question, None)
@@ -79,7 +81,9 @@ class Remote:
         self.send(question.encode())
 
     def owes_answer(self) -> bool:
-        return bool(self.pending) and not self.finished and not self.gone
+        """Whether it has to answer, or has failed and is about to end."""
+        owed = {"exited"} if self.finished else self.pending
+        return not self.gone and not owed.isdisjoint(self.pending)
 
     def hear(self) -> None:
         """Take in one message."""
@@ -100,10 +104,13 @@ class Remote:
                 (self.state,) = rest
             case "rows":
                 (self.rows,) = rest
+            case "leave":
+                (self.leave,) = rest
             case "done":
-                self.result, self.rows, self.state = rest
+                self.result, self.rows, self.state, self.left_running = rest
             case "failed":
                 self.failure, self.rows, self.state = rest
+                self.pending = {"exited"}
 
     def read(self) -> bytes:
         """Some of what it has printed; b"" when there will be no more."""

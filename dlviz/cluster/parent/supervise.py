@@ -24,7 +24,7 @@ from dlviz.cluster.parent.interrupts import Interrupts
 from dlviz.cluster.parent.output import Output, Progress
 from dlviz.cluster.parent.remote import GRACE, Lost, Remote, write_stacks
 from dlviz.cluster.rank import Failure, Place, main
-from dlviz.cluster.recording import collect
+from dlviz.cluster.recording import collect, exceptions
 from dlviz.cluster.recording.results import PackedResult, unpack
 from dlviz.cluster.stuck import verdict
 from dlviz.cluster.stuck.waits import RankState, Wait
@@ -33,6 +33,7 @@ from dlviz.machine import Machine
 from dlviz.trace import Trace
 
 SETTLED = 0.2  # s until a process that died is known to be dead
+LEAVING = 5.0  # s for ranks to end that leave threads
 NEWS = 2.0  # s to wait for the death of a rank after another has lost its connection to it
 
 
@@ -182,8 +183,8 @@ class Supervisor:
         states = None if self._unsent else self._watch.look()
         if states is not None:
             raise self._deadlock(states)
-        if perf_counter() - self.started > self.timeout and not self._give_up():
-            raise self._timeout()
+        if perf_counter() - self.started > self.timeout:
+            self._end_late()
 
     # -- losses --------------------------------------------------------------------------------
     def _count_losses(self) -> None:
@@ -199,14 +200,20 @@ class Supervisor:
                 self._unsent += [(other, record) for other in range(self._size) if other != number]
         self._unsent = [each for each in self._unsent if not write_to(self._folder, *each)]
 
-    def _give_up(self) -> bool:
-        """The time is up: lose the ranks that are still at work, if the run may lose all of
-        them."""
-        late = [rank for rank in self.ranks if rank.lost is None and not rank.finished]
-        found = self.board.get(0, EPOCH) and self._may_lose.issuperset(r.number for r in late)
-        for rank in late if found else ():
+    def _end_late(self) -> None:
+        """The time is up: leave the threads whose rank has only these to wait for, and lose the
+        ranks that are still at work. Raises RunTimeout if the run may not lose all of them."""
+        left = [rank for rank in self.ranks if not rank.finished]
+        for rank in left:
+            rank.ask("leave")
+        self._await_answers()
+        late = [rank for rank in left if not rank.finished and not rank.leave]
+        if perf_counter() - self.started > self.timeout + LEAVING:
+            late = left
+        if not self.board.get(0, EPOCH) or not self._may_lose.issuperset(r.number for r in late):
+            raise self._timeout()
+        for rank in late:
             rank.overdue = f"the time of the run, {self.timeout:g} s, was up"
-        return bool(found)
 
     @property
     def lost(self) -> dict[int, Lost]:
@@ -216,13 +223,15 @@ class Supervisor:
     # -- failures ------------------------------------------------------------------------------
     def _failure(self, rank: int, failure: Failure) -> RankError:
         raised = verdict.failure(self.ranks[rank], failure)
-        return RankError(
+        error = RankError(
             f"{raised}\n\n{failure.traceback}",
             rank=rank,
             traceback=failure.traceback,
             exitcode=failure.exitcode,
             **self._gather(raised),
         )
+        error.__cause__ = exceptions.unpack(failure.error)
+        return error
 
     def _death(self, rank: Remote) -> RankError:
         rank.process.join(GRACE)
@@ -261,9 +270,7 @@ class Supervisor:
         for rank in self.ranks:
             rank.ask("state")
             rank.ask("rows")
-        until = perf_counter() + GRACE
-        while perf_counter() < until and any(rank.owes_answer() for rank in self.ranks):
-            self._turn(TICK)
+        self._await_answers()
         self._drain()
         if waits is None:
             waits = [wait for rank in self.ranks if rank.state for wait in rank.state.waits]
@@ -272,6 +279,11 @@ class Supervisor:
             "output": self.output.texts(),
             "trace": self._trace("failed", collect.Failed(what, waits, cycle or [])),
         }
+
+    def _await_answers(self) -> None:
+        until = perf_counter() + GRACE
+        while perf_counter() < until and any(rank.owes_answer() for rank in self.ranks):
+            self._turn(TICK)
 
     # -- what a run leaves ---------------------------------------------------------------------
     def _drain(self) -> None:
@@ -319,6 +331,9 @@ class Supervisor:
         meta = {**collect.clock_of(self.machine), "outcome": outcome, "device": self.device}
         if self.seed is not None:
             meta["seed"] = self.seed
+        left = {str(rank.number): rank.left_running for rank in self.ranks if rank.left_running}
+        if left:
+            meta["left_running"] = left
         if self.lost:
             meta["lost"] = {str(rank): each._asdict() for rank, each in self.lost.items()}
         return meta

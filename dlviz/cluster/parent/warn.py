@@ -70,11 +70,12 @@ def overran(meta: dict[str, Any]) -> bool:
 
 
 def warn(trace: Trace) -> None:
-    """Warn (RuntimeWarning) of a run that was late, and of a message that nobody received; in a
-    cell of IPython say so after the cell instead, where no filter hides such warnings."""
+    """Warn (RuntimeWarning) of a run that was late, of a message that nobody received and of a
+    thread that did not end; in a cell of IPython say so after the cell instead, where no filter
+    hides such warnings."""
     shell = _shell()
     if shell is None:
-        for words in filter(None, (trace.meta.get("warning"), _unreceived(trace))):
+        for words in filter(None, (trace.meta.get("warning"), *_remarks(trace))):
             warnings.warn(words, RuntimeWarning, stacklevel=3)
         return
     if _cell == Cell():
@@ -82,7 +83,7 @@ def warn(trace: Trace) -> None:
     _cell.paced += trace.meta["clock"] == "paced"
     if trace.meta.get("warning") and _let_through(trace.meta["warning"]):
         _cell.late.append(trace.meta)
-    if words := _unreceived(trace):
+    for words in filter(None, _remarks(trace)):
         _cell.others += [words] * _let_through(words)
 
 
@@ -131,6 +132,24 @@ def _let_through(words: str) -> bool:
     with warnings.catch_warnings(record=True) as caught:
         warnings.warn(words, RuntimeWarning, stacklevel=2)
     return bool(caught)
+
+
+def _remarks(trace: Trace) -> tuple[str, str]:
+    return _unreceived(trace), _left_running(trace)
+
+
+def _left_running(trace: Trace) -> str:
+    threads = [
+        (n, name) for n, names in trace.meta.get("left_running", {}).items() for name in names
+    ]
+    if not threads:
+        return ""
+    rank, name = threads[0]
+    more = f" (and {len(threads) - 1} more such)" if len(threads) > 1 else ""
+    return (
+        f"rank {rank} has its result, and its thread {name!r}{more} was still running when the "
+        "time of the run was up: end it in the worker, or make it a daemon."
+    )
 
 
 def _unreceived(trace: Trace) -> str:

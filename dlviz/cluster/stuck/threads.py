@@ -22,13 +22,19 @@ def awake(found: Mapping[int, Sequence[Called]]) -> set[int]:
     return {thread for thread, calls in found.items() if not _rests(calls)}
 
 
-def join_all() -> None:
-    """Wait, as Python does at its end, for the threads that are no daemons."""
+def join_all(leave: threading.Event) -> list[str]:
+    """Wait, as Python does at its end, for the threads that are no daemons, until `leave` is set;
+    the names of those that are still running."""
+    left = []
     for thread in threading.enumerate():
         if thread.daemon or thread is threading.current_thread():
             continue
         while thread.is_alive() and thread.ident in awake(stacks()):
+            if leave.is_set():
+                left.append(thread.name)
+                break
             thread.join(0.05)
+    return left
 
 
 def _rests(calls: Sequence[Called]) -> bool:

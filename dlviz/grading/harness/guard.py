@@ -142,7 +142,7 @@ class Guard(Watch):
         request = Receiving(tensor, landing, self._irecv(landing, src, tag, op))
         if op == "copy" and tensor.is_floating_point():
             tensor.detach().fill_(torch.nan)  # so that an early read shows
-        request.adds = op == "add"
+        request.adds = op in ("sum", "add")
         self.requests.append(request)
         return request
 

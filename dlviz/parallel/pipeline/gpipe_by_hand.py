@@ -68,5 +68,5 @@ def step(
         send.wait()
     if is_last:
         mean += batch.mean()
-    comm.broadcast(mean, root=comm.size - 1)  # only the last rank has the loss
+    comm.broadcast(mean, src=comm.size - 1)  # only the last rank has the loss
     return mean.item()

@@ -34,6 +34,10 @@ LINE = 110  # characters of a subtitle's line
 MACHINE = 50  # of them, for a machine's name
 WHOLE = 400  # the same on paper, where no hover shows the rest
 HOW = 100  # characters of what became of a rank
+DONE = {  # by the operation of a receive
+    "sum": "added", "copy": "copied", "max": "maximum taken", "min": "minimum taken",
+    "product": "multiplied", "": "delivered",
+}  # fmt: skip
 TIMES = {"wall": "wall-clock time", "device": "device time"}
 ORIGINS = {"wall": "wall clock", "paced": "paced", "simulated": "simulated"}
 MEANS = {
@@ -307,5 +311,4 @@ def row(rank: int, lane: str) -> str:
 
 def done(op: str) -> str:
     """What became of a message's elements where they landed: added, copied, the maximum taken."""
-    words = {"add": "added", "copy": "copied", "max": "maximum taken", "": "delivered"}
-    return words.get(op, short(op))
+    return DONE.get(op, short(op))

@@ -274,7 +274,7 @@ def contents(trace: Trace, ranks: int, cells: int) -> list[dict[str, Any]]:
             carried[row] = slice(low, high), held[table.src[row]][low:high].copy()
         for row, (where, came) in carried.items():
             rank = int(table.dst[row])
-            held[rank][where] = came + (held[rank][where] if table.op[row] == "add" else 0)
+            held[rank][where] = came + (held[rank][where] if table.op[row] == "sum" else 0)
             shoot(rank, float(table.received[row]), float(table.wall_received[row]))
     return shots
 

@@ -271,7 +271,7 @@ def broken_scatter(comm: Comm, chunks: Sequence[torch.Tensor]) -> None:
     """Sends the same chunk in each round."""
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     for _ in range(comm.size - 1):
-        comm.sendrecv(chunks[comm.rank], right, chunks[left], left, op="add")
+        comm.sendrecv(chunks[comm.rank], right, chunks[left], left, op="sum")
 
 
 def _watched(comm: Comm, functions: Sequence[Function], cells: int) -> torch.Tensor:
