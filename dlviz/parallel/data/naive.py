@@ -37,7 +37,8 @@ def average_gradients(
     weight = 1 if examples is None else examples
     # Another rank may have used a parameter that this one has not, and an all-reduce needs all
     # ranks: they first agree on the list.
-    counts = torch.tensor([weight, *(p.grad is not None for _, p in parameters)]).double()
+    counts = [weight, *(p.grad is not None for _, p in parameters)]
+    counts = torch.tensor(counts, dtype=torch.float64)
     with comm.span("collective", "counts", nbytes=counts.nbytes):  # of examples and gradients
         reduce(comm, counts)
     total, *used = counts.tolist()

@@ -46,6 +46,7 @@ from dlviz.parallel.hybrid.whole import state_of
 from dlviz.parallel.pipeline import Shapes, train_step
 from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.layers import LayerSpans
+from dlviz.parallel.step.replicas import by_stage_names
 from dlviz.parallel.step.sharded_step import (
     Loss,
     Losses,
@@ -97,9 +98,9 @@ def train(
     of, called with (inputs) or, if it needs two arguments, (inputs, labels).
 
     Returns `losses` on every rank, and as `state` the trained parameters on rank 0, by their names
-    in `model` or in nn.Sequential(*stages), empty on the others. Raises ValueError, before
-    training, for a mesh that does not fit the ranks, fewer layers than stages, and where two ranks
-    hold different models or batches.
+    in `model`, for a list of stages as `pipeline.train`, empty on the others. Raises ValueError,
+    before training, for a mesh that does not fit the ranks, fewer layers than stages, and where two
+    ranks hold different models or batches.
 
     Cost, for b tokens per microbatch and P parameters in all, by the ring: along tp as
     `tensor.train`, of the l/pp layers of a stage; along pp m activations and m gradients of b * h
@@ -142,7 +143,10 @@ def train(
             comm.memory("gradients", 0)
             training.end_step(step, replica.weight, mean)
     with comm.span("phase", "state"):
-        return training.result(losses.means(), state_of(mesh, part))
+        state = state_of(mesh, part)
+        if not isinstance(model, nn.Module):
+            state = by_stage_names(state)
+        return training.result(losses.means(), state)
 
 
 def part_of(

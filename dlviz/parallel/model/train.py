@@ -39,7 +39,14 @@ from dlviz.parallel.pipeline.stage_backward import Forward, differentiable
 from dlviz.parallel.step.batches import Batches, on
 from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.replicas import check_same_model
-from dlviz.parallel.step.sharded_step import Loss, Losses, trained
+from dlviz.parallel.step.sharded_step import (
+    Loss,
+    Losses,
+    Weight,
+    check_weighs,
+    rows,
+    trained,
+)
 from dlviz.parallel.step.training import Assembled, Options, Result, Training, joint_norm
 from dlviz.parallel.update_rules import AnyRule
 
@@ -165,6 +172,7 @@ def train(
     rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
     lr: float | None = None,
     cuts: Sequence[int] | None = None,
     **options: Unpack[Options],
@@ -207,6 +215,7 @@ def train(
     for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
             inputs, labels = on(comm.device, batch)
+            check_weighs(loss, weight, inputs, labels)
             own.zero_grad()
             comm.memory("gradients", 0)
             if net is None:

@@ -10,8 +10,9 @@ Source: the partitioning of Narayanan et al., PipeDream, SOSP 2019, section 3.1,
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from statistics import median
 from time import perf_counter
 
@@ -24,7 +25,7 @@ REPEATS = 5  # their median counts
 def split(
     model: nn.Module, stages: int, costs: Sequence[float] | torch.Tensor | None = None
 ) -> list[nn.Module]:
-    """`model` as a sequence of `stages` modules, with its own parameters.
+    """`model` as a sequence of `stages` modules, with its own parameters by their names in it.
 
     A layer is a child of the model, which is an nn.Sequential or a module whose forward is its
     children one after the other. `costs` are the costs of the layers, in any unit; or a batch of
@@ -32,7 +33,8 @@ def split(
     which the work of a matrix product is proportional. Raises ValueError for a model that cannot be
     cut like this, one with fewer layers than stages, and invalid costs.
     """
-    layers = children_in_order(model)
+    named = named_in_order(model)
+    layers = [layer for _, layer in named]
     if isinstance(stages, bool) or not isinstance(stages, int) or stages < 1:
         raise ValueError(f"stages={stages!r} has to be a whole number, 1 or more.")
     if len(layers) < stages:
@@ -53,9 +55,14 @@ def split(
         if not 0 <= cost < math.inf:
             raise ValueError(f"costs[{layer}]={cost!r} is no cost: it has to be 0 or more.")
     starts = [*cut(costs, stages), len(layers)]
-    return [
-        nn.Sequential(*layers[first:end]) for first, end in zip(starts, starts[1:], strict=False)
-    ]
+    return [_stage(named[first:end]) for first, end in pairwise(starts)]
+
+
+def _stage(named: Sequence[tuple[str, nn.Module]]) -> nn.Module:
+    layers = OrderedDict(named)
+    if len(layers) < len(named):  # one layer twice
+        return nn.Sequential(*(layer for _, layer in named))
+    return nn.Sequential(layers)
 
 
 def cut(costs: Sequence[float], stages: int) -> list[int]:
@@ -98,8 +105,14 @@ def measure(layers: Sequence[nn.Module], inputs: torch.Tensor) -> list[float]:
 def children_in_order(model: nn.Module) -> list[nn.Module]:
     """The children of `model` in the order in which they run. Raises ValueError where its forward
     does more than call them."""
+    return [child for _, child in named_in_order(model)]
+
+
+def named_in_order(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """As `children_in_order`, each with its name in `model`."""
     if isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward:
-        return list(model)  # children() lists a layer that is used twice only once
+        # children() lists a layer that is used twice only once.
+        return list(zip(model._modules, model, strict=True))
     try:
         graph = _Children().trace(model)
     except Exception as error:
@@ -112,7 +125,7 @@ def children_in_order(model: nn.Module) -> list[nn.Module]:
         before = node
     if last.args != (before,):
         raise _cannot(model, "its forward returns something else")
-    return [model.get_submodule(node.target) for node in nodes]
+    return [(node.target, model.get_submodule(node.target)) for node in nodes]
 
 
 class _Children(fx.Tracer):

@@ -17,7 +17,7 @@ from dlviz.parallel.pipeline.run import train_step
 from dlviz.parallel.pipeline.shapes import Shapes
 from dlviz.parallel.pipeline.shared_parameters import shared_by_ranks
 from dlviz.parallel.step.batches import Batches
-from dlviz.parallel.step.replicas import gathered_state
+from dlviz.parallel.step.replicas import by_stage_names, gathered_state
 from dlviz.parallel.step.sharded_step import rows
 from dlviz.parallel.step.training import Assembled, Options, Result, Training, joint_norm
 from dlviz.parallel.update_rules import AnyRule
@@ -49,7 +49,9 @@ def train(
 
     Returns, on every rank, `losses` (before each step's updates) and, for the parameters of this
     rank's stages, `gradients` (of the first step) and `parameters` (after the last); as `state`, on
-    rank 0, what nn.Sequential(*stages) loads, empty on the others.
+    rank 0, the whole state by the names that parameters have in their stages, which are those of
+    the model that `split` has cut; where two stages use one name, by nn.Sequential(*stages)'s.
+    Empty on the others.
 
     Raises ValueError, before training, where schedule and stages do not fit together, and where two
     ranks hold different batches.
@@ -100,7 +102,7 @@ def train(
                 moves.step(parameters, found)
             training.end_step(step, 1, losses[-1])
     last = [p.detach() for p in own.parameters()]
-    found = state(_on_cpu(own))
+    found = by_stage_names(state(_on_cpu(own)))
     return training.result(losses, found, gradients=gradients, parameters=last)
 
 

@@ -187,6 +187,13 @@ def gathered_state(comm: Comm, own: Mapping[str, torch.Tensor]) -> dict[str, tor
     return whole
 
 
+def by_stage_names(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A state whose names begin with the numbers of stages, by the stages' own names where these
+    all differ: those of the model that was cut into them."""
+    own = {name.split(".", 1)[1]: value for name, value in state.items()}
+    return own if len(own) == len(state) else state
+
+
 def copy_from(comm: Comm, tensors: Sequence[torch.Tensor], root: int = 0) -> None:
     """Write the values of `root` into `tensors` of every rank, one message per dtype."""
     for tensor, values in differing(comm, tensors, root):

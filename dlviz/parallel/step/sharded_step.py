@@ -59,6 +59,12 @@ def counting(loss: Loss, weight: Weight) -> Weight:
     return weight_of(loss) or weight if weight is rows else weight
 
 
+def check_weighs(loss: Loss, weight: Weight, inputs: Any, labels: Any) -> None:
+    """Raise ValueError for a whole batch that weighs nothing."""
+    if not weighed("the batch", of_batch(counting(loss, weight))(inputs, labels)):
+        no_mean()
+
+
 def begin(comm: Comm, model: nn.Module) -> None:
     """Before the first step: give every remaining rank rank 0's model, and record its layers."""
     model.to(comm.device)

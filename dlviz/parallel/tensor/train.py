@@ -26,7 +26,7 @@ from dlviz.parallel.pipeline.saved_activations import SavedActivations
 from dlviz.parallel.step.batches import Batches, on
 from dlviz.parallel.step.layers import LayerSpans, layers_of
 from dlviz.parallel.step.replicas import check_same_model
-from dlviz.parallel.step.sharded_step import Loss, no_mean, trained
+from dlviz.parallel.step.sharded_step import Loss, Weight, check_weighs, no_mean, rows, trained
 from dlviz.parallel.step.training import Assembled, Options, Result, Training
 from dlviz.parallel.tensor.cross_entropy import parallel_cross_entropy
 from dlviz.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear
@@ -50,6 +50,7 @@ def train(
     rule: AnyRule = "sgd",
     *,
     loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
     lr: float | None = None,
     all_reduce: str = "ring",
     sequence_parallel: bool = False,
@@ -86,6 +87,7 @@ def train(
     for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
             inputs, labels = on(comm.device, batch)
+            check_weighs(loss, weight, inputs, labels)
             saved = SavedActivations(net)
             with saved:
                 value = mean_loss(net(inputs), labels)

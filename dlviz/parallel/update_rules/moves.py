@@ -94,6 +94,7 @@ class Moves:
         self._schedule = schedule
         self._scheduler: Any = None
         self._shadow: Any = None  # has the rate of a scheduler, where the rule is no optimizer
+        self.sets_rates = False  # whether a function gives the rate of each update
         self._updates = 0
 
     @property
@@ -109,7 +110,9 @@ class Moves:
 
     def bind(self, parameters: Sequence[Tensor]) -> None:
         """Make optimizer and scheduler, before the first update of `parameters`."""
-        if isinstance(self.rule, TorchRule) and parameters:
+        if not parameters:
+            return  # this rank moves none
+        if isinstance(self.rule, TorchRule):
             self.rule.bind(parameters)
         if self._schedule is not None:
             self._bind_schedule(self._schedule)
@@ -121,11 +124,6 @@ class Moves:
             return gradients
         factor = min(1.0, self.clip / (self.norm(gradients) + 1e-6))
         return gradients if factor == 1 else [g if g is None else g * factor for g in gradients]
-
-    @property
-    def sets_rates(self) -> bool:
-        """Whether a function gives the rate of each update."""
-        return self._schedule is not None and self._scheduler is None
 
     def _bind_schedule(self, schedule: Any) -> None:
         needs = (
@@ -150,6 +148,7 @@ class Moves:
         if not known or isinstance(self._scheduler, ReduceLROnPlateau):
             made = type(first if self._scheduler is None else self._scheduler).__name__
             raise ValueError(f"lr_schedule= gave a {made}: {needs}.")
+        self.sets_rates = self._scheduler is None
 
     def step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """Take one update by gradients that are clipped already."""
