@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -245,6 +246,8 @@ def public() -> Iterator[tuple[str, Callable[..., Any], list[str]]]:
             if not callable(offered) or not offered.__module__.startswith("dlviz."):
                 continue
             if inspect.isclass(offered) and issubclass(offered, BaseException):
+                continue
+            if typing.is_typeddict(offered):
                 continue
             taken = inspect.signature(offered).parameters.values()
             kinds = "int", "float", "int | None", "float | None"

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 BATCH = 64  # examples a step, shared by the ranks
+COMMON = {"losses", "state", "steps", "evaluations"}  # of every Result
 OWN = {"bucket_bytes": 2**16}  # for small models: three buckets, not one
 PARTS = {"noise_multiplier": "--private", "threshold": "--secure"}  # argument -> its option
 KINDS = {"int": int, "float": float, "str": str, "bool": bool}
@@ -193,6 +194,8 @@ def taken_by(train: Callable[..., Any]) -> dict[str, Own]:
         kind = KINDS.get(str(each.annotation).removesuffix(" | None"))
         if each.kind is each.KEYWORD_ONLY and kind is not None:
             found[each.name] = Own(kind, None if each.default is each.empty else each.default)
+        elif each.kind is each.VAR_KEYWORD:
+            found["clip"] = Own(float, None)  # of the options of all strategies
     return found
 
 
@@ -376,7 +379,7 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
         "rule": options.rule + ("" if rate is None else f" at a rate of {rate:g}"),
         "step": f"{1e3 * metrics.seconds_per_step(run.trace):.1f} ms in the median",
         **task.summary(result["losses"], state),
-        **{name: value for name, value in result.items() if name not in ("losses", "state")},
+        **{name: value for name, value in result.items() if name not in COMMON},
     }
     head = (
         f"{options.strategy} on {plural(options.ranks, 'rank')}, {DATA[options.model]}, "

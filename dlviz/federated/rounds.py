@@ -23,7 +23,7 @@ calls it FedAvg.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -40,6 +40,7 @@ from dlviz.federated.server import Server
 from dlviz.federated.shutdown import send_home
 from dlviz.federated.weights import Layout
 from dlviz.models.mean_of import Loss, Weight, weight_of
+from dlviz.models.result import Result
 
 if TYPE_CHECKING:
     from dlviz.federated.masked_rounds import Secure
@@ -77,7 +78,7 @@ def train(
     secure: Secure | None = None,
     private: Private | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
-) -> dict[str, Any]:
+) -> Result:
     """Train `model` in so many `rounds`; every rank calls it, and uses only its own clients' data.
 
     clients: inputs (n_k, ...) and labels (n_k, ...) of each. loss(outputs, labels) is a mean over
@@ -98,8 +99,8 @@ def train(
     private: clips updates and noises their sum (privacy.py); a record's `epsilon` is that spent.
     evaluate: measures the server's model after each round, the round's `score`.
 
-    Returns, on rank 0, `state`, the trained model's, and `rounds`, a list of `Round`. Raises
-    ValueError for what cannot train.
+    Returns, on rank 0, a Result: `losses` of the rounds, `state`, the trained model's,
+    `evaluations`, and `rounds`, a list of `Round`. Raises ValueError for what cannot train.
     Cost: 2|w| bytes for each client selected in a round, with fp16 half of that for the updates.
     """
     select = Selection(selection, fraction, spare, available, seed)
@@ -119,14 +120,21 @@ def train(
         mine = comm, layout, clients, how, outgoing, fp16
         own = Clients(*mine) if secure is None else secure.clients(*mine)
         take_part(own, rounds, always)  # the mirror image of `serve`
-        return {"state": {}, "rounds": []}  # the trained model is the server's
+        return Result([], {}, {}, rounds=[])  # the trained model is the server's
     parts = comm, layout.read(), len(clients), select, update
     server = Server(*parts) if secure is None else secure.server(*parts)
     clock = None if arrivals is None else ModelledClock(arrivals, how.steps, server.ranks.sizes)
     server.expect(fp16, deadline, late_weight, clock)  # matches the SIZES of `take_part`
     records = serve(server, rounds, layout, evaluate, private)
     layout.write(server.weights)
-    return {"state": {k: v.cpu() for k, v in model.state_dict().items()}, "rounds": records}
+    return result(records, model, scored=evaluate is not None)
+
+
+def result(records: list[Round], model: nn.Module, scored: bool) -> Result:
+    """What rank 0 returns."""
+    scores = {each.number + 1: each.score for each in records if scored}
+    state = {name: value.cpu() for name, value in model.state_dict().items()}
+    return Result([each.loss for each in records], state, scores, rounds=records)
 
 
 def serve(

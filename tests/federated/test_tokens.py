@@ -127,12 +127,13 @@ def test_a_loss_that_is_no_mean_over_rows_is_refused_unless_its_weight_is_given(
         dlviz.launch(train, 2, args=(network(), clients()), kwargs=how)
 
 
-def test_ignored_labels_of_the_default_loss_are_refused_and_a_weight_that_is_none():
+def test_ignored_labels_of_the_default_loss_do_not_count_and_no_weight_is_negative():
     net, x = nn.Linear(5, 3), torch.ones(6, 5)
     y = torch.tensor([0, 1, 2, -100, -100, 1])
-    for how, message in (
-        ({}, "it is no mean over rows; make it a mean, and give"),
-        ({"weight": lambda inputs: -1}, "a batch of client 0 weighs -1"),
-    ):
-        with pytest.raises(dlviz.RankError, match=message):
-            dlviz.launch(train, 2, args=(net, [(x, y)] * 2), kwargs={"rounds": 1} | how)
+    data = [(x, y), (x[:2], y[:2])]
+    expected = functional.cross_entropy(net(torch.cat([x, x[:2]])), torch.cat([y, y[:2]]))
+    (found, *_) = dlviz.launch(train, 2, args=(net, data), kwargs={"rounds": 1}).results
+    assert found.losses == pytest.approx([expected.item()], rel=1e-6)
+    with pytest.raises(dlviz.RankError, match="a batch of client 0 weighs -1"):
+        how = {"rounds": 1, "weight": lambda inputs: -1}
+        dlviz.launch(train, 2, args=(net, data), kwargs=how)

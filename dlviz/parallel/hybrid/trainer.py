@@ -46,7 +46,6 @@ from dlviz.parallel.hybrid.whole import state_of
 from dlviz.parallel.pipeline import Shapes, train_step
 from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.layers import LayerSpans
-from dlviz.parallel.step.replicas import by_stage_names
 from dlviz.parallel.step.sharded_step import (
     Loss,
     Losses,
@@ -113,15 +112,13 @@ def train(
     whole = Assembled(comm, model, options)
     part, mean_loss = part_of(comm, mesh, model, plan, loss, all_reduce, sequence_parallel)
     net, parameters, buckets = part.net, trained(part.net), fill_buckets(part.net, bucket_bytes)
-    assembled = partial(whole.model, partial(state_of, mesh, part))
-    training = Training(comm, net, rule, lr, options, whole=assembled)
+    state = partial(state_of, mesh, part)
+    training = Training(comm, net, rule, lr, options, whole=partial(whole.model, state))
     training.moves.norm = lambda _: gradient_norm(mesh, part, all_reduce)
     pairs = training.read(batches, "hybrid training")
     layers, shapes, losses = LayerSpans(comm, net), Shapes(), Losses(mesh.dp)
     place_dropout = DropoutPlaces(part.stages, layers)
-    weights = sum(p.nbytes for p in net.parameters())
-    comm.memory("weights", weights)
-    comm.memory("update rule", training.moves.state_tensors * weights)
+    training.record_weights()
     comm.start_line()  # the ranks took unequal times to cut the model
     for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
@@ -143,10 +140,7 @@ def train(
             comm.memory("gradients", 0)
             training.end_step(step, replica.weight, mean)
     with comm.span("phase", "state"):
-        state = state_of(mesh, part)
-        if not isinstance(model, nn.Module):
-            state = by_stage_names(state)
-        return training.result(losses.means(), state)
+        return training.result(losses.means(), state_of(mesh, part, model))
 
 
 def part_of(

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from dlviz.parallel.hybrid.parts import RankPart
-from dlviz.parallel.step.replicas import gathered_state
+from dlviz.parallel.step.replicas import by_stage_names, gathered_state
 from dlviz.parallel.tensor.parameters import whole_state
 
 
-def state_of(mesh: Any, part: RankPart) -> dict[str, torch.Tensor]:
+def state_of(mesh: Any, part: RankPart, model: Any = None) -> dict[str, torch.Tensor]:
     """The parameters and buffers of the first replica by name, on rank 0, on the CPU, in the order
     of the whole model; empty on the other ranks. Every rank must call it. One tensor is sent at a
-    time.
+    time. If `model` is a list of stages, by their names in these (`by_stage_names`).
     """
     # Values outside the layers, a buffer say, are the same on all ranks of tp.
     found = {name: value.cpu() for name, value in part.net.state_dict().items()}
@@ -22,4 +23,5 @@ def state_of(mesh: Any, part: RankPart) -> dict[str, torch.Tensor]:
     if mesh.tp.rank or mesh.dp.rank:
         return {}
     whole = gathered_state(mesh.pp, found)
-    return {name: whole[name] for name in sorted(whole, key=part.place)}
+    whole = {name: whole[name] for name in sorted(whole, key=part.place)}
+    return by_stage_names(whole) if isinstance(model, Sequence) else whole

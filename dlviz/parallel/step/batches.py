@@ -104,7 +104,8 @@ def _compare(comm: Comm, pairs: list[Batch], first: int, sharded: bool) -> None:
         "give all ranks the same; a DataLoader that shuffles needs a generator of its own, seeded "
         "alike on all ranks (generator=torch.Generator().manual_seed(0))"
     )
-    check_same(comm, lines or [f"no batch {first}"], "batches", advice)
+    with comm.span("data", "are batches the same?"):
+        check_same(comm, lines or [f"no batch {first}"], "batches", advice)
 
 
 def _check_source(batches: Batches, sharded: bool = False) -> None:

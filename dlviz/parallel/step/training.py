@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.models.result import Result
 from dlviz.parallel.step.batches import Batch, Batches, read, read_ahead, shard
 from dlviz.parallel.step.replicas import differing, take
 from dlviz.parallel.step.sharded_step import Loss, Losses, Weight, learn, trained, update
@@ -43,37 +44,6 @@ class Options(TypedDict, total=False):
     evaluate_every: int
     callback: Callable[[int, float, nn.Module], Any] | None
     sharded: bool
-
-
-class Result(dict[str, Any]):
-    """What a `train` returns, by name or as attributes: `losses`, of each step before its update;
-    `state`, the trained parameters and buffers on the CPU, by their names in the plain model;
-    `steps`, how many were taken; `evaluations`, number of steps -> what `evaluate` returned; and
-    what a strategy adds."""
-
-    def __init__(
-        self,
-        losses: list[float],
-        state: dict[str, torch.Tensor],
-        evaluations: dict[int, Any],
-        **more: Any,
-    ):
-        given = {"losses": losses, "state": state, "steps": len(losses), "evaluations": evaluations}
-        super().__init__(given, **more)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"this Result has {', '.join(self)}, and no {name}.") from None
-
-    def __repr__(self) -> str:
-        losses = self.losses or [math.nan]
-        more = [
-            f"{name}={self[name]!r}" for name in self if name not in ("losses", "state", "steps")
-        ]
-        shown = f"loss {losses[0]:.4g} to {losses[-1]:.4g}", f"state of {len(self.state)} tensors"
-        return f"<Result of {self.steps} steps: {', '.join([*shown, *more])}>"
 
 
 def joint_norm(comm: Comm, gradients: Sequence[torch.Tensor | None]) -> float:
@@ -149,6 +119,12 @@ class Training:
             raise ValueError(
                 f"evaluate_every={self._every!r} is no number of steps: use 1 or more."
             )
+
+    def record_weights(self) -> None:
+        """Record the memory of this rank's weights, and of its rule's state."""
+        weights = sum(p.nbytes for p in self.model.parameters())
+        self.comm.memory("weights", weights)
+        self.comm.memory("update rule", self.moves.state_tensors * weights)
 
     def update(
         self,

@@ -80,9 +80,7 @@ def train(
     mean_loss = token_loss_over(comm, loss, all_reduce) if isinstance(model, Transformer) else loss
     LayerSpans(comm, net)
     parameters, losses = trained(net), []
-    weights = sum(p.nbytes for p in net.parameters())
-    comm.memory("weights", weights)
-    comm.memory("update rule", training.moves.state_tensors * weights)
+    training.record_weights()
     comm.start_line()  # the ranks took unequal times to cut the model
     for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):

@@ -1,142 +1,125 @@
-"""Batches as torch's users have them go into every strategy, and train what pairs in a list do."""
+"""What strategies take as batches, and what they say of others (test_one_form.py trains them)."""
 
 from __future__ import annotations
+
+import warnings
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    IterableDataset,
-    TensorDataset,
-)
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 import dlviz
 from dlviz.parallel import STRATEGIES
 from dlviz.parallel.step.batches import batches_of
 
-ROWS, WIDTH, CLASSES = 6, 4, 3
-PLACED = {"3d": {"dp": 1, "pp": 2, "tp": 1, "microbatches": 2, "loss": nn.functional.cross_entropy}}
-ON_ONE_TENSOR = {"3d", "model", "tensor"}
+ROWS, WIDTH = 6, 4
 
 
 def examples() -> tuple[torch.Tensor, torch.Tensor]:
     drawn = torch.Generator().manual_seed(1)
-    inputs = torch.randn(3 * ROWS, WIDTH, generator=drawn, dtype=torch.float64)
-    return inputs, torch.randint(CLASSES, (3 * ROWS,), generator=drawn)
+    return torch.randn(3 * ROWS, WIDTH, generator=drawn), torch.arange(3 * ROWS) % 3
 
 
 def pairs() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return list(zip(*(part.split(ROWS) for part in examples()), strict=True))
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(zip(*examples(), strict=True))
+def model() -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(WIDTH, 3)
 
 
-FORMS = {
-    "a DataLoader": lambda: DataLoader(TensorDataset(*examples()), batch_size=ROWS),
-    "a DataLoader of a stream": lambda: DataLoader(Stream(), batch_size=ROWS),
-    "a generator": lambda: (pair for pair in pairs()),
-    "lists": lambda: [[*pair] for pair in pairs()],
-    "numpy": lambda: [tuple(part.numpy() for part in pair) for pair in pairs()],
-    "dlviz's own": lambda: dlviz.datasets.batches(*examples(), batch=ROWS, steps=3),
+def a_shuffling_loader(comm):
+    """As with dropout on one rank: the ranks' generators part during the first epoch."""
+    loader = DataLoader(TensorDataset(*examples()), batch_size=ROWS, shuffle=True)
+    torch.manual_seed(1)
+    for epoch in range(2):
+        torch.manual_seed(2 + epoch * comm.rank)
+        yield from loader
+
+
+PARTED = {
+    "one label of a list": lambda comm: [*pairs()[:2], (pairs()[2][0], pairs()[2][1] + comm.rank)],
+    "an epoch of a loader": a_shuffling_loader,
+    "a list that ends": lambda comm: pairs()[: 3 - comm.rank],
+    "a stream that ends": lambda comm: iter(pairs()[: 3 - comm.rank]),
 }
 
 
-def model() -> nn.Sequential:
-    torch.manual_seed(0)
-    layers = nn.Linear(WIDTH, 8), nn.Tanh(), nn.Linear(8, CLASSES)
-    return nn.Sequential(*layers).to(torch.float64)
+SAYS = {
+    "one label of a list": "rank 0 has labels of batch 2 = .* where rank 1 has labels of batch 2 =",
+    "an epoch of a loader": "rank 0 has inputs of batch 3 = .* where rank 1 has inputs of batch 3",
+    "a list that ends": "rank 0 has inputs of batch 2 = .* where rank 1 has nothing more",
+    "a stream that ends": "rank 0 has inputs of batch 2 = .* rank 1 has no(thing more| batch 2)",
+}
 
 
-def trained(comm, name, batches):
-    torch.manual_seed(5)  # of `datasets.batches`
-    net = model()
-    given = [net[:2], net[2:]] if name == "3d" else net  # stages
-    found = STRATEGIES[name](comm, given, batches, "momentum", lr=0.1, **PLACED.get(name, {}))
-    return found["losses"], found["state"]
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "3d"])
+def test_ranks_whose_batches_part_are_named_with_the_batch(name):
+    def worker(comm):
+        for parted, says in SAYS.items():
+            torch.manual_seed(0)
+            net = nn.Sequential(nn.Linear(WIDTH, 4), nn.ReLU(), nn.Linear(4, 3))
+            says = f"rank 0 and rank 1 hold different batches: {says}.*give all ranks the same"
+            with pytest.raises(ValueError, match=says):
+                STRATEGIES[name](comm, net, PARTED[parted](comm), lr=0.1)
+
+    dlviz.launch(worker, 2, timeout=60)
 
 
-def every_form(comm):
-    differ = []
-    for name in STRATEGIES:
-        forms = {form: make for form, make in FORMS.items() if form != "dlviz's own"}
-        losses, state = trained(comm, name, pairs())
-        for form, make in forms.items():
-            again, weights = trained(comm, name, make())
-            alike = all(torch.equal(value, weights[key]) for key, value in state.items())
-            # Two ranks of Hogwild overwrite each other as it happens.
-            if len(again) != 3 or name != "hogwild" and not (again == losses and alike):
-                differ.append((name, form))
-        assert len(trained(comm, name, FORMS["dlviz's own"]())[0]) == 3, name
-    return differ
+def test_shards_that_a_sampler_has_cut_train_as_whole_batches_do():
+    def worker(comm, sharded):
+        data = TensorDataset(*(part.double() if part.is_floating_point() else part
+                               for part in examples()))  # fmt: skip
+        batches = DataLoader(data, batch_size=ROWS)
+        if sharded:
+            sampler = DistributedSampler(data, 2, comm.rank, shuffle=False)
+            batches = DataLoader(data, batch_size=ROWS // 2, sampler=sampler)
+        net = model().double()
+        return STRATEGIES["ddp"](comm, net, batches, lr=0.1, sharded=sharded)
+
+    whole, own = (dlviz.launch(worker, 2, args=(sharded,)).results[0] for sharded in (False, True))
+    assert own.losses == pytest.approx(whole.losses, rel=1e-12)
+    for key, value in whole.state.items():
+        torch.testing.assert_close(own.state[key], value, rtol=1e-12, atol=1e-12)
 
 
-def test_every_strategy_takes_every_form_of_pairs():
-    for differ in dlviz.launch(every_form, 2).results:
-        assert differ == []
+def test_what_ranks_take_whole_is_no_shard():
+    def worker(comm):
+        with pytest.raises(ValueError, match="is for strategies whose ranks share the rows"):
+            STRATEGIES["async_server"](comm, model(), pairs(), sharded=True)
+
+    dlviz.launch(worker, 2)
 
 
-class TwoInputs(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = model()
+def test_batches_are_read_as_training_asks_for_them():
+    def worker(comm):
+        read, at = [], []
 
-    def forward(self, x, scale):
-        return self.net(x + scale.square())
+        def batches():
+            for number, pair in enumerate(pairs()):
+                read.append(number)
+                yield pair
 
+        STRATEGIES["ddp"](comm, model(), batches(), callback=lambda *_: at.append(len(read)))
+        return at
 
-def scaled(form: str) -> list:
-    found = []
-    for number, (inputs, labels) in enumerate(pairs()):
-        scale = torch.full((ROWS, 1), 1.0 + number, dtype=torch.float64)
-        parts = {"scale": scale, "x": inputs}  # by name, in no order
-        found.append(
-            {
-                "a longer tuple": (inputs, scale, labels),
-                "a tuple of inputs": ((inputs, scale), labels),
-                "a dict": {**parts, "labels": labels},
-                "a dict of inputs": (parts, labels),
-            }[form]
-        )
-    return found
+    assert dlviz.launch(worker, 2).results[0] == [1, 2, 3]
 
 
-def several_inputs(comm, form):
-    names = [name for name in STRATEGIES if name not in ON_ONE_TENSOR]
-    found = {}
-    for name in names:
-        net = TwoInputs()
-        found[name] = STRATEGIES[name](comm, net, scaled(form), "sgd", lr=0.1)["losses"]
-    for name in ON_ONE_TENSOR:
-        with pytest.raises(
-            ValueError, match=r"batch 0 has a (tuple|dict) of inputs: .* passes one"
-        ):
-            trained(comm, name, scaled(form))
-    return found
+def test_a_rank_whose_loss_is_not_finite_is_named_with_its_step():
+    def worker(comm):
+        given = pairs()
+        given[1][0][-1] = torch.inf  # a row of rank 1
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            STRATEGIES["ddp"](comm, model(), given, lr=0.1)
+        return [str(each.message) for each in caught]
 
-
-@pytest.mark.parametrize(
-    "form", ["a longer tuple", "a tuple of inputs", "a dict", "a dict of inputs"]
-)
-def test_a_model_of_several_inputs_is_called_with_them(form):
-    net, alone = TwoInputs(), []
-    for inputs, scale, labels in scaled("a longer tuple"):
-        net.zero_grad()
-        loss = nn.functional.cross_entropy(net(inputs, scale), labels)
-        loss.backward()
-        alone.append(loss.item())
-        with torch.no_grad():
-            for p in net.parameters():
-                p -= 0.1 * p.grad
-    found = dlviz.launch(several_inputs, 2, args=(form,)).results[0]
-    for name in ("ddp", "naive", "central", "sync_server", "async_server", "stale_synchronous"):
-        assert found[name] == pytest.approx(alone, rel=1e-12), name
-    assert all(len(losses) == 3 for losses in found.values())
+    first, second = dlviz.launch(worker, 2).results
+    assert second[0].startswith("rank 1, step 1: the loss of its part of the batch is nan")
+    assert first[0].startswith("rank 0, step 2: ") and len(first) == len(second) == 1
 
 
 X, Y = torch.ones(2, 3), torch.zeros(2)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from dlviz.grading.assignments.ddp.run import Training
+from dlviz.grading.assignments.ddp.run import StudentTraining
 from dlviz.grading.harness.feedback import listed
 
 Gradients = Sequence[torch.Tensor | None]  # of all parameters; None where a rank has none
@@ -78,7 +78,7 @@ def why_cut(
 
 
 def says(
-    tried: Training, rank: int, wrong: Sequence[int], seen: Gradients, own: list[Gradients]
+    tried: StudentTraining, rank: int, wrong: Sequence[int], seen: Gradients, own: list[Gradients]
 ) -> tuple[str, str]:
     """What the gradients numbered `wrong` of `rank` are, in terms of the ranks' `own`; and a
     hint."""
@@ -132,7 +132,7 @@ def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.allclose(one, other.double(), rtol=1e-6, atol=1e-9)
 
 
-def _misplaced(tried: Training, seen: Gradients, own: list[Gradients]) -> tuple[str, str]:
+def _misplaced(tried: StudentTraining, seen: Gradients, own: list[Gradients]) -> tuple[str, str]:
     """What gradients are that are no sum of the ranks': perhaps the mean's numbers, in other
     places."""
     like, shares = [*tried.model.parameters()], tried.size.shares
@@ -151,7 +151,7 @@ def _misplaced(tried: Training, seen: Gradients, own: list[Gradients]) -> tuple[
     )
 
 
-def why_launched(tried: Training, rank: int, step: int) -> str:
+def why_launched(tried: StudentTraining, rank: int, step: int) -> str:
     """Why the all-reduces of a rank are not one for each bucket, in the order of the list."""
     seen, wanted = tried.left[rank].reduced[step], tried.elements
     sizes = [p.numel() for p in tried.model.parameters()]
@@ -175,7 +175,7 @@ def why_launched(tried: Training, rank: int, step: int) -> str:
     return "a bucket's all-reduce carries all gradients of the bucket, and nothing else."
 
 
-def why_alone(tried: Training, rank: int) -> str:
+def why_alone(tried: StudentTraining, rank: int) -> str:
     """Why no backward runs while a bucket is in flight."""
     launched = [at for step in tried.left[rank].on_lane for at, _ in step]
     if not launched:

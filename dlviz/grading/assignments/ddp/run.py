@@ -182,7 +182,7 @@ class Trained(Left):
 
 
 @dataclass(frozen=True)
-class Training:
+class StudentTraining:
     """A run of the student's program."""
 
     size: Shards
@@ -216,7 +216,7 @@ def attempt(
     late: bool = False,
     machine: Machine | None = None,
     cutter: Callable[[list[nn.Parameter], int], Any] = cut,
-) -> Training:
+) -> StudentTraining:
     """Train with the student's program, with buckets that `cutter` makes; on a `machine` one paced
     step, with lanes that begin immediately.
 
@@ -228,17 +228,17 @@ def attempt(
     def known(error: RunError) -> str:
         if cutter is not cut or error.trace is None:  # buckets that may be wrong
             return _why(error, size, None)
-        return _why(error, size, Training(size, net, seed, [], error.trace))
+        return _why(error, size, StudentTraining(size, net, seed, [], error.trace))
 
     run = harness.attempt(
         _worked, size.ranks, program, size, net, seed, late, cutter, machine=machine,
         where=size, own=OWN, expects="every rank returns from begin, backward and finish",
         known=known,
     )  # fmt: skip
-    return Training(size, net, seed, run.results, run.trace)
+    return StudentTraining(size, net, seed, run.results, run.trace)
 
 
-def _why(error: RunError, size: Shards, tried: Training | None) -> str:
+def _why(error: RunError, size: Shards, tried: StudentTraining | None) -> str:
     said = str(error).partition("\n\n")[0]
     if "deadlock" in said:
         return (
@@ -252,7 +252,7 @@ def _why(error: RunError, size: Shards, tried: Training | None) -> str:
     return why_ended(error, KNOWN)
 
 
-def _why_different(tried: Training) -> str:
+def _why_different(tried: StudentTraining) -> str:
     """What a rank launches in place of a bucket, by the spans of its lanes."""
     spans, wanted = tried.trace.spans, tried.elements
     names = [name for name, _ in tried.model.named_parameters()]
