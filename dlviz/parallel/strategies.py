@@ -1,11 +1,11 @@
 """The strategies by name, as `dlviz run` offers them.
 
 A strategy is a function `train(comm, model, batches, rule, *, loss=..., ...)`, a worker for
-`launch`. Every rank calls it with the same batches; it returns `losses` and `state` (only on rank 0
-where no rank has the whole model). `dlviz run` prints the other results at its end, and turns each
-int, float, str or bool keyword argument into an option. A strategy on a mesh takes the length of
-each axis, and `order`, the names of all axes. Its module is loaded when it is looked up: names and
-descriptions need no torch.
+`launch`. Every rank calls it with the same batches; it returns a Result: `losses`, `state` (only on
+rank 0 where no rank has the whole model), `steps`, `evaluations`. `dlviz run` prints the other
+results at its end, and turns each int, float, str or bool keyword argument into an option. A
+strategy on a mesh takes the length of each axis, and `order`, the names of all axes. Its module is
+loaded when it is looked up: names and descriptions need no torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 
-class Strategies(Mapping[str, Callable[..., dict[str, Any]]]):
+class Strategies(Mapping[str, Callable[..., Any]]):
     """name -> its `train`. `table` is name -> ("module.function" in `dlviz.parallel`, description),
     `lines` name -> description."""
 
@@ -23,7 +23,7 @@ class Strategies(Mapping[str, Callable[..., dict[str, Any]]]):
         self._places = {name: place for name, (place, _) in table.items()}
         self.lines = {name: line for name, (_, line) in table.items()}
 
-    def __getitem__(self, name: str) -> Callable[..., dict[str, Any]]:
+    def __getitem__(self, name: str) -> Callable[..., Any]:
         module, _, function = self._places[name].rpartition(".")
         return getattr(import_module(f"dlviz.parallel.{module}"), function)
 

@@ -1,5 +1,7 @@
 """The parts of a step that strategies share.
 
+training.py            what all strategies share: options, updates, evaluation, the result
+batches.py             batches as torch's users have them, the same on all ranks
 sharded_step.py        a step on this rank's shard of each batch, and the shard's weight
 replicas.py            copies of one model: equal values before training
 trained_parameters.py  which parameters are trained, also where that changes between steps
