@@ -258,6 +258,15 @@ def sentences(named: Mapping[str, Trace], found: list[tuple[np.ndarray, np.ndarr
 
 
 def _sentence(trace: Trace, sent: np.ndarray, count: np.ndarray) -> str:
+    words, more = _of_messages(trace, sent, count), analysis.collective_bytes(trace)[trace.ranks]
+    if not more.any():
+        return words
+    total = more.sum()
+    many = "bytes that are not known" if np.isnan(total) else text.nbytes(int(total))
+    return f"{words} The backend's collectives, whose messages are not drawn, sent {many}."
+
+
+def _of_messages(trace: Trace, sent: np.ndarray, count: np.ndarray) -> str:
     if not count.any():
         return "No message was sent."
     pairs = len(count) * (len(count) - 1)
