@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlviz.analysis.columns import COMPUTE, by_known_rank, calls, of_kinds
-from dlviz.counts import check_amounts, check_counts
+from dlviz.counts import check_amounts, check_counts, closed_form
 from dlviz.trace import Trace
 
 _PARTS = {"all_reduce": 2, "reduce_scatter": 1, "all_gather": 1, "all_to_all": 1}  # of (n-1)/n
@@ -81,22 +81,27 @@ def crossings(trace: Trace) -> int:
     return int(np.median(count)) if len(count) else 0
 
 
+@closed_form
 def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
-    """Bytes/s: the size of the data over the time, nbytes / seconds.
+    """Bytes/s: the size of the data over the time, nbytes / seconds; of arrays an array.
 
+    Raises ValueError for a negative size, and a time that is not above 0.
     Source: nccl-tests, doc/PERFORMANCE.md ("algorithm bandwidth").
     """
-    check_amounts(nbytes=nbytes)
+    check_amounts(nbytes=nbytes, seconds=seconds)
+    if not seconds:
+        raise ValueError(f"seconds={seconds!r} has to be above 0: measure a longer time.")
     return nbytes / seconds
 
 
+@closed_form
 def bus_bandwidth(collective: str, ranks: int, nbytes: float, seconds: float) -> float:
     """Bytes/s: the algorithm bandwidth times what each rank must move, comparable to the speed of
     the link for any number n of ranks.
 
     all_reduce 2(n-1)/n; reduce_scatter, all_gather and all_to_all (n-1)/n; broadcast and reduce 1.
-    `nbytes`: the whole tensor, what an all_gather gathers or a reduce_scatter reduces. Raises
-    ValueError for another collective. Source: nccl-tests, doc/PERFORMANCE.md ("bus bandwidth").
+    `nbytes`: the whole tensor, what an all_gather gathers or a reduce_scatter reduces. Arrays and
+    errors are those of `algorithm_bandwidth`; another collective raises ValueError too. Source: nccl-tests, doc/PERFORMANCE.md ("bus bandwidth").
     """
     check_counts(ranks=ranks)
     factors = {op: parts * (ranks - 1) / ranks for op, parts in _PARTS.items()}
