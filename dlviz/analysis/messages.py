@@ -101,7 +101,9 @@ def bus_bandwidth(collective: str, ranks: int, nbytes: float, seconds: float) ->
 
     all_reduce 2(n-1)/n; reduce_scatter, all_gather and all_to_all (n-1)/n; broadcast and reduce 1.
     `nbytes`: the whole tensor, what an all_gather gathers or a reduce_scatter reduces. Arrays and
-    errors are those of `algorithm_bandwidth`; another collective raises ValueError too. Source: nccl-tests, doc/PERFORMANCE.md ("bus bandwidth").
+    errors are those of `algorithm_bandwidth`; another collective raises ValueError too.
+
+    Source: nccl-tests, doc/PERFORMANCE.md ("bus bandwidth").
     """
     check_counts(ranks=ranks)
     factors = {op: parts * (ranks - 1) / ranks for op, parts in _PARTS.items()}
