@@ -72,7 +72,7 @@ class Pace:
         return times[0], now, times[2], max(self.free, self.device.now())
 
     def begin(self, ahead: float = 0.0) -> None:
-        """The lane's first operation starts when the program reaches it, though not before READY, or
+        """The lane's first operation starts when the program reaches it, not before READY, or
         `ahead` seconds later; its setup takes no device time."""
         if not self._begun:
             self.wait_until(max(self.free, self.device.now()) + ahead)

@@ -38,7 +38,6 @@ from typing import Any
 
 import cloudpickle
 
-
 ROOT = str(Path(__file__).parents[3])
 START = (
     "import sys; sys.argv[1] in sys.path or sys.path.insert(0, sys.argv[1]); "
