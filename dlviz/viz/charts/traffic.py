@@ -40,9 +40,7 @@ HIGHEST, CELL, LEAST = 620, 62, 220  # pixels: a figure at most, a cell, a map a
 BETWEEN = 0.16  # of the width: for the names of the rows of the map on the right
 
 
-def traffic(
-    traces: Trace | Mapping[str, Trace], *, theme: str = "auto", title: str | None = None
-) -> Figure:
+def traffic(traces: text.Traces, *, theme: str = "auto", title: str | None = None) -> Figure:
     """Draw the bytes that each rank sent to each other as a heat map, one number in each cell.
 
     `traces` is a Trace, or several by name, whose maps stand side by side in one scale of colours.
