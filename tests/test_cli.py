@@ -20,6 +20,7 @@ import torch
 
 from dlviz import Trace, datasets, metrics
 from dlviz.analysis.axes import axes
+from dlviz.analysis.messages import collective_bytes
 from dlviz.cli import main, run
 from dlviz.cli.tasks import TASKS, Passes
 from dlviz.cli.words import size_of
@@ -167,10 +168,11 @@ def test_one_command_trains_on_a_mesh_of_eight_ranks_and_says_what_each_axis_sen
     assert found["pp"].groups == ((0, 4), (1, 5), (2, 6), (3, 7))
     assert found["dp"].groups == ((0, 2), (1, 3), (4, 6), (5, 7))
     rows = [re.split(r" {3,}", row.strip()) for row in printed.splitlines()[2:11]]
+    set_up = collective_bytes(trace)
     assert rows[0][4:] == ["sent", "along pp", "along dp", "along tp", "held"]
     for rank, row in enumerate(rows[1:]):
         sent = [metrics.bytes_sent(trace)[rank], *(axis.sent[rank] for axis in found.values())]
-        assert row[0] == str(rank) and sent[0] == sum(sent[1:])
+        assert row[0] == str(rank) and sent[0] == sum(sent[1:]) + set_up[rank]
         assert row[4:] == [size_of(nbytes) for nbytes in (*sent, held[rank])]
 
     assert (metrics.busy(trace) > 0).all()

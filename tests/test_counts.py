@@ -129,6 +129,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     sim.activation_bytes: {
         "layers": 2, "hidden": 8, "heads": 2, "sequence": 8, "batch": 2, "tensor": 2,
     },
+    sim.simulate: {"schedule": "interleaved", "ranks": 4, "microbatches": 8, "chunks": 2},
     sim.collective: {"algorithm": "ring", "ranks": 4, "nbytes": 64, "machine": MACHINE},
     sim.collective_seconds: {
         "algorithm": "ring", "ranks": 4, "nbytes": 64, "alpha": 1e-5, "beta": 1e-9,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dlviz.analysis.columns import COMPUTE, by_known_rank, of_kinds, seconds_open, times_of, union
-from dlviz.counts import check_counts
+from dlviz.counts import check_amounts, check_counts, closed_form
 from dlviz.trace import Trace
 
 CHUNKED = ("interleaved", "looped_bfs", "interleaved_zb")  # schedules of any number of chunks
@@ -33,6 +33,7 @@ FORMULAS = {  # the bubble ratio of each schedule that has a closed form, in wor
     "zbv": "(p−1)/6m",
     "inference": "(p−1)/m",
 }
+_WITHOUT = ("dualpipev",)  # the schedules without one
 _ALIKE = 1e-6  # of a cost: costs closer than this are equal
 
 
@@ -85,10 +86,11 @@ def idle_inside(trace: Trace, clock: str = "device") -> np.ndarray:
         np.minimum.at(first, spans.rank[rows], start[rows])
         np.maximum.at(last, spans.rank[rows], end[rows])
         worked = union(spans.rank[rows], start[rows], end[rows], ranks)
-        found.append(np.maximum(last - first, 0.0) - worked)
+        found.append(np.maximum(last - first - worked, 0.0))
     return by_known_rank(trace, np.median(found, axis=0) if found else np.zeros(ranks))
 
 
+@closed_form
 def bubble_formula(
     schedule: str,
     ranks: int,
@@ -97,8 +99,10 @@ def bubble_formula(
     backward_input: float = 1.0,
     backward_weight: float = 1.0,
 ) -> float:
-    """Seconds that each rank idles in a step of `schedule`, by its closed form; NaN without
-    one.
+    """Seconds that each rank idles in a step of `schedule`, by its closed form; NaN without one.
+
+    Numbers may be arrays, which are broadcast. Raises ValueError for a schedule that
+    `dlviz.schedules` does not have, counts below 1 and negative costs.
 
     The costs are those of a microbatch's pass through a stage, equal for all stages; a backward
     takes input + weight, and a message no time. Divided by the work of a rank, m passes through
@@ -118,6 +122,10 @@ def bubble_formula(
     Source: the papers named in dlviz/schedules, with each schedule.
     """
     check_counts(ranks=ranks, microbatches=microbatches)
+    check_amounts(forward=forward, backward_input=backward_input, backward_weight=backward_weight)
+    if schedule not in (*FORMULAS, *_WITHOUT):
+        known = ", ".join([*FORMULAS, *_WITHOUT])
+        raise ValueError(f"schedule={schedule!r} is not known: use one of {known}.")
     p, m = ranks, microbatches
     F, I, W = forward, backward_input, backward_weight  # noqa: E741
     whole_pass, alike = F + I + W, max(F, I, W) - min(F, I, W) <= _ALIKE * F
@@ -139,6 +147,7 @@ def bubble_formula(
     return float((p - 1) * fill) if m >= fewest else float("nan")
 
 
+@closed_form
 def bubble_ratio_formula(
     schedule: str,
     ranks: int,
@@ -152,13 +161,13 @@ def bubble_ratio_formula(
 
     The seconds of `bubble_formula` over the work of a rank, m passes through each of its v
     `chunks`. The costs are those of one pass; inference has no backward, whatever a backward costs.
+    Arrays and errors are those of `bubble_formula`.
     """
-    check_counts(ranks=ranks, microbatches=microbatches, chunks=chunks)
+    check_counts(chunks=chunks)
     costs = forward, backward_input, backward_weight
-    if schedule == "inference":
-        costs = forward, 0.0, 0.0
-    work = microbatches * chunks * sum(costs)
-    return bubble_formula(schedule, ranks, microbatches, *costs) / work if work else float("nan")
+    seconds = bubble_formula(schedule, ranks, microbatches, *costs)
+    work = microbatches * chunks * (forward if schedule == "inference" else sum(costs))
+    return seconds / work if work else float("nan")
 
 
 def pass_seconds(trace: Trace) -> tuple[float, float, float]:
@@ -186,7 +195,7 @@ def _ratios(trace: Trace, clock: str, whole_actions: bool = False) -> Iterator[f
         window = end[rows].max() - start[rows].min()
         seconds = union(spans.rank[rows], start[rows], end[rows], trace.meta["ranks"])
         if seconds.any():
-            yield float(window / seconds[ranks].mean() - 1)
+            yield max(float(window / seconds[ranks].mean() - 1), 0.0)
 
 
 def _median(values: Iterable[float]) -> float:

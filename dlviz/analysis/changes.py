@@ -42,5 +42,6 @@ def _of_a_rank(trace: Trace, clock: str) -> dict[str, float]:
             found[kind] += seconds / many
     busy = ~np.isin(spans.kind, HOLDERS)
     place = np.searchsorted(trace.ranks, spans.rank[busy])
-    found["idle"] = length - float(union(place, start[busy], end[busy], many).sum()) / many
+    worked = float(union(place, start[busy], end[busy], many).sum()) / many
+    found["idle"] = max(length - worked, 0.0)
     return found

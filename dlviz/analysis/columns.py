@@ -98,6 +98,16 @@ def lanes(names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=lambda name: (name not in OWN_LANES, name))
 
 
+def calls(spans: Table) -> list[list[int]]:
+    """The spans (rows) of each call of a backend's collective, one for each rank that made it."""
+    found: dict[tuple[str, int], list[int]] = {}
+    together = np.flatnonzero((spans.kind == "collective") & (spans.sequence >= 0))
+    keys = zip(spans.group[together].tolist(), spans.sequence[together].tolist(), strict=True)
+    for key, call in zip(keys, together.tolist(), strict=True):
+        found.setdefault(key, []).append(call)
+    return list(found.values())
+
+
 def for_a_lock(spans: Table) -> np.ndarray:
     """Which spans wait for a lock; the others of that kind hold one."""
     kind, name = LOCKED_OUT

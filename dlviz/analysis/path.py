@@ -15,6 +15,7 @@ from dlviz.analysis.columns import (
     TIE,
     WAITING,
     by_rank,
+    calls,
     codes,
     for_a_lock,
     of_kinds,
@@ -327,9 +328,4 @@ def held_before(spans: Table, start: np.ndarray, end: np.ndarray) -> dict[int, i
 
 def entered_last(spans: Table, start: np.ndarray) -> dict[int, int]:
     """For each call of a backend's collective (a span's row) the call of the last rank to enter."""
-    calls: dict[tuple[str, int], list[int]] = {}
-    together = np.flatnonzero((spans.kind == "collective") & (spans.sequence >= 0))
-    keys = zip(spans.group[together].tolist(), spans.sequence[together].tolist(), strict=True)
-    for key, call in zip(keys, together.tolist(), strict=True):
-        calls.setdefault(key, []).append(call)
-    return {call: max(of, key=lambda one: start[one]) for of in calls.values() for call in of}
+    return {call: max(of, key=lambda one: start[one]) for of in calls(spans) for call in of}

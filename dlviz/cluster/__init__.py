@@ -24,7 +24,6 @@ from dlviz.cluster.operations import REDUCE, check_rank, check_tensor, reduction
 from dlviz.cluster.parent.arguments import pack_worker, worker_name
 from dlviz.cluster.parent.launch import Run, launch
 from dlviz.cluster.parent.remote import Lost
-from dlviz.cluster.parent.start import JUDGES
 from dlviz.cluster.recording import results
 from dlviz.cluster.stuck.waits import RECEIVES, SENDS, Wait, show_line
 from dlviz.cluster.transport.choose import place_of_files
@@ -34,7 +33,7 @@ __all__ = [
     "Comm", "DeadlockError", "LinkCost", "Lost", "RankError", "RankLost", "Run", "RunError",
     "RunInterrupted", "RunTimeout", "Wait", "launch", "measure_link", "measure_network",
     # for the layers built on it
-    "CODES", "DTYPES", "Handle", "JUDGES", "Lane", "Mesh", "NetworkCost", "RECEIVES", "REDUCE",
+    "CODES", "DTYPES", "Handle", "Lane", "Mesh", "NetworkCost", "RECEIVES", "REDUCE",
     "SENDS", "check_rank", "check_tensor", "dtype_name", "form_of", "link_cost", "network_cost",
     "pack_worker", "place_of_files", "reduction", "rehearsed", "renamed", "results", "show_line",
     "worker_name",

@@ -18,6 +18,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dlviz.counts import check_per_byte
 from dlviz.machine.topology import Link, Topology, count, require
 
 FORWARDS = {
@@ -44,7 +45,7 @@ class Device:
     def __post_init__(self) -> None:
         for name in ("flops", "memory", "memory_bandwidth"):
             require(f"Device {self.name!r}", name, getattr(self, name), zero=False, infinite=False)
-        require(f"Device {self.name!r}", "gamma", self.gamma, zero=True, infinite=False)
+        check_per_byte(f"Device {self.name!r}: ", gamma=self.gamma)
 
 
 @dataclass(frozen=True)

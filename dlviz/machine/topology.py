@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlviz.counts import check_amounts, check_counts
+from dlviz.counts import SLOWEST, check_amounts, check_counts, closed_form
 
 PICOSECONDS = 1e12  # in a second
 USUAL = 1e6  # bytes of the message that links are compared by
@@ -48,7 +48,13 @@ class Link:
     def __post_init__(self) -> None:
         require("Link", "latency", self.latency, zero=True, infinite=False)
         require("Link", "bandwidth", self.bandwidth, zero=False, infinite=True)
+        if self.bandwidth < 1 / SLOWEST:
+            raise ValueError(
+                f"Link: bandwidth={self.bandwidth!r} has to be bytes per second, at least "
+                f"{1 / SLOWEST:g}: for {self.bandwidth:g} s/byte give {1 / self.bandwidth:g}."
+            )
 
+    @closed_form
     def seconds(self, nbytes: float) -> float:
         check_amounts(nbytes=nbytes)
         return self.latency + nbytes / self.bandwidth

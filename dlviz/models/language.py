@@ -5,8 +5,7 @@
 
 Its loss is the mean over target tokens. Sentences differ in length, so shards with equally many
 sentences hold different numbers of tokens, and the mean of their means is not that of the batch:
-`target_tokens` is the weight of a shard of `datasets.sentences`, for
-`DDP(..., weight=target_tokens)`.
+`target_tokens` is the weight of a shard, as in `train(..., weight=target_tokens)`.
 
 Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 9(8), 1997.
 PyTorch's names: torch.nn.LSTM, and `ignore_index` of torch.nn.functional.cross_entropy.
@@ -91,8 +90,12 @@ def ignored_by(loss: Any) -> int | None:
     return given.get("ignore_index", IGNORED) if loss is token_loss else None
 
 
-def target_tokens(inputs: torch.Tensor) -> int:
-    """How many targets the inputs (B, n) of `datasets.sentences` have: one for every token except
-    <end>, 2, and padding, 0. For another text give a `weight=` of (inputs, targets) that counts
-    them, `(targets != -100).sum()`."""
+def target_tokens(inputs: torch.Tensor, targets: torch.Tensor | None = None) -> int:
+    """How many of the targets (B, n) are not padding, -100: as `weight=` of a strategy, for a text
+    of any vocabulary.
+
+    Where the targets are not known, in a forward of `DDP`, those of the inputs (B, n) of
+    `datasets.sentences` alone: one for every token except <end>, 2, and padding, 0."""
+    if targets is not None:
+        return int((targets != IGNORED).sum())
     return int(((inputs != PADDING) & (inputs != END)).sum())

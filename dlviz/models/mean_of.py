@@ -23,17 +23,21 @@ from dlviz.models.language import ignored_by
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Weight = Callable[..., float | torch.Tensor]
+LABELS = ("labels", "targets")  # a parameter of a weight with this name gets them
 
 
 def of_batch(weight: Weight) -> Callable[[Any, Any], float | torch.Tensor]:
-    """`weight` as a function of (inputs, labels): one that needs only one argument gets inputs."""
+    """`weight` as a function of (inputs, labels): one that needs only one argument, and names no
+    labels or targets, gets inputs."""
     try:
         parameters = signature(weight).parameters.values()
     except ValueError:  # a builtin without a signature
         return lambda inputs, labels: weight(inputs)
     positional = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
-    needed = [p for p in parameters if p.kind in positional and p.default is Parameter.empty]
-    return weight if len(needed) > 1 else lambda inputs, labels: weight(inputs)
+    taken = [p for p in parameters if p.kind in positional]
+    if any(p.default is Parameter.empty or p.name in LABELS for p in taken[1:]):
+        return weight
+    return lambda inputs, labels: weight(inputs)
 
 
 def weighed(what: str, share: float | torch.Tensor) -> float:

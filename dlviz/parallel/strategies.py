@@ -33,6 +33,9 @@ class Strategies(Mapping[str, Callable[..., Any]]):
     def __len__(self) -> int:
         return len(self._places)
 
+    def __repr__(self) -> str:
+        return f"Strategies({', '.join(self)})"
+
 
 STRATEGIES = Strategies(
     {

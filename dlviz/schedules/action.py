@@ -55,7 +55,7 @@ def overlap(one: Action, other: Action) -> Action:
 
 def parse(text: str) -> Action:
     """The action written as `text`. Raises ValueError for an invalid one."""
-    text = text.strip()
+    text = text.strip() if isinstance(text, str) else repr(text)
     if two := _TWO.fullmatch(text):
         return overlap(*(parse(part) for part in two.groups()))
     if one := _ONE.fullmatch(text):

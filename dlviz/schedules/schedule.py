@@ -11,7 +11,11 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
 
 from dlviz.schedules import rules
 from dlviz.schedules.action import Action, parse
@@ -21,14 +25,28 @@ from dlviz.schedules.action import Action, parse
 class Schedule:
     """`actions[rank]` is the row of a rank, `stage_rank[stage]` the rank of a stage.
 
+    An action may be given as text, "0F0". Schedules are equal whatever their names. Raises
+    ScheduleError for rows that do not hold actions, and for stages without the number of a rank.
+
     With `flushes` all microbatches of a step see the same weights and the update comes after the
     last of them; without it each backward is followed by an update.
     """
 
     actions: list[list[Action]]
     stage_rank: tuple[int, ...]
-    name: str = ""
+    name: str = field(default="", compare=False)
     flushes: bool = True
+
+    def __post_init__(self) -> None:
+        rows = self.actions
+        if {*map(type, rows)} - {list} or {*map(type, chain.from_iterable(rows))} - {Action}:
+            object.__setattr__(self, "actions", _actions(rows))
+        try:
+            object.__setattr__(self, "stage_rank", tuple(map(operator.index, self.stage_rank)))
+        except TypeError:
+            raise rules.ScheduleError(
+                f"stage_rank={self.stage_rank!r} has to be the rank of each stage, as in (0, 1)."
+            ) from None
 
     @property
     def ranks(self) -> int:
@@ -57,26 +75,23 @@ class Schedule:
         return text.getvalue()
 
     @classmethod
-    def from_csv(cls, text: str, name: str = "") -> Schedule:
+    def from_csv(cls, text: str, name: str = "", flushes: bool = True) -> Schedule:
         """The schedule of a compute-only CSV, ours or torch's; empty cells (idle) are left out.
-        Rows may also stand on one line, "0F0 0B0 / 1F0 1B0".
+        Rows may also stand on one line, "0F0 0B0 / 1F0 1B0". A CSV does not say whether the
+        schedule `flushes`.
 
         A stage is on the rank that runs it. Raises ScheduleError for an invalid action, a missing
         row, a duplicate action and a stage on two ranks; `check` says whether the order is legal.
         """
-        actions = []
-        for rank, cells in enumerate(rows_of(text)):
-            try:
-                actions.append([parse(cell) for cell in cells])
-            except ValueError as error:
-                raise rules.ScheduleError(f"row {rank + 1} (rank {rank}): {error}", rank) from None
-        schedule = cls(actions, _placement(actions), name)
+        actions = _actions(rows_of(text))
+        schedule = cls(actions, _placement(actions), name, flushes)
         rules.check_actions(schedule)
         return schedule
 
     def __repr__(self) -> str:
+        name = f"{self.name!r}, " * bool(self.name) + "flushes=False, " * (not self.flushes)
         sizes = f"ranks={self.ranks}, microbatches={self.microbatches}, chunks={self.chunks}"
-        return f"Schedule({self.name!r}, {sizes})"
+        return f"Schedule({name}{sizes})"
 
     def __str__(self) -> str:
         """The rows, one a line."""
@@ -90,6 +105,19 @@ def rows_of(text: str) -> list[list[str]]:
     text = text.removeprefix("\ufeff").rstrip()  # Excel's "CSV UTF-8" begins with a mark
     lines = text.split("/") if "/" in text else text.splitlines()
     return [line.replace(",", " ").split() for line in lines]
+
+
+def _actions(rows: Iterable[Any]) -> list[list[Action]]:
+    """Rows of actions, any of which may be text."""
+    actions = []
+    for rank, cells in enumerate(rows):
+        try:
+            if not isinstance(cells, list | tuple) or isinstance(cells, Action):
+                raise ValueError(f"{cells!r} is not a row: a row is a list of actions.")
+            actions.append([cell if isinstance(cell, Action) else parse(cell) for cell in cells])
+        except ValueError as error:
+            raise rules.ScheduleError(f"row {rank + 1} (rank {rank}): {error}", rank) from None
+    return actions
 
 
 def _placement(actions: list[list[Action]]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ MLSys 2023, equations 1, 2 and 4, item by item.
 
 from __future__ import annotations
 
-from dlviz.counts import check_counts
+from dlviz.counts import check_counts, closed_form
 
 RECOMPUTE = ("none", "selective", "full")
 
@@ -51,7 +51,7 @@ def saved_activations(
     in values of `itemsize` bytes: for 2 their sum is the formula. Raises ValueError for sizes below
     1."""
     sizes = {"sequence": sequence, "batch": batch, "hidden": hidden, "heads": heads}
-    _check(**sizes, ranks=ranks, itemsize=itemsize)
+    check_counts(**sizes, ranks=ranks, itemsize=itemsize)
     sbh, ssab = sequence * batch * hidden, heads * sequence**2 * batch
     found = {}
     for layer, (values, square_values, mask, square_mask, whole) in _ITEMS.items():
@@ -60,6 +60,7 @@ def saved_activations(
     return found
 
 
+@closed_form
 def activation_bytes(
     layers: int,
     hidden: int,
@@ -79,10 +80,10 @@ def activation_bytes(
         raise ValueError(
             f"recompute={recompute!r} is not known: use {', '.join(map(repr, RECOMPUTE))}."
         )
-    _check(layers=layers, tensor=tensor)
+    check_counts(layers=layers, tensor=tensor)
     size = (sequence, batch, hidden, heads, tensor, sequence_parallel, itemsize)
     if recompute == "full":
-        _check(sequence=sequence, batch=batch, hidden=hidden, ranks=tensor, itemsize=itemsize)
+        check_counts(sequence=sequence, batch=batch, hidden=hidden, ranks=tensor, itemsize=itemsize)
         inputs = sequence * batch * hidden * itemsize
         return layers * inputs / (tensor if sequence_parallel else 1)
     saved = sum(saved_activations(*size).values())
@@ -91,10 +92,3 @@ def activation_bytes(
         again = heads * sequence**2 * batch * (squares * itemsize + masks) / tensor
         return layers * (saved - again)
     return layers * saved
-
-
-def _check(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name}={size!r} saves nothing: use 1 or more.")
-    check_counts(**sizes)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from dlviz.counts import check_amounts, check_counts
+from dlviz.counts import check_amounts, check_counts, check_per_byte, closed_form
 from dlviz.machine import Topology
 
 Cost = Callable[[int, float, float, float, float], float]
@@ -110,6 +110,7 @@ COSTS: dict[str, Cost] = {
 }
 
 
+@closed_form
 def collective_seconds(
     algorithm: str,
     ranks: int,
@@ -123,14 +124,14 @@ def collective_seconds(
     `nbytes` is the size of the whole tensor: of an all_gather what each rank ends with, of a
     reduce_scatter and an all_to_all what each begins with. `alpha` in s, `beta` and `gamma` in
     s/byte; for `hierarchical` a Topology of as many ranks replaces alpha and beta, and its nodes
-    are the algorithm's. ValueError for an algorithm without a formula, ranks below 1, a negative
-    size or cost, and a Topology that is missing or out of place.
+    are the algorithm's. Numbers may be arrays: they are broadcast, and so are the seconds.
+    ValueError for an algorithm without a formula, ranks below 1, a negative size or cost, a `beta`
+    or `gamma` above 1000 (as a bandwidth is), and a Topology that is missing or out of place.
     """
-    if ranks < 1:
-        raise ValueError(f"ranks={ranks!r} cannot hold a collective: use 1 or more.")
     check_counts(ranks=ranks)
+    check_amounts(nbytes=nbytes)
+    check_per_byte(beta=beta, gamma=gamma)
     if algorithm == "hierarchical":
-        _check(nbytes=nbytes, gamma=gamma)
         return _hierarchical(ranks, nbytes, alpha, gamma)
     cost = COSTS.get(algorithm)
     if cost is None:
@@ -141,7 +142,7 @@ def collective_seconds(
             f"alpha={alpha!r} prices only 'hierarchical': give {algorithm!r} the alpha and beta "
             "of one link."
         )
-    _check(nbytes=nbytes, alpha=alpha, beta=beta, gamma=gamma)
+    check_amounts(alpha=alpha)
     if ranks == 1:
         return 0.0
     return cost(ranks, nbytes, alpha, beta, gamma)
@@ -176,10 +177,3 @@ def _hierarchical(p: int, n: float, topology: object, gamma: float) -> float:
         total += 2 * (m - 1) * across + (m - 1) / m * n * (2 * slowest + gamma / s)
     taken_in = -(-(size - s) // s)
     return total + taken_in * (2 * (alpha + n * beta) + n * gamma)
-
-
-def _check(**costs: float) -> None:
-    for name, value in costs.items():
-        if not value >= 0 or math.isinf(value):
-            raise ValueError(f"{name}={value!r} is not a cost: it must be finite and not negative.")
-    check_amounts(**costs)

@@ -20,7 +20,7 @@ import numpy as np
 
 from dlviz.machine import Machine
 from dlviz.machine.machine import Factors, check_factors, check_length, slow_ranks, slowdown
-from dlviz.schedules import RECEIVES_FROM, Action, Schedule
+from dlviz.schedules import RECEIVES_FROM, Action, Schedule, make
 from dlviz.schedules.action import KIND_NAMES, KINDS
 from dlviz.schedules.progress import Work, run
 from dlviz.schedules.rules import check_actions, check_progress, is_overlap
@@ -127,8 +127,16 @@ def _time(name: str, value: Any) -> float:
     raise ValueError(f"{name}={value!r} is not a cost: it must be a number of seconds, 0 or more.")
 
 
-def simulate(schedule: Schedule, costs: Costs | None = None) -> Trace:
-    """The Trace of `schedule` where each action takes what `costs` say (by default 1 s each).
+def simulate(
+    schedule: Schedule | str,
+    costs: Costs | None = None,
+    *,
+    ranks: int | None = None,
+    microbatches: int | None = None,
+    chunks: int | None = None,
+) -> Trace:
+    """The Trace of `schedule` where each action takes what `costs` say (by default 1 s each). A
+    schedule's name needs `ranks` and `microbatches`, and may have `chunks`, as `schedules.make`.
 
     A span for each F, B, I and W, whose `flow` is the message that it waited for; the halves of an
     overlap lie on the lanes compute and compute2. Messages are those between ranks. `memory` counts
@@ -136,9 +144,13 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Trace:
     from the start of a forward to the end of its B or W, or of itself without a backward.
 
     A partial schedule is allowed. Raises ScheduleError for one that deadlocks, naming the rank, the
-    action before which it stops and what that needs; ValueError for costs of another length.
+    action before which it stops and what that needs; ValueError for costs of another length, and
+    for sizes that are missing or out of place.
     """
-    costs = costs or Costs()
+    schedule = _made(schedule, ranks, microbatches, chunks)
+    costs = Costs() if costs is None else costs
+    if not isinstance(costs, Costs):
+        raise ValueError(f"costs={costs!r} has to be a Costs, as in Costs(forward=2.0).")
     rows = _columns(schedule, costs)
     source = _sources(rows)
     start = _starts(rows, source, costs.latency, np.zeros(len(rows)))
@@ -152,6 +164,26 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Trace:
         "chunks": schedule.chunks,
     }
     return Trace(spans, messages, _memory(rows, start), meta=meta)
+
+
+def _made(
+    schedule: Schedule | str, ranks: int | None, microbatches: int | None, chunks: int | None
+) -> Schedule:
+    """The schedule, made if it is a name."""
+    given = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
+    named = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
+    if isinstance(schedule, str):
+        if ranks is None or microbatches is None:
+            raise ValueError(
+                f"{schedule!r} has no size: give ranks and microbatches, as in "
+                f"simulate({schedule!r}, ranks=4, microbatches=8)."
+            )
+        return make(schedule, ranks, microbatches, chunks)
+    if not isinstance(schedule, Schedule):
+        raise ValueError(f"schedule={schedule!r} has to be a Schedule, or a schedule's name.")
+    if named:
+        raise ValueError(f"{named} is out of place: {schedule!r} has its own sizes.")
+    return schedule
 
 
 def start_times(

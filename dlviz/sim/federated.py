@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dlviz.counts import check_amounts, check_counts, closed_form
+
 FLOAT = 4  # bytes
 
 
@@ -29,7 +31,9 @@ class ClientBytes(NamedTuple):
 
 
 def client_bytes(parameters: int, bits: int = 32) -> ClientBytes:
-    """Weights go out in float32, an update comes back in values of `bits`."""
+    """Weights go out in float32, an update comes back in values of `bits`. This and all below raise
+    ValueError for counts and amounts that cannot be."""
+    check_counts(parameters=parameters, bits=bits)
     return ClientBytes(FLOAT * parameters, parameters * bits // 8, 0)
 
 
@@ -38,6 +42,7 @@ def secure_client_bytes(
 ) -> ClientBytes:
     """The same where the updates of so many `clients` are summed under masks. The number of a
     client's examples is one more value of its masked vector."""
+    check_counts(parameters=parameters)
     sends, gets = secure_sum_bytes(parameters + 1, clients, threshold, clip, bits)
     back = FLOAT * (parameters + 1)
     return ClientBytes(FLOAT * parameters, back, sends + gets - back)
@@ -48,18 +53,27 @@ def secure_sum_bytes(
 ) -> tuple[int, int]:
     """What a client sends in the four exchanges of `federated.secure_sum`, and what it gets. The
     terms are sent as text; up to 32 bits a value takes 4 bytes, above it 8."""
+    check_counts(values=values, clients=clients, threshold=threshold, bits=bits)
+    check_amounts(clip=clip)
     terms = f"shape ({values},), float32, threshold {threshold}, clip {clip}, bits {bits}"
     word = 4 if bits <= 32 else 8
     return word * values + 179 * clients + 148 + len(terms), 216 * clients + 84
 
 
+@closed_form
 def local_steps(examples: int, epochs: int, batch: int | None = None) -> int:
     """Steps of a client in a round; without `batch` an epoch is one step, on all of its data."""
+    check_counts(epochs=epochs, batch=batch)
+    check_counts(0, examples=examples)
     return epochs * math.ceil(examples / (batch or examples or 1))
 
 
 def round_seconds(seconds: Sequence[float], drawn: int, deadline: float = math.inf) -> float:
     """The mean length of a round of `drawn` of the clients, all equally likely."""
+    check_counts(0, drawn=drawn)
+    _check_seconds(seconds, deadline)
+    if drawn > len(seconds):
+        raise ValueError(f"drawn={drawn!r} is more than the {len(seconds)} clients.")
     whole = math.comb(len(seconds), drawn)
     nobody_later = [math.comb(j, drawn) / whole for j in range(1, len(seconds) + 1)]
     return _mean_of_last(seconds, nobody_later, 0.0, deadline)
@@ -69,9 +83,17 @@ def poisson_round_seconds(
     seconds: Sequence[float], chance: float, deadline: float = math.inf
 ) -> float:
     """The mean length of a round that draws each client on its own, with probability `chance`."""
+    check_amounts(chance=chance)
+    _check_seconds(seconds, deadline)
+    if chance > 1:
+        raise ValueError(f"chance={chance!r} is no probability: use 0 to 1.")
     clients = len(seconds)
     nobody_later = [(1 - chance) ** (clients - j) for j in range(1, clients + 1)]
     return _mean_of_last(seconds, nobody_later, (1 - chance) ** clients, deadline)
+
+
+def _check_seconds(seconds: Sequence[float], deadline: float) -> None:
+    check_amounts(seconds=seconds, deadline=None if deadline == math.inf else deadline)
 
 
 def _mean_of_last(
@@ -82,7 +104,12 @@ def _mean_of_last(
     return float(np.minimum(sorted(seconds), deadline) @ last)
 
 
+@closed_form
 def noise_length(sigma: float, parameters: int, drawn: float) -> float:
     """The norm of the noise on the mean of clipped updates, in units of their clipping bound S:
     each of the parameters has σS on the sum of `drawn` clients (their mean number)."""
+    check_counts(0, parameters=parameters)
+    check_amounts(sigma=sigma, drawn=drawn)
+    if not drawn:
+        raise ValueError(f"drawn={drawn!r} clients have no mean: use more than 0.")
     return sigma * math.sqrt(parameters) / drawn

@@ -19,7 +19,7 @@ Source: CMU 15-418/618, lecture "Model & Pipeline Parallelism"; Shoeybi et al., 
 
 from __future__ import annotations
 
-from dlviz.counts import check_counts
+from dlviz.counts import check_counts, closed_form
 
 FORMS = ("data", "partition_output", "reduce_output")
 
@@ -28,7 +28,7 @@ def layer_elements(form: str, batch: int, inputs: int, outputs: int) -> tuple[in
     """Elements of the lecture's table, (forward, backward, gradient sync), for `batch` rows.
 
     Raises ValueError for an unknown form, or a size below 1."""
-    _check(batch=batch, inputs=inputs, outputs=outputs)
+    check_counts(batch=batch, inputs=inputs, outputs=outputs)
     if form == "data":
         return 0, 0, 2 * outputs * inputs
     if form == "partition_output":
@@ -38,6 +38,7 @@ def layer_elements(form: str, batch: int, inputs: int, outputs: int) -> tuple[in
     raise ValueError(f"form={form!r} is not known: use {', '.join(map(repr, FORMS))}.")
 
 
+@closed_form
 def layer_bytes(
     form: str, batch: int, inputs: int, outputs: int, ranks: int, itemsize: int = 4
 ) -> float:
@@ -45,12 +46,5 @@ def layer_bytes(
     bytes; a mean over the ranks where the tensors do not divide.
 
     Raises ValueError as `layer_elements`, and for fewer than 1 rank."""
-    _check(ranks=ranks, itemsize=itemsize)
+    check_counts(ranks=ranks, itemsize=itemsize)
     return sum(layer_elements(form, batch, inputs, outputs)) * itemsize * (ranks - 1) / ranks
-
-
-def _check(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name}={size!r} makes no layer: use 1 or more.")
-    check_counts(**sizes)

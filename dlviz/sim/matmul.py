@@ -45,12 +45,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from dlviz.counts import check_counts
+from dlviz.counts import check_counts, closed_form
 
 Grid = tuple[int, int, int]
 FORMS = ("split m", "split k", "split n", "2D", "best")
 
 
+@closed_form
 def matmul_words(m: int, k: int, n: int, grid: Sequence[int]) -> float:
     """Words that each rank of `grid`, (pm, pk, pn), receives for X(m, k) W(k, n); a mean over the
     ranks where the dims do not divide.
@@ -69,12 +70,13 @@ def best_grid(m: int, k: int, n: int, ranks: int) -> tuple[Grid, float]:
     return _best(m, k, n, ranks, grids(m, k, n, ranks))
 
 
+@closed_form
 def matmul_lower_bound(m: int, k: int, n: int, ranks: int) -> float:
     """Words that some rank of `ranks` must receive (or send) for X(m, k) W(k, n), whatever the
     algorithm and the memory, if each owns 1/ranks of every matrix.
 
     Raises ValueError for a size below 1."""
-    _check_sizes(m=m, k=k, n=n, ranks=ranks)
+    check_counts(m=m, k=k, n=n, ranks=ranks)
     c, b, a = sorted((m, k, n))
     own = a * b + a * c + b * c
     # Times the ranks, everything under a root is whole, so a bound that is reached is exact.
@@ -114,7 +116,7 @@ def matmul_table(m: int, k: int, n: int, ranks: int) -> list[dict[str, object]]:
 
 def grids(m: int, k: int, n: int, ranks: int) -> Iterator[Grid]:
     """All grids (pm, pk, pn) of `ranks` ranks that are no longer than a dim."""
-    _check_sizes(m=m, k=k, n=n, ranks=ranks)
+    check_counts(m=m, k=k, n=n, ranks=ranks)
     for pm in (each for each in range(1, min(m, ranks) + 1) if ranks % each == 0):
         rest = ranks // pm
         for pk in (each for each in range(1, min(k, rest) + 1) if rest % each == 0):
@@ -125,7 +127,7 @@ def grids(m: int, k: int, n: int, ranks: int) -> Iterator[Grid]:
 def check_grid(grid: Sequence[int], **sizes: int) -> None:
     """Raise ValueError unless `grid` is three whole numbers from 1, (pm, pk, pn), and cuts none of
     the `sizes` (m, k, n, or those that are known) into more parts than it has elements."""
-    _check_sizes(**sizes)
+    check_counts(**sizes)
     if len(grid) != 3 or not all(isinstance(each, int) and each >= 1 for each in grid):
         raise ValueError(
             f"grid={grid!r} cuts no product: give three whole numbers from 1, the parts of m, k "
@@ -160,10 +162,3 @@ def _root(value: int, degree: int) -> float:
     """The root of `value`, exact where it is a whole number."""
     nearest = round(value ** (1 / degree))
     return nearest if nearest**degree == value else value ** (1 / degree)
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name}={size!r} makes no product of matrices: use 1 or more.")
-    check_counts(**sizes)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dlviz.counts import check_amounts, check_counts
+from dlviz.counts import check_amounts, check_counts, closed_form
 from dlviz.machine.topology import count, require
 from dlviz.sim.costs import collective_seconds
 
@@ -30,6 +30,7 @@ SCALINGS = ("strong", "weak", "model_weak")
 RANKS = tuple(2**power for power in range(11))  # to 1,024
 
 
+@closed_form
 def data_parallel_seconds(
     ranks: int,
     compute: float,
@@ -46,8 +47,8 @@ def data_parallel_seconds(
     c is a rank's part of the `compute` seconds that one rank takes for the whole batch: its share
     ("strong"), or all ("weak", and "model_weak", where `nbytes` grow with the ranks). t is one
     all-reduce of nbytes / buckets, `alpha` s and `beta` s/byte a message; `overlap` the seconds of
-    a rank's backward that all buckets but the last may hide behind. The buckets are equal.
-    ValueError for invalid values.
+    a rank's backward that all buckets but the last may hide behind. The buckets are equal. Numbers
+    may be arrays: they are broadcast, and so are the seconds. ValueError for invalid values.
     """
     own, t = _parts(ranks, compute, nbytes, alpha, beta, algorithm, buckets, scaling)
     require("data parallelism", "overlap", overlap, zero=True, infinite=False)
@@ -80,7 +81,8 @@ def scaled(
     of a rank's compute behind which all buckets but the last may hide. ValueError for invalid
     values."""
     own, t = _parts(ranks, compute, nbytes, alpha, beta, algorithm, buckets, way)
-    if not 0 <= overlap <= 1:
+    check_amounts(overlap=overlap)
+    if overlap > 1:
         raise ValueError(f"overlap={overlap!r} is not a part of the compute: use 0 to 1.")
     step = data_parallel_seconds(
         ranks, compute, nbytes, alpha, beta, algorithm, buckets, overlap * own, way
@@ -167,8 +169,7 @@ def _parts(
             f"scaling={scaling!r} is not known: use {', '.join(map(repr, SCALINGS[:-1]))} or "
             f"{SCALINGS[-1]!r}."
         )
-    if not compute > 0:
-        raise ValueError(f"compute={compute!r} s is not a step's time: use more than 0.")
+    require("data parallelism", "compute", compute, zero=False, infinite=False)
     count("data parallelism", "buckets", buckets)
     check_amounts(nbytes=nbytes)
     grown = ranks if scaling == "model_weak" else 1

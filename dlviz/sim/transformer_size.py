@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlviz.counts import closed_form
 from dlviz.machine.topology import count
 
 
@@ -51,6 +52,7 @@ class TransformerShape:
         return transformer_flops(*sizes, batch, recompute)
 
 
+@closed_form
 def transformer_parameters(layers: int, hidden: int, vocabulary: int, sequence: int) -> int:
     """The parameters of a Transformer, less the last norm's 2 `hidden`. ValueError for a size below
     1."""
@@ -58,6 +60,7 @@ def transformer_parameters(layers: int, hidden: int, vocabulary: int, sequence: 
     return layers * hidden * (12 * hidden + 13) + (vocabulary + sequence) * hidden
 
 
+@closed_form
 def transformer_flops(
     layers: int, hidden: int, vocabulary: int, sequence: int, batch: int, recompute: bool = False
 ) -> int:

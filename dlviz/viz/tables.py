@@ -157,11 +157,16 @@ def collectives_table(trace: Trace, rank: int = 0) -> pandas.DataFrame:
 
 def traffic_table(trace: Trace) -> pandas.DataFrame:
     """The traffic as a table: bytes from the rank of the row to that of the column; the last row
-    and column have what each received and sent in all."""
+    and column have what each received and sent in all. Where ranks called the backend's
+    collectives, whose messages are not in the Trace, a column "by collectives" has what each sent
+    in them (as `metrics.bytes_sent` counts it)."""
     import pandas
 
     table = pandas.DataFrame(analysis.traffic(trace)[0], index=trace.ranks, columns=trace.ranks)
     table.index.name, table.columns.name = "from", "to"
-    table["sent"] = table.sum(axis=1)
-    table.loc["received"] = table.sum(axis=0)
+    by_collectives = analysis.collective_bytes(trace)[trace.ranks]
+    if by_collectives.any():
+        table["by collectives"] = by_collectives
+    table["sent"] = table.sum(axis=1, skipna=False)
+    table.loc["received"] = table.sum(axis=0, skipna=False)
     return table

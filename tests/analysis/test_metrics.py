@@ -11,8 +11,9 @@ import torch
 from random_traces import random_trace
 from worked_traces import stages_that_communicate
 
-from dlviz import launch, metrics
+from dlviz import launch, metrics, patterns, viz
 from dlviz.analysis.bubble import FORMULAS
+from dlviz.analysis.changes import changes
 from dlviz.analysis.columns import CLOCKS
 from dlviz.analysis.memory import held
 from dlviz.analysis.steps import seconds_between_ends
@@ -257,7 +258,6 @@ def test_the_closed_form_of_a_bubble_is_what_the_simulation_idles(name, times):
                 assert found == pytest.approx([idle] * p, abs=1e-9), (p, m)
     alone = name == "dualpipev" or (name in ("zb_h2", "zbv") and len({*times}) > 1)
     assert (said > 0) != alone
-    assert np.isnan(metrics.bubble_formula("my own", 4, 8))
 
 
 @pytest.mark.parametrize("costs", [(1, 1, 1), (3, 7, 5)])
@@ -670,6 +670,26 @@ def test_a_breakdown_adds_up_to_the_makespan_by_either_clock():
             assert parts["communication"] == pytest.approx(exposed)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_no_time_is_negative_by_rounding(seed):
+    """A rank that is busy all the time, in spans that are no whole binary fractions."""
+    edges = np.cumsum(np.random.default_rng(seed).uniform(0, 0.1, 9))
+    kinds = ["forward", "send", "backward", "recv"] if seed % 2 else ["forward", "backward"]
+    trace = Trace(
+        [
+            {"rank": 0, "kind": kinds[at % len(kinds)], "start": a, "end": b, "step": 0}
+            for at, (a, b) in enumerate(zip(edges[:-1], edges[1:], strict=True))
+        ]
+    )
+    alike = changes(trace, trace, ("device", "device"))
+    found = [
+        metrics.bubble_ratio(trace), metrics.bubble_fraction(trace), metrics.idle_inside(trace),
+        metrics.exposed_communication(trace), *metrics.breakdown(trace).values(),
+        np.nan_to_num(metrics.overlap(trace)), [each.before for each in alike],
+    ]  # fmt: skip
+    assert all((np.asarray(each) >= 0).all() for each in found), found
+
+
 def test_the_union_agrees_with_counting_every_millisecond():
     random = np.random.default_rng(4)
     spans, open_at = [], np.zeros((3, 1000), dtype=bool)
@@ -685,6 +705,62 @@ def test_bytes_sent_are_counted_at_the_sender():
     assert metrics.bytes_sent(Trace(messages=messages, meta={"ranks": 4})).tolist() == [16, 0, 0, 0]
     big = [dict(src=0, dst=1, nbytes=2**53 + 1)]
     assert metrics.bytes_sent(Trace(messages=big)).tolist() == [2**53 + 1, 0]
+
+
+ELEMENTS = 60  # of float32, a whole number for 1 to 6 ranks
+
+
+def backend_collectives(comm):
+    """Each once, in steps."""
+    own, whole = torch.ones(ELEMENTS // comm.size), torch.ones(ELEMENTS)
+    root = comm.size - 1
+    calls = (
+        comm.barrier,
+        lambda: comm.all_reduce(whole),
+        lambda: comm.all_gather(whole, own),
+        lambda: comm.reduce_scatter(own, whole),
+        lambda: comm.all_to_all(whole.clone(), whole),
+        lambda: comm.broadcast(whole, root),
+        lambda: comm.reduce(whole, root),
+    )
+    for step, call in enumerate(calls):
+        with comm.span("step", step=step):
+            call()
+
+
+@pytest.mark.parametrize("n", [1, 3, 6])
+def test_a_backends_collectives_send_what_the_algorithms_send_as_which_they_are_priced(n):
+    run = launch(backend_collectives, n)
+    around, root = ELEMENTS // n * (n - 1), n - 1
+    trees = [
+        patterns.elements_sent(make_tree(n, ELEMENTS, root), n)
+        for make_tree in (patterns.tree.broadcast, patterns.tree.reduce)
+    ]
+    expected = [[0] * n, [2 * around] * n, *[[around] * n] * 3, *trees]
+    for step, elements in enumerate(expected):
+        sent = metrics.bytes_sent(run.trace.only(step=step)).tolist()
+        assert sent == [4 * count for count in elements], step
+        table = viz.traffic_table(run.trace.only(step=step))
+        assert table["sent"].tolist() == [*sent, sum(sent)]
+    total = 4 * sum(map(sum, expected))
+    words = viz.traffic(run.trace).layout.title.subtitle.text.replace("<br>", " ")
+    assert ("collectives, whose messages are not drawn, sent" in words) == (n > 1)
+    assert metrics.bytes_sent(run).sum() == total
+
+
+def in_pairs(comm):
+    pair = comm.split(comm.rank // 2)
+    with comm.span("step", step=0):
+        pair.all_reduce(torch.ones(4))
+
+
+def test_what_a_cut_group_sent_in_a_backends_collective_is_not_known():
+    trace = launch(in_pairs, 4).trace.only(step=0)
+    assert metrics.bytes_sent(trace).tolist() == [16] * 4
+    one = trace.only(rank=0)
+    assert np.isnan(metrics.bytes_sent(one)).all()
+    assert "sent bytes that are not known" in viz.traffic(one).layout.title.subtitle.text
+    assert np.isnan(viz.traffic_table(one).loc[0, "sent"])
 
 
 # ---------------------------------------------------------------- memory

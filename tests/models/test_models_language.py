@@ -7,8 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import dlviz
 from dlviz.datasets import batches, entropy_per_token, sentences, shard, trim, vocabulary
 from dlviz.models import LSTM, target_tokens, token_loss
+from dlviz.parallel import STRATEGIES
 
 
 def model(**options) -> nn.Module:
@@ -70,6 +72,34 @@ def test_a_token_counts_unless_the_targets_or_the_caller_say_that_it_does_not():
 def test_target_tokens_are_counted_from_the_inputs(split):
     inputs, targets = sentences(split)
     assert target_tokens(inputs) == int((targets >= 0).sum())
+
+
+def of_its_own_words(comm, batch):
+    net = LSTM(11, 8, dtype=torch.float64)
+    how = {"loss": token_loss, "weight": target_tokens, "lr": 0.5}
+    return STRATEGIES["ddp"](comm, net, [batch] * 3, "sgd", **how)
+
+
+def test_a_text_with_words_of_its_own_trains_as_in_one_process():
+    """Tokens 0 and 2 are words in it, where the package's sentences have padding and <end>."""
+    draw = torch.Generator().manual_seed(0)
+    inputs, targets = torch.randint(0, 11, (2, 8, 6), generator=draw)
+    for row in range(8):
+        targets[row, 6 - row // 2 :] = -100
+    assert target_tokens(inputs, targets) == int((targets >= 0).sum()) != target_tokens(inputs)
+    net = LSTM(11, 8, dtype=torch.float64)
+    optimizer = torch.optim.SGD(net.parameters(), 0.5)
+    expected = []
+    for _ in range(3):
+        loss = token_loss(net(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        expected.append(loss.item())
+    found = dlviz.launch(of_its_own_words, 3, args=((inputs, targets),)).results[0]
+    assert found["losses"] == pytest.approx(expected, rel=1e-12)
+    for name, value in net.state_dict().items():
+        torch.testing.assert_close(found["state"][name], value, rtol=1e-12, atol=1e-12)
 
 
 def test_an_lstm_learns_towards_the_entropy_and_not_below_it():

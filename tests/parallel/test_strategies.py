@@ -193,6 +193,7 @@ def test_the_registry_names_what_it_loads():
     others = {"async_server", "hogwild", "easgd", "local_sgd", "gossip", "ensemble"}
     others |= {"model", "tensor", "3d"}
     named = {*ALL_COMPUTE, *(name.split()[0] for name in SERVED), *others}
+    assert repr(STRATEGIES).startswith("Strategies(ddp, naive, central")
     assert set(STRATEGIES) == {*STRATEGIES.lines} == named
     assert all(train.__name__ in ("train", name) for name, train in STRATEGIES.items())
     assert all(train.__doc__ for train in STRATEGIES.values())

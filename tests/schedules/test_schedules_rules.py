@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dlviz import Costs, simulate
@@ -228,3 +230,37 @@ def test_a_rank_that_waits_goes_on_once_one_of_two_that_run_the_same_has():
     """Rank 2 never comes to its 0F0; that of rank 0 is what rank 1 waits for."""
     with pytest.raises(ScheduleError, match="^rank 2 stops before its 1st action, 2B0"):
         check_progress(schedule("0F0", "1F0", "2B0 0F0"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schedule_is_equal_to_what_its_csv_is_read_as(name):
+    made = make(name, 3, 6)
+    back = from_csv(made.to_csv(), flushes=made.flushes)
+    assert back == made and not back.name
+    assert made != make(name, 3, 9)
+    assert (from_csv(made.to_csv()) == made) == made.flushes
+
+
+def test_actions_may_be_text_and_rows_may_be_tuples():
+    assert Schedule([["0F0", "0B0"], ("1F0", Action(1, "B", 0))], [0, 1]) == make("1f1b", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("actions", "stage_rank", "says"),
+    [
+        ([["0F0", "0X0"]], (0,), "row 1 (rank 0): '0X0' is not an action: write stage, F"),
+        ([["0F0"], [1.5]], (0, 1), "row 2 (rank 1): '1.5' is not an action"),
+        (["0F0", "0B0"], (0,), "row 1 (rank 0): '0F0' is not a row: a row is a list of actions."),
+        ([["0F0", "0B0"]], 0, "stage_rank=0 has to be the rank of each stage, as in (0, 1)."),
+        ([["0F0", "0B0"]], ("a",), "stage_rank=('a',) has to be the rank of each stage"),
+    ],
+)
+def test_what_holds_no_actions_is_refused_in_a_sentence(actions, stage_rank, says):
+    with pytest.raises(ScheduleError, match=re.escape(says)):
+        Schedule(actions, stage_rank)
+
+
+def test_a_schedule_says_what_it_is():
+    assert repr(make("1f1b", 3, 4)) == "Schedule('1f1b', ranks=3, microbatches=4, chunks=1)"
+    own = from_csv("0F0 0B0", flushes=False)
+    assert repr(own) == "Schedule(flushes=False, ranks=1, microbatches=1, chunks=1)"

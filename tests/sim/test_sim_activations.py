@@ -39,7 +39,7 @@ def test_wider_values_keep_more_and_masks_do_not():
 @pytest.mark.parametrize("name", ["sequence", "batch", "hidden", "heads", "ranks"])
 def test_a_size_below_1_is_refused(name):
     sizes = {"sequence": 4, "batch": 4, "hidden": 4, "heads": 4, "ranks": 4, name: 0}
-    with pytest.raises(ValueError, match=f"{name}=0 saves nothing: use 1 or more"):
+    with pytest.raises(ValueError, match=f"{name}=0 has to be a whole number, 1 or more"):
         saved_activations(**sizes)
 
 

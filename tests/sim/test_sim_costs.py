@@ -137,20 +137,20 @@ def test_one_rank_pays_nothing_and_an_empty_tensor_pays_latency_alone():
     ("arguments", "message"),
     [
         (("star", 4, MIB, ALPHA, BETA), "algorithm='star' has no cost formula: use one of ring"),
-        (("ring", 0, MIB, ALPHA, BETA), "ranks=0 cannot hold a collective: use 1 or more"),
+        (("ring", 0, MIB, ALPHA, BETA), "ranks=0 has to be a whole number, 1 or more"),
         (
             ("ring", 4, -1, ALPHA, BETA),
-            "nbytes=-1 is not a cost: it must be finite and not negative",
+            "nbytes=-1 has to be a finite number, 0 or more",
         ),
-        (("ring", 4, MIB, math.nan, BETA), "alpha=nan is not a cost"),
-        (("ring", 4, MIB, ALPHA, math.inf), "beta=inf is not a cost"),
-        (("ring", 4, MIB, ALPHA, BETA, -0.1), "gamma=-0.1 is not a cost"),
+        (("ring", 4, MIB, math.nan, BETA), "alpha=nan has to be a finite number, 0 or more"),
+        (("ring", 4, MIB, ALPHA, math.inf), "beta=inf has to be a finite number, 0 or more"),
+        (("ring", 4, MIB, ALPHA, BETA, -0.1), "gamma=-0.1 has to be a finite number, 0 or more"),
         (
             ("hierarchical", 4, MIB, ALPHA, BETA),
             "alpha=1e-05 does not price 'hierarchical' on 4 ranks: give a Topology of 4 ranks in",
         ),
         (("hierarchical", 5, MIB, FOUR), "does not price 'hierarchical' on 5 ranks"),
-        (("hierarchical", 4, -1, FOUR), "nbytes=-1 is not a cost"),
+        (("hierarchical", 4, -1, FOUR), "nbytes=-1 has to be a finite number, 0 or more"),
         (("ring", 4, MIB, FOUR), "prices only 'hierarchical': give 'ring' the alpha and beta of"),
     ],
 )

@@ -381,3 +381,27 @@ def test_a_machine_hands_its_factors_on_and_one_without_a_step_cannot_price_a_sc
     assert Costs.of(classroom(2, factors=[1, 2])).factors == (1, 2)
     with pytest.raises(ValueError, match="step=None has no time"):
         Costs.of(classroom(2, step=None))
+
+
+def test_a_schedule_may_be_given_by_its_name_and_sizes():
+    costs = Costs(forward=2.0)
+    by_name = simulate("interleaved", costs, ranks=3, microbatches=6, chunks=3)
+    made = simulate(make("interleaved", 3, 6, 3), costs)
+    assert by_name.meta == made.meta
+    assert by_name.spans.end.tolist() == made.spans.end.tolist()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: simulate("1f1b"), r"'1f1b' has no size: give ranks and microbatches, as in sim"),
+        (lambda: simulate("1f1b", ranks=4), "'1f1b' has no size"),
+        (lambda: simulate("1f2b", ranks=4, microbatches=8), "'1f2b' is not a schedule: use one"),
+        (lambda: simulate(make("1f1b", 2, 2), 2.0), r"costs=2.0 has to be a Costs, as in Costs\("),
+        (lambda: simulate(make("1f1b", 2, 2), ranks=2), "ranks=2 is out of place: Schedule"),
+        (lambda: simulate([["0F0"]]), r"schedule=\[\['0F0'\]\] has to be a Schedule, or a sched"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_in_a_sentence(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()

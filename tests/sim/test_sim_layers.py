@@ -43,8 +43,8 @@ def test_data_parallelism_wins_from_as_many_rows_as_the_other_side_of_the_matrix
     ("sizes", "words"),
     [
         (("columns", 1, 1, 1, 1), "form='columns' is not known: use 'data', 'partition_output'"),
-        (("data", 0, 1, 1, 1), "batch=0 makes no layer: use 1 or more"),
-        (("data", 1, 1, 1, 0), "ranks=0 makes no layer"),
+        (("data", 0, 1, 1, 1), "batch=0 has to be a whole number, 1 or more"),
+        (("data", 1, 1, 1, 0), "ranks=0 has to be a whole number, 1 or more"),
     ],
 )
 def test_what_makes_no_layer_is_refused_in_words(sizes, words):

@@ -155,15 +155,15 @@ def test_the_table_leaves_out_the_forms_that_do_not_fit():
     [
         (
             lambda: matmul_words(0, 1, 1, (1, 1, 1)),
-            "m=0 makes no product of matrices: use 1 or more",
+            "m=0 has to be a whole number, 1 or more",
         ),
         (lambda: matmul_words(4, 4, 4, (2, 2)), r"grid=\(2, 2\) cuts no product: give three whole"),
         (lambda: matmul_words(4, 4, 4, (2, 0, 1)), r"grid=\(2, 0, 1\) cuts no product"),
         (lambda: matmul_words(4, 3, 4, (1, 4, 1)), r"cuts k=3 into 4 parts: .* Use 3 or fewer"),
         (lambda: best_grid(2, 2, 2, 7), "ranks=7 fit no grid for m=2, k=2, n=2"),
-        (lambda: best_grid(2, 2, 2, 0), "ranks=0 makes no product of matrices"),
+        (lambda: best_grid(2, 2, 2, 0), "ranks=0 has to be a whole number, 1 or more"),
         (lambda: matmul_table(2, 2, 2, 9), "ranks=9 fit no grid"),
-        (lambda: matmul_lower_bound(1, 1, -1, 1), "n=-1 makes no product of matrices"),
+        (lambda: matmul_lower_bound(1, 1, -1, 1), "n=-1 has to be a whole number, 1 or more"),
     ],
 )
 def test_what_cuts_no_product_is_refused_in_words(call, words):

@@ -71,8 +71,8 @@ def test_the_overlap_of_the_explorer_is_a_part_of_a_ranks_compute(ranks, part):
         ({"overlap": -1.5}, "overlap=-1.5 has to be a number, 0 or more"),
         ({"buckets": 0}, "buckets=0 has to be a whole number, 1 or more"),
         ({"buckets": 2.5}, "buckets=2.5 has to be a whole number"),
-        ({"compute": 0.0}, "compute=0.0 s is not a step's time"),
-        ({"ranks": 0}, "ranks=0 cannot hold a collective"),
+        ({"compute": 0.0}, "compute=0.0 has to be a number, above 0"),
+        ({"ranks": 0}, "ranks=0 has to be a whole number, 1 or more"),
     ],
 )
 def test_values_that_cannot_be_are_refused_by_name(values, says):

@@ -124,3 +124,14 @@ def test_a_notebook_gets_the_style_sheet_beside_each_figure(monkeypatch):
         InteractiveShell.clear_instance()
     assert style == {"text/html": STYLE}
     assert [*figure] == ["application/vnd.plotly.v1+json"]
+
+
+def test_bars_take_numbers_without_a_name_and_refuse_what_is_none():
+    drawn = viz.bars({"ring": 1, "tree": np.float32(2.5), "star": None})
+    assert drawn.data[0].x == ("ring", "tree", "star") and not drawn.layout.showlegend
+    np.testing.assert_array_equal(drawn.data[0].y, [1.0, 2.5, np.nan])
+    for draw in (viz.bars, viz.print.bars):
+        draw({"ring": 1})
+        for name, values in (("a", {"a": [1, 2]}), ("a", {"a": 1, "b": {"c": 2}}), ("values", [1])):
+            with pytest.raises(ValueError, match=f"^{name} is not a number per thing: give"):
+                draw(values)

@@ -42,6 +42,12 @@ def test_a_loss_is_drawn_over_batches_and_over_time_as_a_running_mean():
     assert "Paced, read by the wall clock, up to 30 ms late." in subtitle
 
 
+def test_losses_without_their_trace_are_refused_and_said_where_they_are_drawn():
+    for draw in (viz.losses, viz.print.losses):
+        with pytest.raises(ValueError, match=r"^ddp has no Trace, .*losses alone by viz\.curve\.$"):
+            draw({"ddp": [3.0, 2.0, 1.0]})
+
+
 def test_a_loss_that_is_not_a_number_is_counted_and_not_drawn():
     losses = [1.0] * 10 + [np.inf] * 10
     figure = viz.losses({"asynchronous": (lockstep(), losses)}, over=1)

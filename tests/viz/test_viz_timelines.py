@@ -111,6 +111,15 @@ def test_of_a_run_of_several_steps_the_one_of_median_length_is_drawn():
     assert list(bar.x) == [9.0]
 
 
+def test_traces_without_names_are_numbered_and_what_is_none_is_refused():
+    found = [simulate(name, ranks=2, microbatches=3) for name in ("gpipe", "1f1b")]
+    lines = [line.text for line in viz.timelines(found).layout.annotations[:2]]
+    assert [line.split(":")[0] for line in lines] == ["<b>Trace 1", "<b>Trace 2"]
+    for draw in (viz.timelines, viz.traffic, viz.memory, viz.print.timelines):
+        with pytest.raises(ValueError, match="^Trace 2 has to be a Trace, a list of Traces"):
+            draw([found[0], 3])
+
+
 def test_names_of_a_program_are_text():
     figure = viz.timelines({"<img src=x>": simulate(make("gpipe", 2, 2))})
     assert "<img" not in figure.to_json() and np.all([one.name for one in figure.data])

@@ -365,6 +365,7 @@ class Collectives:
         lane.pace.begin(START_LINE)
         nbytes = 0 if tensor is None else tensor.nbytes * scale
         fields = {"group": self.name, "sequence": sequence, "nbytes": nbytes}
+        fields |= {"root": self.members[root]} if root >= 0 else {}
         with self.recorder.open("collective", op, fields):
             call = Call(self, op, lane, sequence, tensor)
             if tensor is None or self._by_backend(tensor):

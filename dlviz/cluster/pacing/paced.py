@@ -18,6 +18,9 @@ from dlviz.machine.machine import slowdown
 from dlviz.machine.topology import moment
 from dlviz.trace.recorder import PacedSpan, Recorder, Span
 
+# Device s from the run's start: no operation is earlier, so that ranks that a busy host starts one
+# after the other begin alike.
+READY = 0.02
 AGAIN = 1e-3  # s between two looks at how far the other ranks have come
 OWN_TIME = 500_000  # ns: what Comm, and a strategy on it, may take between two operations
 
@@ -38,7 +41,7 @@ class Pace:
     def __init__(self, device: Any, name: str):
         self.device = device
         self.name = name
-        self.free = 0.0
+        self.free = READY
         self.late: list[int] = []  # ns, one for each time the debt was slept off
         self.overruns = 0
         self.operations = 0
@@ -69,14 +72,14 @@ class Pace:
         return times[0], now, times[2], max(self.free, self.device.now())
 
     def begin(self, ahead: float = 0.0) -> None:
-        """The lane's first operation starts when the program reaches it, or `ahead` seconds later;
-        its setup takes no device time."""
+        """The lane's first operation starts when the program reaches it, not before READY, or
+        `ahead` seconds later; its setup takes no device time."""
         if not self._begun:
-            self.wait_until(self.device.now() + ahead)
+            self.wait_until(max(self.free, self.device.now()) + ahead)
 
     def _mark(self, times: list[Any], end: int) -> None:
         """Put the lane's wall and device time into a span's times, as its start (0) or end (1)."""
-        times[2 + end] = self.free if self._begun else self.device.now()
+        times[2 + end] = self.free if self._begun else max(self.free, self.device.now())
         if perf_counter_ns() < self.device.wall(self.free):
             self._pending.append((times, end))
         else:
@@ -116,7 +119,9 @@ class Pace:
 
     def restart(self, ahead: float = 0.0) -> None:
         """What follows starts now, or `ahead` seconds later, however long its setup took."""
-        self.wait_until(self.device.now() + ahead)
+        if self._begun:
+            self.wait_until(self.device.now() + ahead)
+        self.begin(ahead)
 
     def now(self) -> float:
         return self.free

@@ -45,7 +45,9 @@ class Inherited:
         np.random.seed(seed % NUMPY_SEEDS)
         random.seed(seed)
         torch.set_default_dtype(self.dtype)
-        torch.use_deterministic_algorithms(self.deterministic[0], warn_only=self.deterministic[1])
+        if any(self.deterministic):  # else what is set already would load torch._dynamo
+            on, warn_only = self.deterministic
+            torch.use_deterministic_algorithms(on, warn_only=warn_only)
         for name, value in self.cudnn.items():
             setattr(torch.backends.cudnn, name, value)
         torch.set_printoptions(**self.printed)

@@ -40,12 +40,12 @@ PRELOADED = [
     "dlviz.grading.harness.guard",
     "dlviz.metrics",
     "dlviz.viz",
+    # What torch loads when it first makes an optimizer, goes backward from given gradients, or
+    # takes gradients under vmap, which takes as long as torch itself; and at its first update.
+    "torch._dynamo",
+    "torch.profiler._cupti_monitor",
 ]
-# torch's optimizers load this, which takes as long as torch itself: in a notebook and where one is
-# judged the fork server does so once for many runs, in a script each rank that has an optimizer.
-OPTIMIZERS = ["torch._dynamo"]
 LONGEST = 60  # characters of a folder in which a socket may lie, whose whole path has 107 at most
-JUDGES = "DLVIZ_JUDGES"  # in the environment of a process that grades students' programs
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
 ENDING = {signal.SIGINT, signal.SIGTERM}  # what ends a program from outside, often as a group
 context: Any = multiprocessing.get_context(METHOD)
@@ -64,8 +64,7 @@ def warm_up() -> None:
     if METHOD != "forkserver" or is_waiter():
         return
     os.register_at_fork(after_in_child=_in_a_fork)
-    many = "IPython" in sys.modules or JUDGES in os.environ
-    context.set_forkserver_preload(PRELOADED + OPTIMIZERS * many)
+    context.set_forkserver_preload(PRELOADED)
     starting_up = getattr(multiprocessing.current_process(), "_inheriting", False)  # spawned
     if MARK in os.environ:
         atexit.register(_remove_folder, os.getpid())

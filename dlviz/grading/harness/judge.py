@@ -38,8 +38,6 @@ from typing import Any
 
 import cloudpickle
 
-from dlviz.cluster import JUDGES
-
 ROOT = str(Path(__file__).parents[3])
 START = (
     "import sys; sys.argv[1] in sys.path or sys.path.insert(0, sys.argv[1]); "
@@ -127,9 +125,8 @@ def _connected() -> socket.socket:
             judge.close()
             if not pid:
                 quiet = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1)]
-                env = {**os.environ, JUDGES: "1"}
                 pid = os.posix_spawn(  # a group of its own: an interrupt is for the kernel
-                    command[0], command, env, file_actions=quiet, setpgroup=0
+                    command[0], command, os.environ, file_actions=quiet, setpgroup=0
                 )
             if time.monotonic() > until or os.waitpid(pid, os.WNOHANG)[0]:
                 raise RuntimeError("the process that judges did not start.") from None

@@ -9,7 +9,6 @@ A row for each axis, in the order of the placement: the axis whose ranks are nei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from dlviz.viz.words import text
 from dlviz.viz.words.labels import hover
 
 if TYPE_CHECKING:
-    from dlviz.trace import Trace
+    pass
 
 TITLE = "What ranks send along each axis"
 PARTS = ("inside nodes", "between nodes")
@@ -50,7 +49,7 @@ class AxisBytes:
 
 
 def axis_bytes(
-    traces: Trace | Mapping[str, Trace],
+    traces: text.Traces,
     *,
     step: int | None = None,
     theme: str = "auto",
@@ -97,7 +96,7 @@ def axis_bytes(
 
 
 def laid_out(
-    traces: Trace | Mapping[str, Trace], step: int | None
+    traces: text.Traces, step: int | None
 ) -> tuple[list[AxisBytes], list[tuple[int, str]]]:
     """The rows from the top, and the name over the rows of each Trace that has one. Raises
     ValueError as `axis_bytes` does."""

@@ -9,6 +9,8 @@ error |    =
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from numbers import Real
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -24,7 +26,7 @@ INNER = 320.0  # pixels of the axes
 NUMBERED = 24  # bars: with more, none shows its number
 PATTERNS = ("/", ".", "x")  # of a method's forms after the first, which are paler
 
-Values = Mapping[str, Mapping[Hashable, float]]
+Values = Mapping[str, Mapping[Hashable, float]] | Mapping[Hashable, float]
 
 
 def bars(
@@ -35,16 +37,17 @@ def bars(
     ylabel: str = "",
     theme: str = "auto",
 ) -> Figure:
-    """Draw `values`: for each name, a number per thing. A missing number or a NaN has no bar. Units
-    belong in `xlabel` and `ylabel`.
+    """Draw `values`: for each name, a number per thing, or a number per thing alone. A missing
+    number or a NaN has no bar. Units belong in `xlabel` and `ylabel`.
 
-    Raises ValueError where there is no number.
+    Raises ValueError where there is no number, and for what is none.
     """
+    values = by_name(values)
     things = things_of(values)
     figure = Figure()
     for name, (style, heights) in columns_of(values, things).items():
         words = [
-            f"<b>{text.cut(name, 50)}</b><br>{text.cut(thing)}: {height:,.5g}"
+            f"<b>{text.cut(name, 50)}</b><br>" * bool(name) + f"{text.cut(thing)}: {height:,.5g}"
             for thing, height in zip(things, heights.tolist(), strict=True)
         ]
         figure.add_trace(
@@ -78,7 +81,26 @@ def bars(
     return figure
 
 
-def things_of(values: Values) -> list[Hashable]:
+def by_name(values: Any) -> dict[str, Mapping[Hashable, float]]:
+    """The numbers per thing of each name; those without a name have the name "". Raises ValueError
+    for what is no number per thing."""
+    if isinstance(values, Mapping) and all(_is_number(own) for own in values.values()):
+        values = {"": values} if values else {}
+    for name, own in values.items() if isinstance(values, Mapping) else [("values", values)]:
+        if not (isinstance(own, Mapping) and all(map(_is_number, own.values()))):
+            raise ValueError(
+                f"{name} is not a number per thing: give {{thing: number}}, or {{name: {{thing: "
+                "number}} for bars of several names."
+            )
+    return dict(values)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one number, or none."""
+    return value is None or isinstance(value, Real) or getattr(value, "ndim", None) == 0
+
+
+def things_of(values: Mapping[str, Mapping[Hashable, float]]) -> list[Hashable]:
     """All things, in the order they first appear. Raises ValueError where there is none."""
     things = list(dict.fromkeys(thing for own in values.values() for thing in own))
     if not things:
@@ -87,7 +109,7 @@ def things_of(values: Values) -> list[Hashable]:
 
 
 def columns_of(
-    values: Values, things: list[Hashable]
+    values: Mapping[str, Mapping[Hashable, float]], things: list[Hashable]
 ) -> dict[str, tuple[palette.Style, np.ndarray]]:
     """The look of each name's bars and their heights, NaN where it has none."""
     own = {text.named(name): numbers for name, numbers in values.items()}
@@ -106,7 +128,7 @@ def _style(look: palette.MethodLook) -> palette.Style:
     return palette.Style(palette.pale(plain).color, pattern) if look.turn else plain
 
 
-def numbers(heights: np.ndarray, values: Values, things: list[Hashable]) -> list[str] | None:
+def numbers(heights: np.ndarray, values: Any, things: list[Hashable]) -> list[str] | None:
     """The numbers on the bars; None where there are too many bars."""
     if len(values) * len(things) > NUMBERED:
         return None

@@ -20,7 +20,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz import metrics
-from dlviz.analysis.bubble import bubble_ratio_formula, fraction_of, pass_seconds
+from dlviz.analysis.bubble import FORMULAS, bubble_ratio_formula, fraction_of, pass_seconds
 from dlviz.analysis.clocks import clock_of
 from dlviz.analysis.stages import pipeline_size
 from dlviz.viz import palette
@@ -60,6 +60,8 @@ class BubblePoint:
 
     def formula(self, **sizes: int) -> float:
         """The bubble ratio by the closed form, at `sizes` or its own; NaN if there is none."""
+        if self.schedule not in FORMULAS:
+            return float("nan")
         p, m, v = (getattr(self, name) if name not in sizes else sizes[name] for name in SIZES)
         if self.schedule not in metrics.CHUNKED:
             v = self.chunks

@@ -7,7 +7,6 @@ disagreement |      ____--- ensemble          logarithmic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from dlviz.viz.charts.losses import ROW, clocks, legend_rows
 from dlviz.viz.words import text
 
 if TYPE_CHECKING:
-    from dlviz.trace import Trace
+    pass
 
 INNER = 330.0  # pixels of the axes
 LOWEST = -7.0  # decades: a smaller difference is rounding, and counts as none
@@ -36,7 +35,7 @@ class ReplicasApart(NamedTuple):
 
 
 def disagreement(
-    traces: Mapping[str, Trace],
+    traces: text.Traces,
     *,
     clock: str = "wall",
     theme: str = "auto",
@@ -81,9 +80,10 @@ def disagreement(
     return figure
 
 
-def laid_out(traces: Mapping[str, Trace], clock: str) -> ReplicasApart:
+def laid_out(traces: text.Traces, clock: str) -> ReplicasApart:
     """The lines; points without disagreement lie on the border below the smallest one."""
-    found = {text.named(name): metrics.disagreement(trace, clock) for name, trace in traces.items()}
+    named = text.by_name(traces)
+    found = {name: metrics.disagreement(trace, clock) for name, trace in named.items()}
     with np.errstate(divide="ignore"):
         decades = {name: np.log10(table.disagreement) for name, table in found.items()}
     seen = np.concatenate([np.zeros(0), *decades.values()])
@@ -97,9 +97,9 @@ def laid_out(traces: Mapping[str, Trace], clock: str) -> ReplicasApart:
     return ReplicasApart(lines, low, high)
 
 
-def summary(traces: Mapping[str, Trace], clock: str) -> str:
+def summary(traces: text.Traces, clock: str) -> str:
     words = "Root mean square distance of the models from their mean, over the length of the mean."
-    return " ".join([words, *clocks([*traces.values()], clock)])
+    return " ".join([words, *clocks([*text.by_name(traces).values()], clock)])
 
 
 def marks(plan: ReplicasApart) -> tuple[list[float], list[str]]:

@@ -52,7 +52,8 @@ def losses(
 ) -> Figure:
     """Draw the losses of each run by name, (Trace, losses), as means of the last `over` batches.
 
-    Raises ValueError as `metrics.descent` does, and for an `over` that is not 1, 2, 3, ...
+    Raises ValueError as `metrics.descent` does, for losses without their Trace, and for an `over`
+    that is not 1, 2, 3, ...
     """
     lines = lines_of(curves, over, clock)
     figure = Figure()
@@ -85,6 +86,12 @@ def losses(
 def lines_of(curves: Curves, over: int, clock: str) -> list[FallingLoss]:
     """Each run's line, from the first batch with `over` - 1 before it; NaN where the mean is not a
     finite number above 0."""
+    for name, own in curves.items():
+        if not (isinstance(own, list | tuple) and len(own) == 2 and hasattr(own[0], "spans")):
+            raise ValueError(
+                f"{name} has no Trace, whose times its losses are drawn over: give (run.trace, "
+                "losses), or draw losses alone by viz.curve."
+            )
     looks = palette.methods([text.named(name) for name in curves])
     found = []
     for (name, look), (trace, own) in zip(looks.items(), curves.values(), strict=True):

@@ -11,7 +11,6 @@ nothing was paced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ from dlviz.viz.words.hosts import mark_lines
 from dlviz.viz.words.labels import hover
 
 if TYPE_CHECKING:
-    from dlviz.trace import Trace
+    pass
 
 STRIP, HEAD = 0.8, 0.8  # height of a full strip (rows are 1 apart), and of a Trace's name
 ROW, LEAST, HIGHEST = 46, 18, 430  # pixels: a row at most and at least, all rows
@@ -44,7 +43,7 @@ class Strip:
 
 
 def memory(
-    traces: Trace | Mapping[str, Trace],
+    traces: text.Traces,
     *,
     what: str | None = "activations",
     theme: str = "auto",
@@ -164,7 +163,7 @@ class MemoryPlan:
     details: list[str]
 
 
-def laid_out(traces: Trace | Mapping[str, Trace], what: str | None) -> MemoryPlan:
+def laid_out(traces: text.Traces, what: str | None) -> MemoryPlan:
     """Where the strips of all ranks lie. Raises ValueError as `memory` does."""
     named = text.by_name(traces)
     clock, counted = shared(named, clock_of, "clock"), shared(named, counts_microbatches, "unit")

@@ -61,9 +61,7 @@ class ServedRun(NamedTuple):
     predicted: int
 
 
-def staleness(
-    traces: Trace | Mapping[str, Trace], *, theme: str = "auto", title: str | None = None
-) -> Figure:
+def staleness(traces: text.Traces, *, theme: str = "auto", title: str | None = None) -> Figure:
     """Draw `metrics.staleness` of one run with a server, or of several by name, each with its
     prediction: the gradients of n workers are n - 1 updates old in the mean, whoever is slow.
 

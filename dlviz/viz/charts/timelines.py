@@ -11,7 +11,6 @@ is idle. `timeline` shows one run in full; this shows what differs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,7 @@ from dlviz.viz.words.hosts import mark_lines
 from dlviz.viz.words.prediction_error import action, named
 
 if TYPE_CHECKING:
-    from dlviz.trace import Table, Trace
+    from dlviz.trace import Table
 
 BAR, HEAD = 0.86, 1.5  # height of a bar (rows are 1 apart), and of a pipeline's name
 ROW, LEAST, HIGHEST = 24, 6, 470  # pixels: a row at most and at least, all rows
@@ -76,14 +75,15 @@ class TimelinesPlan:
 
 
 def timelines(
-    traces: Mapping[str, Trace],
+    traces: text.Traces,
     *,
     step: int | None = None,
     clock: str | None = None,
     theme: str = "auto",
     title: str | None = None,
 ) -> Figure:
-    """Draw the actions of each of `traces` (pipelines by name), rank by rank, on one time axis.
+    """Draw the actions of each of `traces` (pipelines, in a list or by name), rank by rank, on one
+    time axis.
 
     `step` is the step of a run that has several, by default the one of median length. `clock`
     chooses the device's or the wall's columns (by default those that the Traces have). Raises
@@ -129,7 +129,7 @@ def timelines(
     return figure
 
 
-def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -> TimelinesPlan:
+def laid_out(traces: text.Traces, step: int | None, clock: str | None) -> TimelinesPlan:
     """Where the actions of all pipelines lie. Raises ValueError as `timelines` does."""
     traces = text.by_name(traces)
     read = shared(traces, lambda trace: clock_of(trace, clock), "clock")

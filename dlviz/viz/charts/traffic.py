@@ -40,9 +40,7 @@ HIGHEST, CELL, LEAST = 620, 62, 220  # pixels: a figure at most, a cell, a map a
 BETWEEN = 0.16  # of the width: for the names of the rows of the map on the right
 
 
-def traffic(
-    traces: Trace | Mapping[str, Trace], *, theme: str = "auto", title: str | None = None
-) -> Figure:
+def traffic(traces: text.Traces, *, theme: str = "auto", title: str | None = None) -> Figure:
     """Draw the bytes that each rank sent to each other as a heat map, one number in each cell.
 
     `traces` is a Trace, or several by name, whose maps stand side by side in one scale of colours.
@@ -258,6 +256,15 @@ def sentences(named: Mapping[str, Trace], found: list[tuple[np.ndarray, np.ndarr
 
 
 def _sentence(trace: Trace, sent: np.ndarray, count: np.ndarray) -> str:
+    words, more = _of_messages(trace, sent, count), analysis.collective_bytes(trace)[trace.ranks]
+    if not more.any():
+        return words
+    total = more.sum()
+    many = "bytes that are not known" if np.isnan(total) else text.nbytes(int(total))
+    return f"{words} The backend's collectives, whose messages are not drawn, sent {many}."
+
+
+def _of_messages(trace: Trace, sent: np.ndarray, count: np.ndarray) -> str:
     if not count.any():
         return "No message was sent."
     pairs = len(count) * (len(count) - 1)

@@ -3,7 +3,6 @@ figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -112,7 +111,7 @@ def compare(
 
 
 def timelines(
-    traces: Mapping[str, Trace],
+    traces: text.Traces,
     *,
     step: int | None = None,
     clock: str | None = None,

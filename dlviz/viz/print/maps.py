@@ -27,7 +27,7 @@ HEIGHT = 2.9  # inches of a curve's axes
 
 
 def traffic(
-    traces: Trace | Mapping[str, Trace],
+    traces: text.Traces,
     *,
     theme: str = "light",
     title: str | None = None,

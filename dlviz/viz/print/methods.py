@@ -3,7 +3,6 @@ matplotlib figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dlviz.trace import Trace
     from dlviz.viz.charts.losses import Curves
 
 HEIGHT, TALL = 2.9, 3.6  # inches of the axes; of the spectrum's
@@ -122,7 +120,7 @@ def losses(
 
 
 def disagreement(
-    traces: Mapping[str, Trace],
+    traces: text.Traces,
     *,
     clock: str = "wall",
     theme: str = "light",

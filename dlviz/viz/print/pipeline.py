@@ -83,7 +83,7 @@ def bubble(
 
 
 def memory(
-    traces: Trace | Mapping[str, Trace],
+    traces: text.Traces,
     *,
     what: str | None = "activations",
     theme: str = "light",

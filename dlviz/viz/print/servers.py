@@ -3,7 +3,6 @@ as matplotlib figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dlviz.trace import Trace
 
 ROW, ROWS = 0.36, 4.6  # inches: a worker's row at most, all of them
 MAP, SCALE = 3.4, 0.16  # inches: the map's height, the width of its scale
@@ -32,7 +30,7 @@ DOT = 8.0  # points: the dot of a value that all gradients have
 
 
 def staleness(
-    traces: Trace | Mapping[str, Trace],
+    traces: text.Traces,
     *,
     theme: str = "light",
     title: str | None = None,
@@ -124,6 +122,7 @@ def bars(
     width: float = 7.2,
 ) -> Figure:
     """Bars side by side, `width` inches wide. Arguments and errors are those of `viz.bars`."""
+    values = upright.by_name(values)
     things = upright.things_of(values)
     columns = upright.columns_of(values, things)
     entries = [(name, Patch(**paper.look(style))) for name, (style, _) in columns.items()]

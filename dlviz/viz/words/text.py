@@ -11,7 +11,7 @@ import html
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,10 @@ from dlviz.viz import palette
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+    from dlviz.trace import Trace
+
+    Traces = Trace | Sequence[Trace] | Mapping[str, Trace]
 
 METHODS = {name: title for name, (title, *_) in palette.METHODS.items()}
 TITLES = {**schedules.TITLES, **patterns.TITLES, **METHODS}
@@ -211,13 +215,20 @@ def _ran_on(meta: Mapping[str, Any]) -> str:
 
 
 def by_name(traces: Any) -> dict[str, Any]:
-    """Traces by the names that readers know, a single one by "". Raises ValueError where there is
-    none."""
-    if not isinstance(traces, Mapping):
-        return {"": traces}
-    if not traces:
+    """Traces by the names that readers know, a single one by "", those of a list by "Trace 1" and
+    so on. Raises ValueError where there is none, and for what is no Trace."""
+    if isinstance(traces, list | tuple):
+        traces = {f"Trace {number}": trace for number, trace in enumerate(traces, 1)}
+    found = traces if isinstance(traces, Mapping) else {"": traces}
+    if not found:
         raise ValueError("traces has no Trace in it: give one or more.")
-    return {named(name): trace for name, trace in traces.items()}
+    for name, trace in found.items():
+        if not (hasattr(trace, "spans") and hasattr(trace, "meta")):
+            raise ValueError(
+                f"{name or 'traces'} has to be a Trace, a list of Traces, or several by name, not "
+                f"{type(trace).__name__}."
+            )
+    return {named(name): trace for name, trace in found.items()}
 
 
 def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 import dlviz
 from dlviz import metrics, models
+from dlviz.analysis.messages import collective_bytes
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.parallel import model as parts
 from dlviz.parallel import update_rules
@@ -237,7 +238,8 @@ def test_every_byte_sent_is_that_of_an_activation_a_gradient_or_a_shared_paramet
             for found in run.results:
                 assert found[name, cuts][f"bytes_of_{what}"] == sent[what], (name, cuts, what)
     assert bytes_sent_as(run.trace) == whole
-    assert sum(whole.values()) == metrics.bytes_sent(run.trace).sum()
+    by_collectives = collective_bytes(run.trace).sum()
+    assert sum(whole.values()) + by_collectives == metrics.bytes_sent(run.trace).sum()
 
 
 def test_a_part_starts_from_its_ranks_values_and_what_is_shared_from_the_first_ranks():

@@ -376,7 +376,7 @@ def test_blocks_are_the_parts_of_the_matrix_each_once(grid, sizes):
         ((4,), 0, (1, 1, 1), "w", r"w of shape \(4,\) is no matrix: give it two dims, k and n"),
         ((4, 3), 0, (1, 1, 5), "y", r"grid=\(1, 1, 5\) cuts n=3 into 5 parts"),
         ((4, 3), 0, (1, 5, 1), "w", r"grid=\(1, 5, 1\) cuts k=4 into 5 parts"),
-        ((0, 3), 0, (1, 1, 1), "x", "m=0 makes no product of matrices: use 1 or more"),
+        ((0, 3), 0, (1, 1, 1), "x", "m=0 has to be a whole number, 1 or more"),
     ],
 )
 def test_an_invalid_block_is_refused_in_words(shape, rank, grid, which, words):

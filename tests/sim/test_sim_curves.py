@@ -1,0 +1,119 @@
+"""Every closed form: a curve from arrays, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dlviz import metrics, sim
+from dlviz.machine import Device, Link, Topology
+from dlviz.sim import federated
+
+COSTS = {"forward": 1.0, "backward_input": 1.0, "backward_weight": 1.0}
+SIZES = {"layers": 2, "hidden": 8, "sequence": 8}
+LINK = {"alpha": 1e-5, "beta": 1e-9}
+FORMS = {  # each with an argument of every kind of number that it takes
+    metrics.bubble_formula: {"schedule": "1f1b", "ranks": 4, "microbatches": 8, **COSTS},
+    metrics.bubble_ratio_formula: {
+        "schedule": "interleaved", "ranks": 4, "microbatches": 8, "chunks": 2, **COSTS,
+    },
+    metrics.algorithm_bandwidth: {"nbytes": 8, "seconds": 1.0},
+    metrics.bus_bandwidth: {"collective": "reduce", "ranks": 4, "nbytes": 8, "seconds": 1.0},
+    sim.collective_seconds: {
+        "algorithm": "tree", "ranks": 4, "nbytes": 64, **LINK, "gamma": 1e-10,
+    },
+    sim.data_parallel_seconds: {
+        "ranks": 4, "compute": 1.0, "nbytes": 64, **LINK, "buckets": 2, "overlap": 0.1,
+    },
+    sim.activation_bytes: {**SIZES, "heads": 2, "batch": 2, "tensor": 2, "itemsize": 4},
+    sim.layer_bytes: {
+        "form": "data", "batch": 4, "inputs": 4, "outputs": 4, "ranks": 2, "itemsize": 4,
+    },
+    sim.transformer_flops: {**SIZES, "vocabulary": 16, "batch": 2},
+    sim.transformer_parameters: {**SIZES, "vocabulary": 16},
+    sim.matmul_words: {"m": 4, "k": 4, "n": 4, "grid": (2, 1, 1)},
+    sim.matmul_lower_bound: {"m": 4, "k": 4, "n": 4, "ranks": 2},
+    federated.local_steps: {"examples": 10, "epochs": 2, "batch": 4},
+    federated.noise_length: {"sigma": 1.0, "parameters": 3, "drawn": 2.0},
+    Link(1e-3, 1e9).seconds: {"nbytes": 8},
+}  # fmt: skip
+OTHERS = {  # that give several numbers
+    federated.client_bytes: {"parameters": 10, "bits": 32},
+    federated.secure_client_bytes: {"parameters": 10, "clients": 4, "threshold": 2, "clip": 4.0},
+    federated.secure_sum_bytes: {"values": 10, "clients": 4, "threshold": 2, "clip": 4.0},
+    federated.round_seconds: {"seconds": [1.0, 2.0], "drawn": 2},
+    federated.poisson_round_seconds: {"seconds": [1.0, 2.0], "chance": 0.5},
+    sim.saved_activations: {"sequence": 8, "batch": 2, "hidden": 8, "heads": 2, "ranks": 2},
+    sim.layer_elements: {"form": "data", "batch": 4, "inputs": 4, "outputs": 4},
+    sim.scaling_curves: {"compute": 1.0, "nbytes": 64, **LINK, "buckets": 2, "overlap": 0.1},
+}
+
+
+def numbers(call):
+    return [name for name, value in call.items() if isinstance(value, int | float)]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__qualname__)
+def test_an_array_of_any_number_gives_the_curve_of_the_formula(form):
+    call = FORMS[form]
+    one = form(**call)
+    assert np.ndim(one) == 0
+    for name in numbers(call):
+        values = call[name] * np.array([1, 2, 3])
+        curve = form(**call | {name: values})
+        assert isinstance(curve, np.ndarray) and curve[0] == one
+        alone = [form(**call | {name: value.item()}) for value in values]
+        np.testing.assert_array_equal(curve, alone)
+
+
+def test_arrays_are_broadcast():
+    ranks, sizes = np.array([2, 4, 8])[:, None], np.logspace(3, 6, 4)
+    seconds = sim.collective_seconds("ring", ranks, sizes, 1e-5, 1e-9)
+    assert seconds.shape == (3, 4)
+    assert seconds[2, 1] == sim.collective_seconds("ring", 8, 1e4, 1e-5, 1e-9)
+    racks = Topology.racks(2, 2, Link(1e-6, 1e10), Link(1e-5, 1e9))
+    assert sim.collective_seconds("hierarchical", 4, sizes, racks).shape == (4,)
+
+
+@pytest.mark.parametrize("form", {**FORMS, **OTHERS}, ids=lambda form: form.__qualname__)
+def test_what_is_no_count_or_amount_is_refused_in_a_sentence_with_its_name(form):
+    call = {**FORMS, **OTHERS}[form]
+    for name in numbers(call):
+        for value in (-1, -0.5, math.nan, "four", np.array([call[name], -1])):
+            if isinstance(value, np.ndarray) and form in OTHERS:
+                continue
+            bad = "-1" if isinstance(value, np.ndarray) else repr(value)
+            with pytest.raises(ValueError) as error:
+                form(**call | {name: value})
+            said = str(error.value)
+            assert f"{name}={bad}" in said and said.endswith(".") and "\n" not in said, (name, said)
+
+
+def test_what_a_formula_needs_is_not_none():
+    with pytest.raises(ValueError, match=r"^beta=None has to be a value\.$"):
+        sim.collective_seconds("ring", 4, 64, 1e-5, None)
+
+
+def test_a_schedule_that_there_is_not_has_no_bubble():
+    for formula in (metrics.bubble_formula, metrics.bubble_ratio_formula):
+        with pytest.raises(ValueError, match="schedule='1f2b' is not known: use one of naive, gpi"):
+            formula("1f2b", 4, 8)
+        assert math.isnan(formula("dualpipev", 4, 8))  # it has no closed form
+
+
+def test_a_bandwidth_in_place_of_seconds_per_byte_is_refused_and_seconds_in_place_of_a_bandwidth():
+    hint = "has to be seconds per byte, at most 1000: for a bandwidth of 1e.09 bytes/s give 1e-09"
+    calls = [
+        lambda: sim.collective_seconds("ring", 4, 1e6, 1e-5, 1e9),
+        lambda: sim.collective_seconds("ring", 4, np.array([1e6]), 1e-5, 1e-9, np.array([1e9])),
+        lambda: sim.data_parallel_seconds(4, 1.0, 1e6, 1e-5, 1e9),
+        lambda: sim.scaling_curves(1.0, 1e6, 1e-5, 1e9),
+        lambda: Device("a GPU", 1e12, 1e9, 1e9, gamma=1e9),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=hint):
+            call()
+    with pytest.raises(ValueError, match="has to be bytes per second, at least .*give 1e.09"):
+        Link(1e-5, 1e-9)
