@@ -136,6 +136,8 @@ class Training:
         those of the span."""
         own = self.parameters if parameters is None else parameters
         gradients = self.moves.clipped([p.grad for p in own] if gradients is None else gradients)
+        if not own:
+            return  # this rank moves none
         update(self.comm, self.moves, own, gradients, **fields)
         if isinstance(self.moves.rule, TorchRule):
             self.comm.memory("update rule", self.moves.rule.nbytes)
