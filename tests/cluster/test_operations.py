@@ -1,9 +1,11 @@
 """What operations are called, what they refuse, and those that gather and scatter."""
 
 import inspect
+import traceback
 import warnings
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import dlviz
 from dlviz.cluster import Comm
 from dlviz.cluster.operations import FORMER
 from dlviz.collectives import ALGORITHMS, all_reduce, direct, halving_doubling, ring, tree
+from dlviz.trace.recorder import PACKAGE
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -20,14 +23,15 @@ def by_former_names(comm):
     """What each call with a former name says, and what comes of it."""
     said, got = [], []
     x, other = torch.tensor([2.0 + comm.rank]), 1 - comm.rank
+    former: Any = {"root": 1}
     for call in (
         lambda: comm.all_reduce(x, "prod"),
         lambda: all_reduce(comm, x, "ring", "average"),
         lambda: comm.sendrecv(x, other, x.clone(), other, op="add"),
         lambda: comm.broadcast(x, root=1),
         lambda: comm.reduce(x, root=1),
-        lambda: tree.broadcast(comm, x, root=1),
-        lambda: tree.reduce(comm, x, root=1),
+        lambda: tree.broadcast(comm, x, **former),
+        lambda: tree.reduce(comm, x, **former),
     ):
         x.fill_(2.0 + comm.rank)
         with warnings.catch_warnings(record=True) as caught:
@@ -244,10 +248,7 @@ def wrong_calls(comm, method):
             try:
                 getattr(comm, method)(**right | {name: value})
             except (TypeError, ValueError) as error:
-                last = error.__traceback__
-                while last.tb_next is not None:
-                    last = last.tb_next
-                ours = "dlviz" in last.tb_frame.f_code.co_filename
+                ours = traceback.extract_tb(error.__traceback__)[-1].filename.startswith(PACKAGE)
                 found.append((name, repr(value), str(error) if ours else f"inside: {error!r}"))
             else:
                 found.append((name, repr(value), "accepted"))
@@ -324,7 +325,7 @@ def wrong_tensors(comm):
                 call(wrong)
             found.append(str(error.value))
     for call in (
-        lambda: tree.reduce(comm, X, "a"),
+        lambda: tree.reduce(comm, X, 2),
         lambda: tree.broadcast(comm, X, -1),
         lambda: ALGORITHMS["parameter_server"](comm, X, server="a"),
         lambda: ALGORITHMS["hierarchical"](comm, X, nodes=3),

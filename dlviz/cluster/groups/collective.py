@@ -163,7 +163,7 @@ class Collectives:
                     read(place, 0, part)
 
         self.collective("gather", tensor, move, dst, scale=self.size)
-        if here:
+        if gather_list is not None:
             _put(gather_list, whole)
 
     def scatter(
