@@ -217,6 +217,7 @@ CALLS = {  # method: right arguments, and what is wrong for some of them
     "shared": ({"tensor": X}, {"tensor": (*NO_TENSORS[:5], X[::2])}),
     "together": ({"act": print, "needed": ()}, {"act": NO_TEXTS, "needed": (3, [3], "a", ["a"])}),
     "compute": ({"kind": "forward", "name": "a", "seconds": 0.1}, {"seconds": NO_SECONDS}),
+    "beside": ({"kind": "forward", "name": "a"}, {}),
     "watch": ({"tensor": X, "name": "buffer"}, {"tensor": (*NO_TENSORS, torch.ones(2, 2).t())}),
     "memory": ({"what": "a", "nbytes": 3}, {"nbytes": NO_SECONDS}),
     "progress": ({"iterable": [1], "name": "bar"}, {"iterable": (3, None)}),
@@ -225,13 +226,13 @@ CALLS = {  # method: right arguments, and what is wrong for some of them
 WRONG = {
     "tensor": NO_TENSORS, "out": NO_TENSORS, "send": NO_TENSORS, "recv": NO_TENSORS,
     "dst": NO_NUMBERS, "src": NO_NUMBERS, "tag": NO_NUMBERS, "op": NO_OPERATIONS,
-    "name": NO_TEXTS, "what": NO_TEXTS,
+    "name": NO_TEXTS, "what": NO_TEXTS, "kind": NO_TEXTS,
 }  # fmt: skip
 FREE = {  # which take anything, or nothing
-    "barrier", "span", "label", "beside", "begin", "start_line", "hold", "snapshot", "now",
+    "barrier", "span", "label", "begin", "start_line", "hold", "snapshot", "now",
     "collective", "compare_calls", "place_of", "broken",
 }  # fmt: skip
-ANYTHING = {("compute", "name"), ("agree", "tensor")}
+ANYTHING = {("compute", "name"), ("beside", "name"), ("agree", "tensor")}
 
 
 def wrong_calls(comm, method):
@@ -277,7 +278,7 @@ def test_the_table_of_wrong_arguments_has_every_public_method():
     assert methods | {"span", "label"} == CALLS.keys() | FREE
     for method, (right, _) in CALLS.items():
         names = set(inspect.signature(getattr(Comm, method)).parameters) - {"self", "fields"}
-        assert method == "mesh" or names - right.keys() <= {"kind", "key", "root"}, method
+        assert method == "mesh" or names - right.keys() <= {"root"}, method
 
 
 def test_numbers_of_numpy_and_torch_are_ranks_and_tags():

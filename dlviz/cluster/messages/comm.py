@@ -455,6 +455,7 @@ class Comm(Collectives):
     ) -> Any:
         """Record the math inside the `with`. On a paced run it takes `seconds` of device time, by
         default what the machine says for `kind`."""
+        check_text("compute", "kind", kind)
         if seconds is not None and (not _is_finite(seconds) or seconds < 0):
             raise ValueError(
                 f"compute: seconds={seconds!r} has to be a finite number, 0 or more: leave it out "
@@ -464,6 +465,7 @@ class Comm(Collectives):
 
     def beside(self, kind: str, name: str | None = None, **fields: Any) -> Any:
         """Record, on lane compute2, math that runs at the same time as the `compute` inside."""
+        check_text("beside", "kind", kind)
         self.recorder.lane.pace.begin()
         return self.recorder.beside(kind, name, fields)
 
