@@ -17,6 +17,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch import Tensor, strided
 
 from dlviz.cluster.control.form import dtype_name
 from dlviz.trace.recorder import is_inside
@@ -32,20 +33,21 @@ REDUCE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "product": torch.Tensor.mul_,
 }
 REDUCTIONS = ("sum", "avg", "max", "min", "product")
+SUM, COPY = "sum", "copy"  # the defaults, which need no check
 FORMER = {"add": "sum", "average": "avg", "prod": "product"}
 
 
 def reduction(op: Any, tensor: torch.Tensor) -> str:
     """The name of a reduction of `tensor`. Raises ValueError for an unknown one, and for one that
     its dtype does not have."""
-    if isinstance(op, str) and op == "sum":
+    if op is SUM:
         return op
     return _checked(op, REDUCTIONS, "reduction", tensor)
 
 
 def receive_operation(op: Any, tensor: torch.Tensor) -> str:
     """What a receive into `tensor` does with the message. Raises ValueError as `reduction` does."""
-    if isinstance(op, str) and op == "copy":
+    if op is COPY:
         return op
     return _checked(op, tuple(REDUCE), "receive operation", tensor)
 
@@ -104,6 +106,8 @@ def renamed(former: str, name: str) -> Callable[[Callable[P, T]], Callable[P, T]
 # -- checks ----------------------------------------------------------------------------------------
 def check_tensor(call: str, tensor: Any, name: str = "tensor") -> None:
     """Raise TypeError, ValueError for what is not a tensor with values in memory."""
+    if type(tensor) is Tensor and tensor.is_cpu and tensor.layout is strided:
+        return  # as nearly always
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(
             f"{call}: {name} is of type {type(tensor).__name__}, not a torch.Tensor: give "
@@ -126,7 +130,7 @@ def whole_number(value: Any) -> int | None:
 
 def check_rank(comm: Any, name: str, rank: Any) -> int:
     """The int of a rank of `comm`. Raises ValueError for anything else."""
-    found = whole_number(rank)
+    found = rank if type(rank) is int else whole_number(rank)
     if found is None or not 0 <= found < comm.size:
         raise ValueError(f"{name}={rank!r} is no rank of {comm}: use 0 to {comm.size - 1}.")
     return found

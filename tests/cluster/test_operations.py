@@ -1,8 +1,11 @@
 """What operations are called, what they refuse, and those that gather and scatter."""
 
 import inspect
+import traceback
 import warnings
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ import dlviz
 from dlviz.cluster import Comm
 from dlviz.cluster.operations import FORMER
 from dlviz.collectives import ALGORITHMS, all_reduce, direct, halving_doubling, ring, tree
+from dlviz.trace.recorder import PACKAGE
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -19,14 +23,15 @@ def by_former_names(comm):
     """What each call with a former name says, and what comes of it."""
     said, got = [], []
     x, other = torch.tensor([2.0 + comm.rank]), 1 - comm.rank
+    former: Any = {"root": 1}
     for call in (
         lambda: comm.all_reduce(x, "prod"),
         lambda: all_reduce(comm, x, "ring", "average"),
         lambda: comm.sendrecv(x, other, x.clone(), other, op="add"),
         lambda: comm.broadcast(x, root=1),
         lambda: comm.reduce(x, root=1),
-        lambda: tree.broadcast(comm, x, root=1),
-        lambda: tree.reduce(comm, x, root=1),
+        lambda: tree.broadcast(comm, x, **former),
+        lambda: tree.reduce(comm, x, **former),
     ):
         x.fill_(2.0 + comm.rank)
         with warnings.catch_warnings(record=True) as caught:
@@ -181,7 +186,6 @@ NO_OPERATIONS = ("mean", 1, None, ["sum"], "Sum")
 NO_TEXTS = (3, None, ["a"])
 NO_SECONDS = ("soon", float("nan"), [1.0], -1)
 X = torch.ones(4)
-TO = {"tensor": X, "dst": 0, "src": 0}
 CALLS = {  # method: right arguments, and what is wrong for some of them
     "isend": ({"tensor": X, "dst": 0, "tag": 0}, {}),
     "send": ({"tensor": X, "dst": 0, "tag": 0}, {}),
@@ -213,6 +217,7 @@ CALLS = {  # method: right arguments, and what is wrong for some of them
     "shared": ({"tensor": X}, {"tensor": (*NO_TENSORS[:5], X[::2])}),
     "together": ({"act": print, "needed": ()}, {"act": NO_TEXTS, "needed": (3, [3], "a", ["a"])}),
     "compute": ({"kind": "forward", "name": "a", "seconds": 0.1}, {"seconds": NO_SECONDS}),
+    "beside": ({"kind": "forward", "name": "a"}, {}),
     "watch": ({"tensor": X, "name": "buffer"}, {"tensor": (*NO_TENSORS, torch.ones(2, 2).t())}),
     "memory": ({"what": "a", "nbytes": 3}, {"nbytes": NO_SECONDS}),
     "progress": ({"iterable": [1], "name": "bar"}, {"iterable": (3, None)}),
@@ -221,22 +226,19 @@ CALLS = {  # method: right arguments, and what is wrong for some of them
 WRONG = {
     "tensor": NO_TENSORS, "out": NO_TENSORS, "send": NO_TENSORS, "recv": NO_TENSORS,
     "dst": NO_NUMBERS, "src": NO_NUMBERS, "tag": NO_NUMBERS, "op": NO_OPERATIONS,
-    "name": NO_TEXTS, "what": NO_TEXTS,
+    "name": NO_TEXTS, "what": NO_TEXTS, "kind": NO_TEXTS,
 }  # fmt: skip
 FREE = {  # which take anything, or nothing
-    "barrier", "span", "label", "beside", "begin", "start_line", "hold", "snapshot", "now",
+    "barrier", "span", "label", "begin", "start_line", "hold", "snapshot", "now",
     "collective", "compare_calls", "place_of", "broken",
 }  # fmt: skip
-ANYTHING = {("compute", "name"), ("agree", "tensor")}
+ANYTHING = {("compute", "name"), ("beside", "name"), ("agree", "tensor")}
 
 
 def wrong_calls(comm, method):
     """What each wrong argument of a method is refused with."""
     right, wrong = CALLS[method]
-    right = {name: 1 - comm.rank if right.get(name) is TO else arg for name, arg in right.items()}
-    for name in ("dst", "src"):
-        if name in right and right[name] == 0:
-            right[name] = 1 - comm.rank
+    right = right | {name: 1 - comm.rank for name in ("dst", "src") if name in right}
     if method in ("gather", "scatter", "broadcast_object"):
         right["dst" if method == "gather" else "src"] = comm.rank
     found, wrong = [], wrong | {"obj": [(i for i in ())]}
@@ -247,21 +249,24 @@ def wrong_calls(comm, method):
             try:
                 getattr(comm, method)(**right | {name: value})
             except (TypeError, ValueError) as error:
-                last = error.__traceback__
-                while last.tb_next is not None:
-                    last = last.tb_next
-                ours = "dlviz" in last.tb_frame.f_code.co_filename
+                ours = traceback.extract_tb(error.__traceback__)[-1].filename.startswith(PACKAGE)
                 found.append((name, repr(value), str(error) if ours else f"inside: {error!r}"))
             else:
                 found.append((name, repr(value), "accepted"))
     return found
 
 
+@cache
+def refusals():
+    run = dlviz.launch(lambda comm: {each: wrong_calls(comm, each) for each in CALLS}, ranks=2)
+    assert len(run.trace.messages) == len(run.trace.memory) == 0
+    return run.results[0]
+
+
 @pytest.mark.parametrize("method", CALLS)
 def test_every_wrong_argument_of_every_method_gets_a_sentence(method):
-    run = dlviz.launch(wrong_calls, ranks=2, args=(method,))
-    assert len(run.trace.messages) == 0 and run.results[0]
-    for name, value, message in run.results[0]:
+    assert refusals()[method]
+    for name, value, message in refusals()[method]:
         assert ":" in message and message.endswith("."), (name, value, message)
         assert not message.startswith(("inside", "accepted")), (name, value, message)
 
@@ -273,7 +278,7 @@ def test_the_table_of_wrong_arguments_has_every_public_method():
     assert methods | {"span", "label"} == CALLS.keys() | FREE
     for method, (right, _) in CALLS.items():
         names = set(inspect.signature(getattr(Comm, method)).parameters) - {"self", "fields"}
-        assert method == "mesh" or names - right.keys() <= {"kind", "key", "root"}, method
+        assert method == "mesh" or names - right.keys() <= {"root"}, method
 
 
 def test_numbers_of_numpy_and_torch_are_ranks_and_tags():
@@ -321,7 +326,7 @@ def wrong_tensors(comm):
                 call(wrong)
             found.append(str(error.value))
     for call in (
-        lambda: tree.reduce(comm, X, "a"),
+        lambda: tree.reduce(comm, X, 2),
         lambda: tree.broadcast(comm, X, -1),
         lambda: ALGORITHMS["parameter_server"](comm, X, server="a"),
         lambda: ALGORITHMS["hierarchical"](comm, X, nodes=3),

@@ -85,6 +85,15 @@ def test_a_saved_trace_comes_back_equal(tmp_path, name):
     assert_same(sample(), Trace.load(str(path)))
 
 
+def test_a_file_of_before_calls_the_operation_sum_add_and_is_read_with_its_name_now(tmp_path):
+    path = tmp_path / "trace.json"
+    sample().save(path)
+    text = path.read_text()
+    assert text.count('"op":["sum"]') == 1
+    path.write_text(text.replace('"op":["sum"]', '"op":["add"]'))
+    assert Trace.load(path).messages.op.tolist() == ["sum"]
+
+
 def test_a_gz_file_is_gzip_and_the_same_trace_gives_the_same_bytes(tmp_path):
     one = sample().save(tmp_path / "one.json.gz").read_bytes()
     assert one[:2] == b"\x1f\x8b"

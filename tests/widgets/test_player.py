@@ -383,6 +383,8 @@ def test_the_formulas_are_made_of_what_the_buffers_held():
         ("max", 10, 50, 50, "max(50, 10) = 50"),
         ("max", 5, 0, 5, "max(0, 5) = 5"),
         ("max", 10, 50, 60, "50 + 10 = 60"),
+        ("min", 10, 50, 10, "min(50, 10) = 10"),
+        ("product", 10, 50, 500, "50 × 10 = 500"),
         ("sum", 0.1, 0.2, 0.3, "0.2 + 0.1 = 0.3"),
         ("sum", float("nan"), 1, float("nan"), "1 + nan = nan"),
         ("copy", float("inf"), 1, float("inf"), "1 becomes inf"),

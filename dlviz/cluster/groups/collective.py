@@ -163,7 +163,7 @@ class Collectives:
                     read(place, 0, part)
 
         self.collective("gather", tensor, move, dst, scale=self.size)
-        if here:
+        if gather_list is not None:
             _put(gather_list, whole)
 
     def scatter(
@@ -177,20 +177,19 @@ class Collectives:
         check_tensor("scatter", tensor)
         src = check_rank(self, "src", src)
         wire, here = self._wire(tensor), self._holds("scatter", "scatter_list", scatter_list, src)
-        # Elsewhere never read: but all members show as many bytes.
-        whole = wire.new_empty(self.size * wire.numel())
-        if here:
-            whole = self._whole("scatter", scatter_list, wire, "scatter_list")
+        whole = self._whole("scatter", scatter_list, wire, "scatter_list") if here else None
 
         def move(call: Call) -> None:
             if self._by_backend(wire):
                 options = dist.ScatterOptions()
                 options.rootRank = src
-                parts = [[*whole.view(self.size, wire.numel())]] if here else []
+                parts = [] if whole is None else [[*whole.view(self.size, wire.numel())]]
                 row = wire.view(-1)
                 self._carry(wire, lambda backend: backend.scatter([row], parts, options))
                 return
-            with self.group.shown(whole, call) as read:
+            # Elsewhere never read: but all members show as many bytes.
+            shown = wire.new_empty(self.size * wire.numel()) if whole is None else whole
+            with self.group.shown(shown, call) as read:
                 read(src, self.rank * wire.numel(), wire)
 
         self.collective("scatter", tensor, move, src, scale=self.size)

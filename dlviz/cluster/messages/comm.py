@@ -21,6 +21,7 @@ from time import perf_counter_ns
 from typing import Any, NoReturn, TypeVar, overload
 
 import torch
+from torch import Tensor, strided
 
 from dlviz.cluster.control.board import DONE, TOTAL
 from dlviz.cluster.control.form import empty, form_of
@@ -34,6 +35,7 @@ from dlviz.cluster.messages.awaited import AnySource, Next, Room
 from dlviz.cluster.messages.lanes import Lane
 from dlviz.cluster.messages.requests import ReceiveRequest, SendRequest
 from dlviz.cluster.operations import (
+    COPY,
     check_rank,
     check_tensor,
     check_text,
@@ -116,7 +118,7 @@ class Comm(Collectives):
         op="sum" the message is added to what the tensor holds, and so with "max", "min" and
         "product". ValueError if the message does not fit its shape or dtype."""
         _check_order("irecv", tensor, src)
-        op = receive_operation(op, tensor)
+        op = op if op is COPY else receive_operation(op, tensor)
         return self._receive(tensor, src, tag, op, self.recorder.lane.pace.ahead)
 
     @overload
@@ -166,7 +168,7 @@ class Comm(Collectives):
         ValueError for a deadline that is not a finite number.
         """
         _check_order("recv", tensor, src)
-        op = receive_operation(op, tensor)
+        op = op if op is COPY else receive_operation(op, tensor)
         if type(src) is not int and src is not None:
             src = _sources(src)
         lane = self.recorder.lane
@@ -453,6 +455,7 @@ class Comm(Collectives):
     ) -> Any:
         """Record the math inside the `with`. On a paced run it takes `seconds` of device time, by
         default what the machine says for `kind`."""
+        check_text("compute", "kind", kind)
         if seconds is not None and (not _is_finite(seconds) or seconds < 0):
             raise ValueError(
                 f"compute: seconds={seconds!r} has to be a finite number, 0 or more: leave it out "
@@ -462,6 +465,7 @@ class Comm(Collectives):
 
     def beside(self, kind: str, name: str | None = None, **fields: Any) -> Any:
         """Record, on lane compute2, math that runs at the same time as the `compute` inside."""
+        check_text("beside", "kind", kind)
         self.recorder.lane.pace.begin()
         return self.recorder.beside(kind, name, fields)
 
@@ -534,6 +538,8 @@ def _is_finite(value: Any) -> bool:
 
 
 def _check_order(call: str, tensor: Any, peer: Any) -> None:
+    if type(tensor) is Tensor and tensor.is_cpu and tensor.layout is strided:
+        return  # as nearly always
     if not isinstance(tensor, torch.Tensor):
         given = ", ".join(type(each).__name__ for each in (tensor, peer))
         raise TypeError(f"{call}({given}) has no tensor: the tensor comes first, then the rank.")
