@@ -12,7 +12,6 @@ from torch import nn
 import dlviz
 from dlviz import federated, metrics, models
 from dlviz.parallel import STRATEGIES, pipeline
-from dlviz.schedules import make
 
 STEPS, TRIES = 8, 8
 torch.manual_seed(0)
@@ -25,8 +24,7 @@ def by_name(name):
 
 def through_stages(comm):
     stages = pipeline.split(models.MLP((64, 32, 32, 10)), comm.size)
-    schedule, loss = make("1f1b", comm.size, 4), nn.functional.cross_entropy
-    return pipeline.train(comm, stages, schedule, *BATCHES[0], loss, steps=STEPS)
+    return pipeline.train(comm, stages, BATCHES)
 
 
 def in_rounds(comm):
