@@ -9,6 +9,7 @@ import node
 import numpy as np
 import pytest
 from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
+from timing import attempts
 
 from dlviz.widgets import ConsistencyExplorer
 from dlviz.widgets.consistency.strategies import KNOBS, METHODS, SHOWN, figures
@@ -123,14 +124,14 @@ def test_the_figures_of_a_run_are_by_its_wall_clock():
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_a_run_is_laid_over_and_shown_again_where_its_controls_are():
     explorer = ConsistencyExplorer("async_server", **TWO)
-    for _ in range(3):  # what else runs may hold a rank up
-        explorer.run()
-        if explorer.measured.meta["lateness"]["worst"] < 1e-3:
-            break
-    reported = state(explorer)
-    measured, predicted = reported["run"]["side"], reported["predicted"]
-    assert len(predicted["applied"]["time"]) == 32
-    assert measured["applied"]["time"] == pytest.approx(predicted["applied"]["time"], rel=0.01)
+    for attempt in attempts():
+        with attempt:
+            explorer.run()
+            reported = state(explorer)
+            measured, predicted = reported["run"]["side"], reported["predicted"]
+            times = predicted["applied"]["time"]
+            assert measured["applied"]["time"] == pytest.approx(times, rel=0.01)
+    assert len(times) == 32
     assert explorer.measured.meta["clock"] == "paced"
     explorer.workers = 3
     assert state(explorer)["run"] is None and explorer.measured is None
