@@ -35,11 +35,11 @@ class Attempt:
         return self.failure is not None
 
 
-def attempts() -> Iterator[Attempt]:
+def attempts(most: int = MOST) -> Iterator[Attempt]:
     """Attempts until the assertions of one hold; fails with those of all attempts if none does."""
     failures: list[str] = []
     until = time.monotonic() + LIMIT
-    while len(failures) < MOST and time.monotonic() < until:
+    while len(failures) < most and time.monotonic() < until:
         yield (attempt := Attempt())
         if attempt.failure is None:
             return
