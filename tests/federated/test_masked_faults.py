@@ -18,8 +18,8 @@ import pytest
 import torch
 from federated_oracle import dealt, model
 from test_masked import CLIP, HOW, expected_state
-
 from timing import MOST, attempts
+
 import dlviz
 from dlviz.cli.federated import summary
 from dlviz.datasets import digits

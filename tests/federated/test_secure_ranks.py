@@ -12,8 +12,8 @@ import out_of_time
 import pytest
 import torch
 from secure_oracle import plain_sum
-
 from timing import attempts
+
 from dlviz import RankError, launch
 from dlviz.federated.secure import RoundAborted, aggregate, secure_sum
 from dlviz.federated.secure.client import client
