@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from explorers import EXPLORERS
 from torch import nn
 
 import dlviz
@@ -28,7 +29,6 @@ from dlviz.parallel import data, hybrid, pipeline, tensor, update_rules
 from dlviz.parallel.averaging import easgd, gossip, local_sgd
 from dlviz.parallel.server import hogwild
 from dlviz.patterns import elements_sent
-from dlviz.widgets.explorer import Explorer
 
 PACKAGES = (
     "cluster", "collectives", "datasets", "federated", "federated.partition", "federated.privacy",
@@ -204,10 +204,10 @@ CALLS |= {
         "schedule": "interleaved", "ranks": 2, "microbatches": 4, "chunks": 2,
     },
 }  # fmt: skip
-for own in (getattr(widgets, name) for name in widgets.__all__):
-    if issubclass(own, Explorer) and own().described() and own not in CALLS:
-        first = {name: getattr(own(), name) for name in own.names}
-        CALLS[own] = {name: first[name] for name in COUNTS & first.keys()}
+for explorer in EXPLORERS.values():
+    if type(explorer) not in CALLS:
+        counts = COUNTS & {*explorer.names}
+        CALLS[type(explorer)] = {name: getattr(explorer, name) for name in counts}
 
 # Where a count may be 0, and where an amount need not be whole.
 ZERO = {

@@ -9,18 +9,13 @@ from typing import Any
 
 import pytest
 from explorer_page import PICTURES, ExplorerPage, only_page, open_page
+from explorers import EXPLORERS
 from test_all_widgets_browser import FAULTS
 
 from dlviz import widgets
-from dlviz.widgets.explorer import Explorer
 
 pytestmark = pytest.mark.slow
 
-EXPLORERS = [
-    name
-    for name in widgets.__all__
-    if issubclass(own := getattr(widgets, name), Explorer) and own().described()
-]
 SIZES = {"900": (900, 800), "1920": (1920, 1000), "200 % of 900": (450, 400)}
 ROUND = 8  # a size of a layer is rounded to what so many ranks can share
 SETTLED = "() => [...document.querySelectorAll('.dlv')].every(v => v.dataset.asking !== 'true')"
