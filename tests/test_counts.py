@@ -204,10 +204,9 @@ CALLS |= {
         "schedule": "interleaved", "ranks": 2, "microbatches": 4, "chunks": 2,
     },
 }  # fmt: skip
-for explorer in EXPLORERS.values():
-    if type(explorer) not in CALLS:
-        counts = COUNTS & {*explorer.names}
-        CALLS[type(explorer)] = {name: getattr(explorer, name) for name in counts}
+for name, explorer in EXPLORERS.items():
+    if (own := getattr(widgets, name)) not in CALLS:
+        CALLS[own] = {each: getattr(explorer, each) for each in COUNTS & {*own.names}}
 
 # Where a count may be 0, and where an amount need not be whole.
 ZERO = {

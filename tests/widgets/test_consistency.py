@@ -297,7 +297,7 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
     page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
     assert "leave one over" in shown.root.locator(".dlv-trouble").inner_text()
     page.evaluate("""() => { // three controls in one tick
-        for (const [name, value] of [["workers", 8], ["takes", 0]]) {
+        for (const [name, value] of [["workers", 4], ["takes", 0]]) {
             const input = document.querySelector(`[aria-label="${name}"]`);
             input.value = value;
             input.dispatchEvent(new Event("input"));
@@ -307,7 +307,7 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
         method.dispatchEvent(new Event("change"));
     }""")
     page.wait_for_function(SETTLED)
-    assert [explorer.workers, explorer.slow, explorer.method] == [8, 1, "sync_server"]
+    assert [explorer.workers, explorer.slow, explorer.method] == [4, 1, "sync_server"]
     assert state(explorer)["error"] == ""
     shown.press("run it on real ranks")
     page.wait_for_function(
@@ -330,15 +330,15 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
             control("workers").is_disabled() and not root.locator("[data-which]").first.is_visible()
         )
         control("recorded runs").select_option(index=1)
-        assert "measured" in saved.answer and root.locator(".dlv-node").count() == 9
+        assert "measured" in saved.answer and root.locator(".dlv-node").count() == 5
         assert saved.height() <= 640
         when = root.locator(".dlv-when")
         assert when.inner_text() == "0 ms" and root.locator(".dlv-dot").count() == 0
         root.locator("[data-which=predicted]").click()
         assert root.locator("[data-which=predicted]").get_attribute("aria-pressed") == "true"
         saved.press("next: message after")
-        assert root.locator(".dlv-dot").count() == 8  # all together
-        assert root.locator(".dlv-workers").inner_text().count("pushes") == 8
+        assert root.locator(".dlv-dot").count() == 4  # all together
+        assert root.locator(".dlv-workers").inner_text().count("pushes") == 4
         first = when.inner_text()
         root.focus()
         saved.page.keyboard.press("ArrowRight")
