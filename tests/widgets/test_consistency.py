@@ -265,7 +265,7 @@ class Page(ExplorerPage):
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser, tmp_path):
     explorer = ConsistencyExplorer(**TWO)
-    page, faults = open_page(browser, explorer, "consistency/index")
+    page, faults = open_page(browser, explorer, "consistency/index", ["one"])
     shown = Page(page)
     changes = {
         "way": lambda: shown.control("slow").select_option("chance"),

@@ -522,7 +522,7 @@ CHANGES = {  # tab: control: what the reader does
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.sweep)])
 def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path, theme):
     explorer = FederatedExplorer(theme=theme)
-    page, faults = open_page(browser, explorer, "federated/index")
+    page, faults = open_page(browser, explorer, "federated/index", ["one"])
     shown = Page(page)
     assert shown.root.get_attribute("data-theme") == theme
     assert shown.lines() == len(CONTROLS) and shown.result.startswith("A recorded run. 96")

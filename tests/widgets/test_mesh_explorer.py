@@ -200,7 +200,7 @@ class Page(ExplorerPage):
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path):
     explorer = MeshExplorer(2, 1, 2)
-    page, faults = open_page(browser, explorer, "mesh/index")
+    page, faults = open_page(browser, explorer, "mesh/index", ["one"])
     shown = Page(page)
     root = shown.root
     for name, value in {"nodes": "1", "pp": "2", "dp": "1", "tp": "4"}.items():

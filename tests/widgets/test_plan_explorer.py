@@ -332,7 +332,7 @@ class Page(ExplorerPage):
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path):
     explorer = PlanExplorer()
-    page, faults = open_page(browser, explorer, "plans/index")
+    page, faults = open_page(browser, explorer, "plans/index", ["one"])
     shown = Page(page)
     changes = {
         "batch": lambda: shown.slide("batch", 3),
