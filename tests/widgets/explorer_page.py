@@ -65,8 +65,8 @@ SETTLED = """() => [...document.querySelectorAll('.dlv')]
 
 
 def open_page(browser, explorer, entry, views=("one", "other")):
-    """A page on which views of `explorer`, of these classes, are answered as by a kernel, once what
-    they asked for is done, and the list that its errors go to; `entry` is the front end's module."""
+    """A page on which `views` of `explorer` are answered as by a kernel, once what they asked for
+    is done, and the list that its errors go to; `entry` is the front end's module."""
     page, faults = browser.new_page(viewport={"width": 833, "height": 680}), []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.set_content(f"<style>{read('dlviz.css')}</style>")
