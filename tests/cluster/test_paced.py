@@ -155,12 +155,11 @@ def test_what_is_cold_is_done_before_the_first_step():
     four = machine(Topology.switch(4, NO_LINK))
     for attempt in attempts():
         run = dlviz.launch(steps, 4, machine=four, args=(schedules.make("1f1b", 4, 8),))
-        first = others = 0.0
-        for (one, *more), (before, after) in run.results:
-            assert before == after  # all is loaded, and all ranks are connected
-            first += one
-            others += statistics.median(more)
-        with attempt:
+        first = sum(one for (one, *_), _ in run.results)
+        others = sum(statistics.median(more) for (_, *more), _ in run.results)
+        with attempt:  # threads that a busy machine holds up may have a file open
+            for _, (before, after) in run.results:
+                assert before == after  # all is loaded, and all ranks are connected
             assert first < 1.4 * others  # else some 1.6 times as long
 
 
