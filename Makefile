@@ -69,14 +69,24 @@ lab: $(READY)
 	  --LabApp.default_url=/lab/tree/00_start_here.ipynb --LabApp.news_url=None \
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
+# $(call again,PATTERN,COMMAND), after pytest: where up to three tests or notebooks have failed
+# beside others, whose names match PATTERN, COMMAND runs them once more by themselves, $$failed.
+again = { [ $$? = 1 ] && failed="$$(grep -oE '$(1)' .pytest_cache/v/cache/lastfailed | sort -u)" \
+  && [ "$$(echo "$$failed" | wc -l)" -le 3 ] \
+  && printf '%s\n' "Failed beside others, so once more by themselves:" "$$failed" && $(2); }
+
 # Three at a time keep two cores busy: a third of them wait, for a clock or for a page. Whole files,
 # as what the tests of one share, two hosts say, takes longest to make.
 test: style
-	$(BIN)/python -m pytest -p no:nbval -n 3 --dist loadfile --no-loadscope-reorder \
-	  -m "not sweep" tests
-	DLVIZ_PREDICTIONS= OMP_NUM_THREADS=1 \
-	  $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
-	  --nbval-lax --nbval-current-env $(LABS)
+	$(BIN)/python -m pytest -p no:nbval -m "not sweep" --cache-clear \
+	  -n 3 --dist loadfile --no-loadscope-reorder tests \
+	  || $(call again,".*": true,$(BIN)/python -m pytest -p no:nbval -m "not sweep" \
+	    --last-failed --last-failed-no-failures none tests)
+	export DLVIZ_PREDICTIONS= OMP_NUM_THREADS=1; \
+	$(BIN)/python -m pytest --nbval-lax --nbval-current-env --cache-clear \
+	  -n 3 --dist loadfile --no-loadscope-reorder $(LABS) \
+	  || $(call again,labs/[^"]*\.ipynb,$(BIN)/python -m pytest --nbval-lax \
+	    --nbval-current-env $$failed)
 
 sweep: test
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m sweep tests

@@ -75,8 +75,8 @@ def judged_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The LONGEST files come first. A test in a browser that fails is tried once more, and told of:
-    three programs take turns on two cores there, any of which may be held up. No other test is: a
-    race in our ranks must show."""
+    three programs take turns on two cores there, any of which may be held up. No other test is
+    before `make test` has shown its failure: a race in our ranks must show."""
     order = {name: at for at, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     for item in items:

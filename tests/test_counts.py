@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from explorers import EXPLORERS
 from torch import nn
 
 import dlviz
@@ -29,7 +30,6 @@ from dlviz.parallel import data, hybrid, pipeline, tensor, update_rules
 from dlviz.parallel.averaging import easgd, gossip, local_sgd
 from dlviz.parallel.server import hogwild
 from dlviz.patterns import elements_sent
-from dlviz.widgets.explorer import Explorer
 
 PACKAGES = (
     "cluster", "collectives", "datasets", "federated", "federated.partition", "federated.privacy",
@@ -206,10 +206,9 @@ CALLS |= {
         "schedule": "interleaved", "ranks": 2, "microbatches": 4, "chunks": 2,
     },
 }  # fmt: skip
-for own in (getattr(widgets, name) for name in widgets.__all__):
-    if issubclass(own, Explorer) and own().described() and own not in CALLS:
-        first = {name: getattr(own(), name) for name in own.names}
-        CALLS[own] = {name: first[name] for name in COUNTS & first.keys()}
+for name, explorer in EXPLORERS.items():
+    if (own := getattr(widgets, name)) not in CALLS:
+        CALLS[own] = {each: getattr(explorer, each) for each in COUNTS & {*own.names}}
 
 # Where a count may be 0, and where an amount need not be whole.
 ZERO = {

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from random_traces import random_trace
+from timing import attempts
 from worked_traces import stages_that_communicate
 
 from dlviz import launch, metrics, patterns, viz
@@ -604,9 +605,12 @@ def test_a_span_counts_until_the_message_left_that_it_sends():
 @pytest.mark.sweep
 def test_the_critical_path_of_262_144_spans_takes_well_under_a_second():
     trace = simulate(make("gpipe", 8, 2**14))
-    began = process_time()
-    path = metrics.critical_path(trace)
-    assert process_time() - began < 2  # 0.2 s, where the machine has nothing else to do
+    for attempt in attempts():
+        began = process_time()
+        path = metrics.critical_path(trace)
+        took = process_time() - began
+        with attempt:
+            assert took < 2  # 0.2 s, where the machine has nothing else to do
     assert len(path) == 2 * (2**14 + 7)
 
 

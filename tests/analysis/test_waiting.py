@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from timing import attempts
 
 import dlviz
 from dlviz.analysis.waits import waited_until
@@ -132,8 +133,11 @@ def test_the_waits_of_a_million_spans_are_found_in_a_second():
     spans = {"rank": rank, "kind": kinds, "start": end - 1e-3, "end": end, "flow": flow}
     spans["lane"] = np.full(len(rank), "compute", object)
     trace = Trace(spans, messages, meta={"clock": "paced", "ranks": ranks})
-    began = time.process_time()
-    rows, until = waited_until(trace, "device")
+    for attempt in attempts():
+        began = time.process_time()
+        rows, until = waited_until(trace, "device")
+        took = time.process_time() - began
+        with attempt:
+            assert took < 4  # some 1 s on a quiet machine
     assert len(rows) == received.sum()
     np.testing.assert_allclose(until, trace.spans.end[rows] - 5e-4)
-    assert time.process_time() - began < 4  # some 1 s on a quiet machine

@@ -19,6 +19,7 @@ from pretended import (
     with_devices,
 )
 from random_programs import check, check_sent
+from timing import attempts
 
 from dlviz.cluster import DeadlockError, RankError, launch
 from dlviz.cluster.control.form import DTYPES
@@ -136,7 +137,10 @@ def test_a_rank_that_computes_or_has_finished_still_sends_its_tensor():
         comm.recv(came, 0)
         return waited
 
-    assert launch(worker, 2).results[1] < 1.0
+    for attempt in attempts():
+        waited = launch(worker, 2).results[1]
+        with attempt:
+            assert waited < 1.0
 
 
 def test_three_threads_of_a_rank_exchange_tensors_on_gpus_at_once():
@@ -270,41 +274,47 @@ def trace_of(recorder, outcome="completed"):
 
 
 def test_a_span_lasts_as_long_as_the_gpu_takes_and_not_as_its_launch():
-    gpu = FakeGpu()
-    clock = EventClock(gpu.record)
-    recorder = Recorder(0, pace=clock.lane)
-    started = time.perf_counter()
-    with recorder.span("step"):
-        with recorder.span("forward"):
-            gpu.launch(0.06)
-        with recorder.span("backward"):
-            gpu.launch(0.12)
-    assert time.perf_counter() - started < 0.05  # it was launched, no more
-    clock.finish()
-    clock.read_times()
-    spans = trace_of(recorder).spans.frame().set_index("kind")
-    lasted = spans.end - spans.start
-    assert lasted.forward == pytest.approx(0.06, abs=2e-3)
-    assert lasted.backward == pytest.approx(0.12, abs=2e-3)
-    assert lasted.step == pytest.approx(0.18, abs=4e-3)
-    assert spans.end.forward == pytest.approx(spans.start.backward, abs=1e-4)
-    assert spans.depth.to_dict() == {"step": 0, "forward": 1, "backward": 1}
-    assert spans.start.step == pytest.approx(started, abs=0.02)  # by Python's clock
+    for attempt in attempts():
+        gpu = FakeGpu()
+        clock = EventClock(gpu.record)
+        recorder = Recorder(0, pace=clock.lane)
+        started = time.perf_counter()
+        with recorder.span("step"):
+            with recorder.span("forward"):
+                gpu.launch(0.06)
+            with recorder.span("backward"):
+                gpu.launch(0.12)
+        launched = time.perf_counter() - started
+        clock.finish()
+        clock.read_times()
+        spans = trace_of(recorder).spans.frame().set_index("kind")
+        lasted = spans.end - spans.start
+        assert spans.depth.to_dict() == {"step": 0, "forward": 1, "backward": 1}
+        with attempt:
+            assert launched < 0.05
+            assert lasted.forward == pytest.approx(0.06, abs=2e-3)
+            assert lasted.backward == pytest.approx(0.12, abs=2e-3)
+            assert lasted.step == pytest.approx(0.18, abs=4e-3)
+            assert spans.end.forward == pytest.approx(spans.start.backward, abs=1e-4)
+            assert spans.start.step == pytest.approx(started, abs=0.02)  # by Python's clock
 
 
 def test_of_a_run_that_fails_what_the_gpu_has_not_done_lasts_until_then():
-    gpu = FakeGpu()
-    clock = EventClock(gpu.record)
-    recorder = Recorder(0, pace=clock.lane)
-    with recorder.span("step"), recorder.span("forward"):
-        gpu.launch(60.0)
-    recorder.span("step").__enter__()
-    recorder.span("backward").__enter__()
-    time.sleep(0.05)
-    clock.read_times()
-    asked = time.perf_counter()
-    spans = trace_of(recorder, "failed").spans.frame()
-    assert len(spans) == 4 and (abs(spans.end - asked) < 0.02).all()
+    for attempt in attempts():
+        gpu = FakeGpu()
+        clock = EventClock(gpu.record)
+        recorder = Recorder(0, pace=clock.lane)
+        with recorder.span("step"), recorder.span("forward"):
+            gpu.launch(60.0)
+        recorder.span("step").__enter__()
+        recorder.span("backward").__enter__()
+        time.sleep(0.05)
+        clock.read_times()
+        asked = time.perf_counter()
+        spans = trace_of(recorder, "failed").spans.frame()
+        assert len(spans) == 4
+        with attempt:
+            assert (abs(spans.end - asked) < 0.02).all()
 
 
 def test_a_run_timed_by_events_has_its_messages_after_the_math_that_made_them():
@@ -378,8 +388,10 @@ def test_a_span_of_kernels_lasts_as_long_as_they_do():
         torch.cuda.synchronize()
         return launched, time.perf_counter() - began
 
-    run = launch(worker, 1, device="cuda")
-    ((launched, took),) = run.results
-    spans = run.trace.only(kind="forward").spans
-    lasted = float(spans.end[0] - spans.start[0])
-    assert launched < lasted <= took * 1.05
+    for attempt in attempts():
+        run = launch(worker, 1, device="cuda")
+        ((launched, took),) = run.results
+        spans = run.trace.only(kind="forward").spans
+        lasted = float(spans.end[0] - spans.start[0])
+        with attempt:
+            assert launched < lasted <= took * 1.05

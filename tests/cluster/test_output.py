@@ -13,6 +13,7 @@ from itertools import groupby
 
 import pytest
 import torch
+from timing import attempts
 
 from dlviz import DeadlockError, RankError, launch
 from dlviz.cluster.parent import output
@@ -52,11 +53,13 @@ def test_what_is_shown_is_capped_and_what_is_kept_is_not(line, capsys):
 
 
 def test_a_line_without_end_takes_no_time_that_grows_with_its_square():
-    shown = Output(1)
-    began = time.process_time()
-    for _ in range(1600):
-        shown.add(0, b"x" * 65536)  # 100 MB
-    assert time.process_time() - began < 2
+    for attempt in attempts():
+        shown, began = Output(1), time.process_time()
+        for _ in range(1600):
+            shown.add(0, b"x" * 65536)  # 100 MB
+        took = time.process_time() - began
+        with attempt:
+            assert took < 2
 
 
 def test_bytes_that_are_no_text_are_shown_as_such(monkeypatch):

@@ -13,6 +13,7 @@ import time
 
 import pytest
 import torch
+from timing import attempts
 
 import dlviz
 from dlviz import metrics, schedules
@@ -72,13 +73,15 @@ def test_the_device_bubble_of_gpipe_is_the_formula(p, m):
 
 
 def test_math_longer_than_its_pace_moves_the_measured_bubble_and_warns():
-    with pytest.warns(RuntimeWarning, match="could not keep its pace: the math of"):
-        run = dlviz.launch(
-            gpipe, ranks=2, machine=machine(Topology.switch(2, NO_LINK)), args=(6, 0.02)
-        )
-    device = metrics.bubble_ratio(run.trace, clock="device")
-    assert device == pytest.approx(1 / 6, rel=1e-6)
-    assert metrics.bubble_ratio(run.trace, clock="wall") > 2 * device  # the first rank waits
+    for attempt in attempts():
+        with pytest.warns(RuntimeWarning, match="could not keep its pace: the math of"):
+            run = dlviz.launch(
+                gpipe, ranks=2, machine=machine(Topology.switch(2, NO_LINK)), args=(6, 0.02)
+            )
+        device, wall = (metrics.bubble_ratio(run.trace, clock) for clock in ("device", "wall"))
+        assert device == pytest.approx(1 / 6, rel=1e-6)
+        with attempt:
+            assert wall > 2 * device  # the first rank waits
     assert "could not keep its pace" in run.trace.meta["warning"]
     figure = dlviz.viz.timeline(run.trace)
     assert "could not keep its pace" not in figure.layout.title.subtitle.text
@@ -122,8 +125,10 @@ def gaps_by_the_wall(given_away):
 
 
 def test_a_moment_given_to_other_ranks_belongs_to_no_operation():
-    # Five times: what else runs may hold a rank up between two operations.
-    assert any((gaps_by_the_wall(True) == 0).all() for _ in range(5))
+    for attempt in attempts():
+        with attempt:
+            gaps = gaps_by_the_wall(True)
+            assert (gaps == 0).all(), gaps
 
 
 def test_a_pause_of_the_program_shows():
@@ -148,14 +153,15 @@ def steps(comm, schedule):
 
 
 def test_what_is_cold_is_done_before_the_first_step():
-    four, first, others = machine(Topology.switch(4, NO_LINK)), [], []
-    for _ in range(2):
+    four = machine(Topology.switch(4, NO_LINK))
+    for attempt in attempts():
         run = dlviz.launch(steps, 4, machine=four, args=(schedules.make("1f1b", 4, 8),))
-        for (one, *more), (before, after) in run.results:
-            assert before == after  # all is loaded, and all ranks are connected
-            first.append(one)
-            others.append(statistics.median(more))
-    assert sum(first) < 1.4 * sum(others)  # else some 1.6 times as long
+        first = sum(one for (one, *_), _ in run.results)
+        others = sum(statistics.median(more) for (_, *more), _ in run.results)
+        with attempt:  # threads that a busy machine holds up may have a file open
+            for _, (before, after) in run.results:
+                assert before == after  # all is loaded, and all ranks are connected
+            assert first < 1.4 * others  # else some 1.6 times as long
 
 
 def test_wall_times_are_never_before_device_times():
@@ -453,9 +459,11 @@ def test_a_lane_that_has_nothing_more_to_do_reads_the_clock_when_its_work_ends()
         with comm.compute("forward", seconds=0.5):
             pass
 
-    run = dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK)))
-    (row,) = run.trace.only(lane="side").spans.rows()
-    assert row.wall_end - row.wall_start < 0.3
+    for attempt in attempts():
+        run = dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK)))
+        (row,) = run.trace.only(lane="side").spans.rows()
+        with attempt:
+            assert row.wall_end - row.wall_start < 0.3
 
 
 def test_a_paced_run_says_which_share_of_the_processors_other_programs_had():

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from random_programs import check, check_sent, sums, wait_shuffled, wrong
+from timing import attempts
 
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, launch
@@ -251,8 +252,11 @@ def test_a_rank_that_computes_is_served_so_that_its_sender_goes_on():
         comm.send(torch.ones(10), 0)
         return time.perf_counter() - start
 
-    came, waited = launch(worker, 2).results
-    assert came == 1.0 and waited < 1.0
+    for attempt in attempts():
+        came, waited = launch(worker, 2).results
+        assert came == 1.0
+        with attempt:
+            assert waited < 1.0
 
 
 @pytest.mark.filterwarnings("ignore:rank 1 sent rank 0 a message that it never received")
@@ -281,7 +285,10 @@ def test_waiting_leaves_the_cores_to_others():
         comm.barrier()
         return time.process_time() - start
 
-    assert max(launch(worker, 4).results) < 0.15  # s of the 2 that they waited
+    for attempt in attempts():
+        took = launch(worker, 4).results
+        with attempt:
+            assert max(took) < 0.15  # s of the 2 that they waited
 
 
 # -- the backend's own collectives -----------------------------------------------------------------

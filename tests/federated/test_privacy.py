@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from timing import attempts
 
 from dlviz.federated import epsilon
 from dlviz.federated.accountant import ORDERS, renyi
@@ -131,13 +132,13 @@ def test_nothing_published_costs_nothing_and_no_noise_hides_nothing():
 
 
 def test_epsilon_takes_less_than_a_fifth_of_a_second():
-    def seconds():
+    for attempt in attempts():
         renyi.cache_clear()
         start = time.process_time()
         epsilon(1.5, 0.04, 2250, 1e-5)
-        return time.process_time() - start
-
-    assert min(seconds() for _ in range(3)) < 0.2
+        took = time.process_time() - start
+        with attempt:
+            assert took < 0.2
 
 
 @pytest.mark.parametrize(

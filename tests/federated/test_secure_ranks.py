@@ -12,6 +12,7 @@ import out_of_time
 import pytest
 import torch
 from secure_oracle import plain_sum
+from timing import attempts
 
 from dlviz import RankError, launch
 from dlviz.federated.secure import RoundAborted, aggregate, secure_sum
@@ -239,20 +240,23 @@ def test_a_client_may_hang_in_any_exchange_until_its_deadline(tmp_path, monkeypa
             (tmp_path / "through").touch()
         return found
 
-    out_of_time.when(monkeypatch, (tmp_path / "through").exists)
-    run = launch(worker, 8, may_lose=tuple(LAST_WORDS))
-    check_ended(run)
-    assert all(each.how.startswith("was still at work when") for each in run.lost.values())
-    spans = run.trace.only(rank=SERVER, kind="phase").spans
-    took = {name: spans.wall_end[spans.name == name] - spans.wall_start[spans.name == name]
-            for name in EXCHANGES}  # fmt: skip
-    waited = {name: [bool(each >= DEADLINE) for each in seconds] for name, seconds in took.items()}
-    assert waited == {
+    until_late = {  # a client that was in the exchange; else it lasts no longer than it takes
         "keys": [False, True, True, True],
         "shares": [False, False, True],
         "masked vectors": [False, True, False],
         "unmasking": [True, False, False],
-    }, "an exchange lasts until its deadline where a client that was in it is late, and no longer"
+    }
+    for attempt in attempts():  # other clients may be late too
+        (tmp_path / "through").unlink(missing_ok=True)
+        out_of_time.when(monkeypatch, (tmp_path / "through").exists)
+        run = launch(worker, 8, may_lose=tuple(LAST_WORDS))
+        assert all(each.how.startswith("was still at work when") for each in run.lost.values())
+        spans = run.trace.only(rank=SERVER, kind="phase").spans
+        took = {name: spans.wall_end[spans.name == name] - spans.wall_start[spans.name == name]
+                for name in EXCHANGES}  # fmt: skip
+        with attempt:
+            check_ended(run)
+            assert {name: (each >= DEADLINE).tolist() for name, each in took.items()} == until_late
 
 
 @pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")  # it comes too late

@@ -8,19 +8,17 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from torch.distributed.pipelining import schedules as theirs
-from torch.distributed.pipelining.stage import PipelineStage
 
 from dlviz import simulate
 from dlviz.schedules import NAMES, from_csv, make
 
 # Those of its lists that are sound: its 1F1B gives the last rank one microbatch too many.
 CLASSES = {
-    "interleaved": theirs.ScheduleInterleaved1F1B,
-    "looped_bfs": theirs.ScheduleLoopedBFS,
-    "interleaved_zb": theirs.ScheduleInterleavedZeroBubble,
-    "zbv": theirs.ScheduleZBVZeroBubble,
-    "dualpipev": theirs.ScheduleDualPipeV,
+    "interleaved": "ScheduleInterleaved1F1B",
+    "looped_bfs": "ScheduleLoopedBFS",
+    "interleaved_zb": "ScheduleInterleavedZeroBubble",
+    "zbv": "ScheduleZBVZeroBubble",
+    "dualpipev": "ScheduleDualPipeV",
 }
 CHUNKS = {"zbv": (2,), "dualpipev": (2,)}
 
@@ -28,15 +26,19 @@ CHUNKS = {"zbv": (2,), "dualpipev": (2,)}
 @cache
 def a_stage() -> mock.NonCallableMagicMock:
     """One for all: making it takes longer than all that a test does with it."""
+    from torch.distributed.pipelining.stage import PipelineStage
+
     return mock.create_autospec(PipelineStage, instance=True)
 
 
-def torchs(make_one: Any, ranks: int, microbatches: int, chunks: int) -> Any:
+def torchs(name: str, ranks: int, microbatches: int, chunks: int) -> Any:
     """torch's schedule, on stages that are there in name alone."""
+    from torch.distributed.pipelining import schedules as theirs  # by one process: takes seconds
+
     stage = a_stage()
     stage.group_rank, stage.group_size, stage.submod = 0, ranks, None
     stage.num_stages = ranks * chunks
-    return make_one([stage] * chunks, microbatches)
+    return getattr(theirs, name)([stage] * chunks, microbatches)
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -76,7 +78,7 @@ def test_torch_reads_our_csv_finds_no_fault_and_adds_its_messages(name, tmp_path
     made = make(name, 4, 8)
     path = tmp_path / "it.csv"
     path.write_text(made.to_csv())
-    runtime = torchs(theirs._PipelineScheduleRuntime, 4, 8, made.chunks)
+    runtime = torchs("_PipelineScheduleRuntime", 4, 8, made.chunks)
     runtime._load_csv(path)
     assert runtime.stage_index_to_group_rank == dict(enumerate(made.stage_rank))
     with path.open() as rows:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timing import attempts
 
 import dlviz
 from dlviz import patterns, sim
@@ -153,15 +154,15 @@ def close(found: list[tuple], expected: list[tuple]) -> bool:
     )
 
 
-def runs_as_played(algorithm: str, nbytes: int, paced: Machine) -> bool:
-    """Device times depend on how busy this machine is only where a rank is late by a message, some
-    10 ms; such a run is repeated."""
+def assert_as_played(algorithm: str, nbytes: int, paced: Machine) -> None:
+    """A run takes what is played. Device times depend on how busy this machine is only where a
+    rank is late by a message, some 10 ms."""
     played = times(sim.collective(algorithm, paced.ranks, nbytes, paced))
     args = (algorithm, nbytes)
-    runs = (
-        dlviz.launch(after_a_barrier, ranks=paced.ranks, machine=paced, args=args) for _ in range(5)
-    )
-    return any(close(times(run.trace), played) for run in runs)
+    for attempt in attempts():
+        trace = dlviz.launch(after_a_barrier, ranks=paced.ranks, machine=paced, args=args).trace
+        with attempt:
+            assert close(times(trace), played), (times(trace), played)
 
 
 def adders(ranks: int) -> Machine:
@@ -180,22 +181,25 @@ def test_a_paced_run_takes_what_is_played_message_for_message(algorithm):
     found = times(all_on_four(), algorithm)
     assert [key for key, _ in found], "its messages"
     played = times(sim.collective(algorithm, 4, 120_000, adders(4)))
-    assert close(found, played) or runs_as_played(algorithm, 120_000, adders(4))
+    if not close(found, played):
+        assert_as_played(algorithm, 120_000, adders(4))
 
 
 @LATE_OR_NOT
 @pytest.mark.parametrize("algorithm", ["ring", "direct"])
 def test_so_does_one_of_three_ranks(algorithm):
-    assert runs_as_played(algorithm, 120_000, adders(3))
+    assert_as_played(algorithm, 120_000, adders(3))
 
 
 @LATE_OR_NOT
 def test_the_larger_of_two_takes_as_long_as_their_sum():
     paced, args = adders(4), ("butterfly", 100_000, "max")
-    run = dlviz.launch(after_a_barrier, ranks=4, machine=paced, args=args)
-    played = times(sim.collective("butterfly", 4, 100_000, paced))
-    assert {op for (*_, op), _ in times(run.trace)} == {"max"}
-    assert np.allclose([at for _, at in times(run.trace)], [at for _, at in played], atol=2)
+    played = [at for _, at in times(sim.collective("butterfly", 4, 100_000, paced))]
+    for attempt in attempts():
+        found = times(dlviz.launch(after_a_barrier, 4, machine=paced, args=args).trace)
+        assert {op for (*_, op), _ in found} == {"max"}
+        with attempt:
+            assert np.allclose([at for _, at in found], played, rtol=0, atol=2), (found, played)
 
 
 RACKS = Machine(
@@ -205,7 +209,7 @@ RACKS = Machine(
 
 @LATE_OR_NOT
 def test_a_paced_ring_over_racks_takes_what_is_played_message_for_message():
-    assert runs_as_played("ring", 40_000, RACKS)
+    assert_as_played("ring", 40_000, RACKS)
 
 
 @LATE_OR_NOT

@@ -7,6 +7,7 @@ import time
 import matplotlib.text
 import numpy as np
 import pytest
+from timing import attempts
 from viz_scenes import annotations_of, data_parallel, deadlock, pieces
 
 import dlviz
@@ -430,9 +431,12 @@ def many(count, ranks=8):
 
 def test_16384_spans_are_four_series_drawn_in_no_time():
     trace = many(16_384)
-    begin = time.process_time()
-    figure = viz.timeline(trace)
-    assert time.process_time() - begin < 3  # takes 0.2 s on two cores
+    for attempt in attempts():
+        begin = time.process_time()
+        figure = viz.timeline(trace)
+        took = time.process_time() - begin
+        with attempt:
+            assert took < 3  # takes 0.2 s on two cores
     assert sorted(bars(figure)) == ["backward", "forward", "recv", "send"]
     assert sum(len(series.x) for series in bars(figure).values()) == 16_384
     assert line(figure)[0].shape == (4096, 3)

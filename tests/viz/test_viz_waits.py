@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from random_traces import random_trace
+from timing import attempts
 from viz_scenes import data_parallel
 
 from dlviz import viz
@@ -296,13 +297,13 @@ def test_the_waits_of_100_000_spans_are_found_in_well_under_a_second():
             "end": end.ravel(),
         }
     )
-    took = []
-    for _ in range(3):
+    for attempt in attempts():
         began = time.process_time()
         found = waits(trace)
-        took.append(time.process_time() - began)
-        assert len(found) > count / 3
-    assert min(took) < 1.5  # some 0.4 s on a quiet machine
+        took = time.process_time() - began
+        with attempt:
+            assert took < 1.5  # some 0.4 s on a quiet machine
+    assert len(found) > count / 3
 
 
 @pytest.mark.parametrize("clock", ["device", "wall"])

@@ -13,9 +13,9 @@ import kernel
 
 from dlviz.widgets.modules import joined, read
 
-# Two views of one model, whose requests a function `ask` answers, with the state that then is: as
+# Views of one model, whose requests a function `ask` answers, with the state that then is: as
 # text, for to hand over lists and objects takes playwright longer than all else together.
-LIVE = """(traits) => {
+LIVE = """([traits, views]) => {
     const calls = [];
     const fire = (event, given) => calls.forEach(([name, call]) => name === event && call(given));
     const model = {
@@ -34,7 +34,7 @@ LIVE = """(traits) => {
     };
     window.model = model;
     document.body.replaceChildren();
-    for (const view of ["one", "other"]) {
+    for (const view of views) {
         const el = document.body.appendChild(document.createElement("div"));
         el.className = view;
         frontEnd.render({ model, el });
@@ -64,8 +64,8 @@ SETTLED = """() => [...document.querySelectorAll('.dlv')]
     .every((view) => view.dataset.asking === 'false')"""
 
 
-def open_page(browser, explorer, entry):
-    """A page on which two views of `explorer` are answered as by a kernel, once what they asked for
+def open_page(browser, explorer, entry, views=("one", "other")):
+    """A page on which `views` of `explorer` are answered as by a kernel, once what they asked for
     is done, and the list that its errors go to; `entry` is the front end's module."""
     page, faults = browser.new_page(viewport={"width": 833, "height": 680}), []
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -81,7 +81,8 @@ def open_page(browser, explorer, entry):
 
     page.expose_function("ask", answer)
     code = joined(entry, "frontEnd")
-    page.evaluate(f"(traits) => {{ {code}\n({LIVE})(traits); }}", explorer.get_state())
+    live = f"(given) => {{ {code}\n({LIVE})(given); }}"
+    page.evaluate(live, [explorer.get_state(), views])
     return page, faults
 
 

@@ -9,6 +9,7 @@ import node
 import numpy as np
 import pytest
 from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
+from timing import attempts
 
 from dlviz.widgets import ConsistencyExplorer
 from dlviz.widgets.consistency.strategies import KNOBS, METHODS, SHOWN, figures
@@ -123,14 +124,14 @@ def test_the_figures_of_a_run_are_by_its_wall_clock():
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_a_run_is_laid_over_and_shown_again_where_its_controls_are():
     explorer = ConsistencyExplorer("async_server", **TWO)
-    for _ in range(3):  # what else runs may hold a rank up
-        explorer.run()
-        if explorer.measured.meta["lateness"]["worst"] < 1e-3:
-            break
-    reported = state(explorer)
-    measured, predicted = reported["run"]["side"], reported["predicted"]
-    assert len(predicted["applied"]["time"]) == 32
-    assert measured["applied"]["time"] == pytest.approx(predicted["applied"]["time"], rel=0.01)
+    for attempt in attempts():
+        with attempt:
+            explorer.run()
+            reported = state(explorer)
+            measured, predicted = reported["run"]["side"], reported["predicted"]
+            times = predicted["applied"]["time"]
+            assert measured["applied"]["time"] == pytest.approx(times, rel=0.01)
+    assert len(times) == 32
     assert explorer.measured.meta["clock"] == "paced"
     explorer.workers = 3
     assert state(explorer)["run"] is None and explorer.measured is None
@@ -264,7 +265,7 @@ class Page(ExplorerPage):
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser, tmp_path):
     explorer = ConsistencyExplorer(**TWO)
-    page, faults = open_page(browser, explorer, "consistency/index")
+    page, faults = open_page(browser, explorer, "consistency/index", ["one"])
     shown = Page(page)
     changes = {
         "way": lambda: shown.control("slow").select_option("chance"),
@@ -296,7 +297,7 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
     page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
     assert "leave one over" in shown.root.locator(".dlv-trouble").inner_text()
     page.evaluate("""() => { // three controls in one tick
-        for (const [name, value] of [["workers", 8], ["takes", 0]]) {
+        for (const [name, value] of [["workers", 4], ["takes", 0]]) {
             const input = document.querySelector(`[aria-label="${name}"]`);
             input.value = value;
             input.dispatchEvent(new Event("input"));
@@ -306,7 +307,7 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
         method.dispatchEvent(new Event("change"));
     }""")
     page.wait_for_function(SETTLED)
-    assert [explorer.workers, explorer.slow, explorer.method] == [8, 1, "sync_server"]
+    assert [explorer.workers, explorer.slow, explorer.method] == [4, 1, "sync_server"]
     assert state(explorer)["error"] == ""
     shown.press("run it on real ranks")
     page.wait_for_function(
@@ -329,15 +330,15 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
             control("workers").is_disabled() and not root.locator("[data-which]").first.is_visible()
         )
         control("recorded runs").select_option(index=1)
-        assert "measured" in saved.answer and root.locator(".dlv-node").count() == 9
+        assert "measured" in saved.answer and root.locator(".dlv-node").count() == 5
         assert saved.height() <= 640
         when = root.locator(".dlv-when")
         assert when.inner_text() == "0 ms" and root.locator(".dlv-dot").count() == 0
         root.locator("[data-which=predicted]").click()
         assert root.locator("[data-which=predicted]").get_attribute("aria-pressed") == "true"
         saved.press("next: message after")
-        assert root.locator(".dlv-dot").count() == 8  # all together
-        assert root.locator(".dlv-workers").inner_text().count("pushes") == 8
+        assert root.locator(".dlv-dot").count() == 4  # all together
+        assert root.locator(".dlv-workers").inner_text().count("pushes") == 4
         first = when.inner_text()
         root.focus()
         saved.page.keyboard.press("ArrowRight")

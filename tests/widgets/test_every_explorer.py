@@ -9,18 +9,13 @@ from typing import Any
 
 import pytest
 from explorer_page import PICTURES, ExplorerPage, only_page, open_page
+from explorers import EXPLORERS
 from test_all_widgets_browser import FAULTS
 
 from dlviz import widgets
-from dlviz.widgets.explorer import Explorer
 
 pytestmark = pytest.mark.slow
 
-EXPLORERS = [
-    name
-    for name in widgets.__all__
-    if issubclass(own := getattr(widgets, name), Explorer) and own().described()
-]
 SIZES = {"900": (900, 800), "1920": (1920, 1000), "200 % of 900": (450, 400)}
 ROUND = 8  # a size of a layer is rounded to what so many ranks can share
 SETTLED = "() => [...document.querySelectorAll('.dlv')].every(v => v.dataset.asking !== 'true')"
@@ -84,8 +79,8 @@ def described(explorer) -> list[dict[str, Any]]:
     return [json.loads(json.dumps(one)) for group in explorer.described() for one in group]
 
 
-def payload(explorer) -> dict[str, Any]:
-    return {**json.loads(explorer.state), "error": "", "settled": True}
+def payload(state: str) -> dict[str, Any]:
+    return {**json.loads(state), "error": "", "settled": True}
 
 
 @pytest.mark.parametrize("name", EXPLORERS)
@@ -99,7 +94,7 @@ def test_a_control_sets_its_trait_and_is_shown_in_both_views_or_refused_in_both(
         page.wait_for_function(SETTLED)
         first, seen = getattr(explorer, control["name"]), []
         for move, value in one.moves(control):
-            before = payload(explorer)
+            before = explorer.state
             move()
             page.wait_for_function(SETTLED)
             now = getattr(explorer, control["name"])
@@ -113,7 +108,7 @@ def test_a_control_sets_its_trait_and_is_shown_in_both_views_or_refused_in_both(
             error = json.loads(explorer.state)["error"]
             assert [bool(trouble) for trouble in troubles] == [bool(error)] * 2, what
             if error:
-                assert payload(explorer) == before, what
+                assert payload(explorer.state) == payload(before), what
                 assert one.input(control).get_attribute("aria-invalid") == "true", what
             shown = [view.input(control).input_value() for view in (one, other)]
             assert shown[0] == shown[1], what

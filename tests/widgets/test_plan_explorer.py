@@ -10,6 +10,7 @@ import node
 import numpy as np
 import pytest
 from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
+from timing import attempts
 
 from dlviz.analysis.steps import seconds_between_ends
 from dlviz.sim import TransformerShape, plans
@@ -294,9 +295,14 @@ assert "torch" not in sys.modules
 def test_a_slider_is_answered_immediately_and_loads_no_torch():
     """Seconds of the processor; the median of changes that cost the same. All show plans."""
     code = FRESH.replace("{V100}", repr(V100))
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    took = dict(line.split(":") for line in run.stdout.splitlines())
-    assert len(took) == 4 and max(map(float, took.values())) < 0.05, took
+    for attempt in attempts():
+        run = subprocess.run(
+            [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
+        )
+        took = dict(line.split(":") for line in run.stdout.splitlines())
+        assert len(took) == 4
+        with attempt:
+            assert max(map(float, took.values())) < 0.05, took
 
 
 OPACITY = "shown => getComputedStyle(shown).opacity"
@@ -326,7 +332,7 @@ class Page(ExplorerPage):
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path):
     explorer = PlanExplorer()
-    page, faults = open_page(browser, explorer, "plans/index")
+    page, faults = open_page(browser, explorer, "plans/index", ["one"])
     shown = Page(page)
     changes = {
         "batch": lambda: shown.slide("batch", 3),

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import node
 import numpy as np
 import pytest
+from timing import attempts
 from viz_scenes import ring
 
 from dlviz.trace import Trace
@@ -903,14 +904,18 @@ def test_controls_and_pictures_have_names_and_roles(play, trace):
 
 def test_a_key_is_answered_within_40_ms_for_8_ranks_of_64_cells(play):
     player = play(ring(8, 64))
-    took = player.root.evaluate(
-        """(root) => ['Right', 'Left', 'Right'].map((to) => Array(14).fill().map(() => {
-            const began = performance.now();
-            root.dispatchEvent(new KeyboardEvent('keydown', { key: `Arrow${to}`, bubbles: true }));
-            root.getBoundingClientRect();
-            root.querySelector('.dlv-chunks').getBBox();
-            return performance.now() - began;
-        }))"""
-    )
-    assert player.name == "round 14 of 14"
-    assert min(map(np.median, took)) < 40  # of three: other work may share the machine
+    for attempt in attempts():
+        player.press("Home")
+        took = player.root.evaluate(
+            """(root) => Array(14).fill().map(() => {
+                const began = performance.now();
+                const key = { key: 'ArrowRight', bubbles: true };
+                root.dispatchEvent(new KeyboardEvent('keydown', key));
+                root.getBoundingClientRect();
+                root.querySelector('.dlv-chunks').getBBox();
+                return performance.now() - began;
+            })"""
+        )
+        assert player.name == "round 14 of 14"
+        with attempt:
+            assert np.median(took) < 40

@@ -11,6 +11,7 @@ import pytest
 from hand import draw_on
 from kernel import ask
 from matplotlib.figure import Figure
+from timing import attempts
 
 from dlviz import Costs, RankError, metrics, schedules, simulate
 from dlviz.viz import palette
@@ -418,14 +419,17 @@ def test_a_run_that_fails_shows_an_error_and_what_was_measured_before_is_gone(mo
 )
 def test_run_it_measures_trains_and_says_how_far_it_is_from_predicted(name):
     explorer = ScheduleExplorer(name, 3, 6)
-    explorer.run()
-    shown = state(explorer)
-    ran, (side,) = shown["run"], shown["sides"]
-    assert "error" not in ran, ran["error"]
+    for attempt in attempts():
+        explorer.run()
+        shown = state(explorer)
+        ran, (side,) = shown["run"], shown["sides"]
+        assert "error" not in ran, ran["error"]
+        with attempt:
+            assert ran["seconds"] == pytest.approx(side["makespan"], rel=0.5)
     count = len(side["kind"])
     assert len(ran["start"]) == len(ran["length"]) == count and None not in ran["start"]
     ends = [a + b for a, b in zip(ran["start"], ran["length"], strict=True)]
-    assert max(ends) == pytest.approx(ran["seconds"]) == pytest.approx(side["makespan"], rel=0.5)
+    assert max(ends) == pytest.approx(ran["seconds"])
     assert ran["ratio"] == pytest.approx(
         metrics.bubble_ratio(explorer.measured.only(step=1), "wall"), rel=1e-6
     )

@@ -82,11 +82,14 @@ def hosts():
 def done(hosts):
     """All of it in one start of torchrun, which takes longer than the runs; the cable is cut at the
     last of them."""
+    for host in hosts:  # else a network that is back may be silent as long again as it was cut
+        host.run("sysctl", "-qe", "net.ipv4.tcp_rto_max_ms=1000")
     outcome, cable = Outcome(hosts, SCRIPT, "works", "gpus", "refused", "cut"), hosts[1]
     outcome.said_by_rank_0("cut for 2 s")
     cable.link("ip", "link", "set", "eth0", "down")
     time.sleep(2)
     cable.link("ip", "link", "set", "eth0", "up")
+    hosts[0].file("/tmp/back").touch()
     outcome.said_by_rank_0("cut for ever")
     cable.link("ip", "link", "set", "eth0", "down")
     outcome.noted("cut_off", *range(4))
@@ -198,7 +201,7 @@ def test_tensors_on_gpus_go_from_gpu_to_gpu_between_hosts(done):
     random_programs.check(programs)
     pretended.check_transfers(programs, tried_on_hosts.SEED)
     assert all(by_memory)
-    assert sums[2] == 9000 and waited[2] < 1.5  # its sender was made to look
+    assert sums[2] == 9000 and waited[2][-1] < tried_on_hosts.SOON, waited
 
 
 def test_a_deadlock_of_tensors_on_gpus_across_hosts_is_named(done):
@@ -261,7 +264,7 @@ def test_the_command_leaves_one_trace_of_all_ranks_which_show_draws(tmp_path):
 
 
 def test_a_network_that_is_cut_for_2_s_is_waited_for_and_one_cut_for_ever_is_not(done):
-    assert min(done.outcomes(0)["goes_on"]["results"]) > 3
+    assert min(done.outcomes(0)["goes_on"]["results"]) >= 2 * tried_on_hosts.AFTER
     found = done.outcomes(0)["cut_off"]
     assert found["error"] == "RankError" and found["rank"] == 2
     assert f"{GONE}: nothing was heard of it" in found["message"]

@@ -17,6 +17,9 @@ from dlviz.cluster.hosts import rendezvous
 
 FOLDER = "/tmp"
 SEED = 5  # of the random program
+SLEEP, SOON = 2.0, 1.5  # s that a sender computes, in which it is made to look for its receiver
+TRIES = 8  # other programs may hold a rank up
+AFTER = 3  # rounds before the network is cut, and after it is back
 
 
 # -- what completes --------------------------------------------------------------------------------
@@ -65,13 +68,18 @@ def with_gpus(comm, seed):
     inside, total = comm.split(comm.rank // 2), torch.ones(9000)
     inside.all_reduce(total)
     by_memory = inside._gloo is None and total.sum().item() == 18_000
-    ball, began = pretended.on_device(torch.zeros(9000)), time.perf_counter()
-    if comm.rank == 0:
-        comm.isend(pretended.on_device(torch.ones(9000)), 2)
-        time.sleep(2.0)
-    if comm.rank == 2:
-        comm.recv(ball, 0)
-    return found, by_memory, ball.cpu().sum().item(), time.perf_counter() - began
+    waits, slow = [], torch.ones(1)
+    while slow.item() and len(waits) < TRIES:
+        ball, began = pretended.on_device(torch.zeros(9000)), time.perf_counter()
+        if comm.rank == 0:
+            comm.isend(pretended.on_device(torch.ones(9000)), 2)
+            time.sleep(SLEEP)
+        if comm.rank == 2:
+            comm.recv(ball, 0)
+        waits.append(time.perf_counter() - began)
+        slow[0] = waits[-1] >= SOON
+        comm.broadcast(slow, root=2)
+    return found, by_memory, ball.cpu().sum().item(), waits
 
 
 def ring_of_gpus(comm):
@@ -160,17 +168,17 @@ def say(words):
 
 
 def goes_on(comm):
-    """Balls for 4 s, while the network is cut for 2 s of them."""
-    if comm.rank == 0:
-        say("cut for 2 s")
-    ball, rounds, until = torch.zeros(20_000), 0, time.monotonic() + 4
-    going = torch.ones(1)
-    while going.item():
+    """Balls before and while the network is cut for 2 s, and so many rounds after it is back."""
+    ball, rounds, left = torch.zeros(20_000), 0, torch.full((1,), float(AFTER))
+    while left.item():
         comm.sendrecv(torch.full((20_000,), rounds + 1.0), comm.rank ^ 2, ball, comm.rank ^ 2)
         rounds += 1
         assert ball.eq(rounds).all()
-        going[0] = float(time.monotonic() < until)
-        comm.all_reduce(going, "min")
+        if comm.rank == 0 and rounds == AFTER:
+            say("cut for 2 s")
+        if comm.rank == 0 and os.path.exists(f"{FOLDER}/back"):
+            left -= 1
+        comm.broadcast(left, root=0)
     return rounds
 
 
@@ -179,7 +187,7 @@ def cut_off(comm):
         say("cut for ever")
     while True:
         comm.all_reduce(torch.ones(1))
-        time.sleep(0.01)
+        time.sleep(0.05)
 
 
 def parent_dies(comm):

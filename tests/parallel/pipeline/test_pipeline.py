@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 import torch
+from timing import attempts
 from torch import nn
 from torch.nn import functional
 
@@ -513,8 +514,10 @@ def test_a_paced_run_has_the_simulators_device_times(name):
 @pytest.mark.filterwarnings("ignore:the run")
 def test_the_measured_bubble_grows_where_a_rank_is_slowed():
     args = schedules.make("gpipe", 2, 4), None, 1, 0.03
-    trace = dlviz.launch(traced, ranks=2, machine=machine(2), args=args).trace
-    assert metrics.bubble_ratio(trace, "wall") > metrics.bubble_ratio(trace) + 0.1
+    for attempt in attempts():
+        trace = dlviz.launch(traced, ranks=2, machine=machine(2), args=args).trace
+        with attempt:
+            assert metrics.bubble_ratio(trace, "wall") > metrics.bubble_ratio(trace) + 0.1
 
 
 # -- what goes wrong -----------------------------------------------------------------------------

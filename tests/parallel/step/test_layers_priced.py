@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from timing import attempts
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -392,8 +393,10 @@ def test_a_step_on_one_and_on_four_ranks_takes_what_the_formula_says_by_the_devi
 @pytest.mark.slow
 @pytest.mark.sweep  # by the wall, on which other tests would delay a run
 def test_four_ranks_are_about_three_times_as_fast_by_the_wall_clock():
-    one, four = (wall_step(priced_step(ranks, COMPUTE, steps=3)) for ranks in (1, 4))
-    assert one / four == pytest.approx(3.0, rel=0.1)
+    for attempt in attempts():
+        one, four = (wall_step(priced_step(ranks, COMPUTE, steps=3)) for ranks in (1, 4))
+        with attempt:
+            assert one / four == pytest.approx(3.0, rel=0.1)
 
 
 def priced_step(ranks, compute, steps):

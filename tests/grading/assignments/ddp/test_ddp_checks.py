@@ -71,7 +71,7 @@ def test_a_right_program_is_right_at_every_size(row, check):
 def test_each_size_has_its_share_of_the_points():
     sizes = [(2, 4), (3, 6), (4, 5), (1, 2)]
     report = grade("gradients", averager("works for two ranks alone"), sizes)
-    assert report.points == 2.5 and "it works on 2 ranks alone. Where does yours" in message(report)
+    assert report.points == 2.5 and "it works only on 2 ranks. Where does yours" in message(report)
 
 
 # -- runs that do not end --------------------------------------------------------------------------

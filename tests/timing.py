@@ -1,0 +1,48 @@
+"""Comparisons of a measured clock with a number, which may be made again.
+
+    for attempt in attempts():
+        with attempt:
+            took = measure()
+            assert took == pytest.approx(predicted, rel=0.01)
+
+Other programs hold a measurement up once, but a wrong implementation fails each attempt. Inside
+belongs only what the clock decides, and the measurement: anything else has to hold the first time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import TracebackType
+
+import pytest
+
+MOST = 8  # attempts
+LIMIT = 120.0  # s for all of them
+PAUSE = 0.5  # s after one that failed
+
+
+class Attempt:
+    failure: str | None = None
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, where: TracebackType | None
+    ) -> bool:
+        if isinstance(error, AssertionError):
+            self.failure = str(error)
+        return self.failure is not None
+
+
+def attempts(most: int = MOST) -> Iterator[Attempt]:
+    """Attempts until the assertions of one hold; fails with those of all attempts if none does."""
+    failures: list[str] = []
+    until = time.monotonic() + LIMIT
+    while len(failures) < most and time.monotonic() < until:
+        yield (attempt := Attempt())
+        if attempt.failure is None:
+            return
+        failures.append(attempt.failure)
+        time.sleep(PAUSE)
+    pytest.fail("\n".join([f"none of {len(failures)} attempts holds:", *failures]))
