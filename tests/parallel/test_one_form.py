@@ -141,14 +141,17 @@ def alone(form, loss, rule, late=False, clip=None, rates=None):
     return found, net.state_dict(), evaluations
 
 
-def train(comm, name, form, loss, rule, **more):
+def given_to(name):
     net: nn.Module = model()
     if name in ON_ONE_TENSOR:
         net = nn.Sequential(*net.children())
-    given = pipeline.split(net, 2) if name in ("3d", "pipeline") else net
+    return pipeline.split(net, 2) if name in ("3d", "pipeline") else net
+
+
+def train(comm, name, form, loss, rule, **more):
     function, weight = LOSSES[loss]
     options = {"loss": function, **weight, **ALIKE[name][1], **more}
-    return TRAIN[name](comm, given, FORMS[form](), RULES[rule](), **options)
+    return TRAIN[name](comm, given_to(name), FORMS[form](), RULES[rule](), **options)
 
 
 def differs(name, result, expected):
@@ -239,3 +242,52 @@ def test_every_strategy_clips_changes_its_rate_evaluates_and_calls_back(name):
                 assert result.evaluations[2] == pytest.approx(expected[2][2], rel=1e-9)
             assert [step for step, *_ in seen] in ([0, 1, 2], [])  # none on a server
     assert any(seen for found in results for _, seen in found)
+
+
+def of_others(parameters):
+    return torch.optim.SGD(model().parameters(), lr=0.1)
+
+
+def on_plateau(optimizer):
+    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+
+
+NO_TRAINING = [
+    ("adm", {}, "rule='adm' is not known: use sgd"),
+    (3, {}, "rule=3 is none: give one of sgd, decay"),
+    (update_rules.SGD, {}, "rule is the class SGD: give a rule, SGD(0.1) say"),
+    (torch.optim.SGD(model().parameters(), 0.1), {}, "rule is a SGD of the parameters of one pro"),
+    (lambda parameters: None, {}, "rule= gave a NoneType where it needs a torch optimizer"),
+    (of_others, {}, "rule= gave an optimizer of other parameters than it was called with"),
+    (torch.optim.LBFGS, {}, "LBFGS computes gradients several times in one step, by a closure"),
+    (update_rules.SGD(0.1), {"lr": 0.2}, "lr=0.2 has no effect beside a rule that has its own"),
+    (torch.optim.SGD, {"lr": 0.2}, "lr=0.2 has no effect beside a rule that has its own"),
+    ("sgd", {"lr": 0.2, "lr_schedule": rates}, "lr=0.2 has no effect beside lr_schedule="),
+    ("sgd", {"lr_schedule": 0.1}, "lr_schedule=0.1 is no function: it needs a function of the upd"),
+    ("sgd", {"lr_schedule": lambda x: x.rate}, "lr_schedule= failed on update 0 ('int' object"),
+    ("sgd", {"lr_schedule": lambda x: "fast"}, "lr_schedule= gave a str: it needs a function"),
+    ("sgd", {"lr_schedule": on_plateau}, "lr_schedule= gave a ReduceLROnPlateau"),
+    ("sgd", {"clip": 0.0}, "clip=0.0 leaves no gradient"),
+    ("sgd", {"evaluate_every": 0}, "evaluate_every=0 is no number of steps: use 1 or more"),
+]
+
+
+def refusals(comm, name):
+    says = []
+    for rule, how, _ in NO_TRAINING:
+        try:
+            TRAIN[name](comm, given_to(name), pairs(), rule, **ALIKE[name][1] | how)
+        except ValueError as error:
+            says.append(str(error))
+        else:
+            says.append("it trained")
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'clips': all strat"):
+        TRAIN[name](comm, given_to(name), pairs(), clips=1.0, **ALIKE[name][1])
+    return says
+
+
+@pytest.mark.parametrize("name", ["ddp", "sync_server", "model", "pipeline", "ensemble"])
+def test_a_rule_or_an_option_that_is_none_is_refused_before_training(name):
+    for found in dlviz.launch(refusals, ALIKE[name][0], args=(name,), timeout=60).results:
+        for says, (rule, how, expected) in zip(found, NO_TRAINING, strict=True):
+            assert says.startswith(expected), (rule, how)

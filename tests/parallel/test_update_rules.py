@@ -236,6 +236,38 @@ def test_a_pickled_rule_has_its_state(name, printed):
     assert torch.equal(w, other)
 
 
+def in_two_groups(parameters):
+    groups = [{"params": parameters[:1]}, {"params": parameters[1:], "lr": 0.5}]
+    return torch.optim.SGD(groups, lr=1.0)
+
+
+def test_a_scheduler_changes_each_group_of_an_optimizer_by_itself():
+    """And a function of the update's number all of them."""
+    for scheduled, expected in (
+        (lambda o: torch.optim.lr_scheduler.StepLR(o, 1, 0.1), [[1.0, 0.5], [0.1, 0.05]]),
+        (lambda update: 0.25 / (1 + update), [[0.25, 0.25], [0.125, 0.125]]),
+    ):
+        ws = [torch.zeros(1, requires_grad=True) for _ in range(2)]
+        moves = update_rules.Moves(update_rules.as_rule(in_two_groups), None, scheduled)
+        moves.bind(ws)
+        for rates in expected:
+            before = [w.item() for w in ws]
+            moves.step(ws, [torch.ones(1), torch.ones(1)])
+            assert [b - w.item() for b, w in zip(before, ws, strict=True)] == pytest.approx(rates)
+
+
+def test_complex_gradients_have_the_norm_that_torch_clips_by():
+    gradients = [torch.tensor([3 + 4j, 1j]), torch.tensor([2.0])]
+    w = [torch.zeros(2, dtype=torch.complex64), torch.zeros(1)]
+    for p, g in zip(w, gradients, strict=True):
+        p.requires_grad_().grad = g.clone()
+    norm = torch.nn.utils.clip_grad_norm_(w, 1.0)
+    moves = update_rules.Moves(update_rules.SGD(1.0), clip=1.0)
+    assert moves.norm(gradients) == pytest.approx(norm.item())
+    for g, p in zip(moves.clipped(gradients), w, strict=True):
+        torch.testing.assert_close(g, p.grad)
+
+
 def test_a_name_or_an_object_will_do():
     rule = make("adam", lr=0.1)
     assert update_rules.as_rule(rule) is rule

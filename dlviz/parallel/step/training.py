@@ -1,6 +1,8 @@
 """One rank's training: what all strategies share besides their messages.
 
-for each batch    | forward, backward, messages | clip, rate, rule | callback | evaluate |
+    each step    | forward, backward, messages | clip, rate, rule | callback | evaluate |
+
+`Options` are the arguments that all have, `models.result.Result` is what all return.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ class Options(TypedDict, total=False):
     lr_schedule     the rate of each update: a function of its number, from 0, or one that makes a
                     torch scheduler of an optimizer: `lambda o: torch.optim.lr_scheduler.StepLR(o,
                     10)`
-    evaluate        called with the model as trained so far, a copy on the CPU in evaluation mode,
-                    on the first rank that computes, after every `evaluate_every` steps (1 by
-                    default); what it returns is in `evaluations`, by the number of steps
+    evaluate        called with the model as trained so far, a copy in evaluation mode, on the first
+                    rank that computes, after every `evaluate_every` steps (1 by default); what it
+                    returns is in `evaluations`, by the number of steps
     callback        called on every rank after each of its steps, with the step's number, the loss
                     of the rank's part of the batch (nan without one), and its model or part
     sharded         True: `batches` are this rank's shards, of which none is cut or compared; for

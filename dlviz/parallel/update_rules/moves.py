@@ -1,8 +1,10 @@
-"""What moves a rank's parameters in one update: clip, the update's rate, then the rule.
+"""What moves a rank's parameters in one update.
 
-g ← g min(1, c / |g|)        clip=c, |g| the joint norm of all gradients
-η_t                          lr_schedule=
-w ← rule(w, g)               a rule of dlviz, or a torch optimizer
+    g ← g min(1, c / |g|)        clip=c, |g| the joint norm of all gradients
+    η ← η_t                      lr_schedule=
+    w ← rule(w, g)               a rule of dlviz, or a torch optimizer
+
+The norm is that of the whole model, also where ranks hold parts of it.
 """
 
 from __future__ import annotations
@@ -109,9 +111,9 @@ class Moves:
         return getattr(self.rule, "state_tensors", 0)
 
     def bind(self, parameters: Sequence[Tensor]) -> None:
-        """Make optimizer and scheduler, before the first update of `parameters`."""
-        if not parameters:
-            return  # this rank moves none
+        """Make optimizer and scheduler, before the first update of `parameters`. A rank that moves
+        none makes them too, so that all ranks refuse what is none."""
+        parameters = parameters or [torch.zeros(1, requires_grad=True)]
         if isinstance(self.rule, TorchRule):
             self.rule.bind(parameters)
         if self._schedule is not None:
@@ -152,7 +154,7 @@ class Moves:
 
     def step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """Take one update by gradients that are clipped already."""
-        if self._schedule is not None:
+        if self.sets_rates or self._shadow is not None:
             self.rule.lr = self.lr
         self.rule.step(parameters, gradients)
         self._updates += 1
@@ -165,4 +167,5 @@ class Moves:
 def squares(gradients: Sequence[Tensor | None]) -> float:
     """The squared joint norm."""
     there = [g.coalesce().values() if g.is_sparse else g for g in gradients if g is not None]
-    return sum(torch.linalg.vector_norm(g.detach().double()).item() ** 2 for g in there)
+    wide = (g.detach().to(torch.promote_types(g.dtype, torch.float64)) for g in there)
+    return sum(torch.linalg.vector_norm(g).item() ** 2 for g in wide)
