@@ -34,7 +34,7 @@ from dlviz.grading.assignments.ddp.run import (
     Program,
     RankStep,
     Shards,
-    Training,
+    StudentTraining,
     Unseen,
     attempt,
     cut,
@@ -193,7 +193,7 @@ trained, watched = on_ranks(), on_ranks(Even)
     sizes=((3, 7), (2, 8), (2, 5, 1), (4, 6, 2), (1, 4)),
     run=trained,
 )
-def check_gradients(tried: Training) -> None:
+def check_gradients(tried: StudentTraining) -> None:
     """In each of two steps every gradient is that of one process of plain torch on the whole
     batch, also with uneven shards and where some ranks, or all, do not use a layer."""
     names = [name for name, _ in tried.model.named_parameters()]
@@ -218,7 +218,7 @@ def _what(what: str, seen: torch.Tensor | None) -> str:
 
 
 def _why_wrong(
-    tried: Training,
+    tried: StudentTraining,
     step: int,
     rank: int,
     wrong: list[int],
@@ -267,7 +267,7 @@ def _why_wrong(
     sizes=((3, 6, 1), (2, 6), (4, 8, 1), (2, 4, 2)),
     run=trained,
 )
-def check_launches(tried: Training) -> None:
+def check_launches(tried: StudentTraining) -> None:
     """On every rank the all-reduces of each step are those of the buckets, in list order."""
     _check_launched(tried)
     for step in range(len(tried.left[0].reduced)):
@@ -288,7 +288,7 @@ def check_launches(tried: Training) -> None:
     sizes=((3, 6), (2, 4), (4, 4)),
     run=watched,
 )
-def check_bytes(tried: Training) -> None:
+def check_bytes(tried: StudentTraining) -> None:
     """In a step each rank sends 2(n-1)/n times |g|, the cost of all buckets' all-reduces."""
     n, steps = tried.size.ranks, len(tried.left[0].steps)
     nbytes = 8 * sum(tried.elements)
@@ -303,7 +303,7 @@ def check_bytes(tried: Training) -> None:
         )
 
 
-def _why_bytes(tried: Training, sent: float) -> str:
+def _why_bytes(tried: StudentTraining, sent: float) -> str:
     if not any(tried.left[0].reduced):
         return why_launched(tried, 0, 0)
     if not sent:
@@ -322,7 +322,7 @@ def _why_bytes(tried: Training, sent: float) -> str:
     sizes=((3, 6), (2, 4), (4, 8)),
     run=watched,
 )
-def check_overlap(tried: Training) -> str:
+def check_overlap(tried: StudentTraining) -> str:
     """On each rank a layer's backward begins between the launch of a bucket and the wait for it.
     What counts is the order of the rank's calls, not the clock."""
     for rank, own in enumerate(tried.left):
@@ -341,7 +341,7 @@ def check_overlap(tried: Training) -> str:
     sizes=((2, 4), (3, 6, 1), (4, 4), (1, 2)),
     run=on_ranks(late=True),
 )
-def check_no_hang(tried: Training) -> None:
+def check_no_hang(tried: StudentTraining) -> None:
     """Every rank returns though one is late to each backward, or does not use a layer; and
     finish returns when all buckets are reduced."""
     _check_launched(tried)
@@ -407,7 +407,7 @@ def rehearse(
     return Rehearsal(tried.trace.only(step=0), summary, right)
 
 
-def _check_launched(tried: Training) -> None:
+def _check_launched(tried: StudentTraining) -> None:
     """Fail if nothing was all-reduced, by the Trace too."""
     spans = tried.trace.spans
     own = (spans.name == "all_reduce") & (spans.start > spans.start[spans.kind == "phase"].min())
@@ -418,7 +418,7 @@ def _check_launched(tried: Training) -> None:
         )
 
 
-def _one_process(tried: Training) -> list[tuple[Gradients, list[Gradients]]]:
+def _one_process(tried: StudentTraining) -> list[tuple[Gradients, list[Gradients]]]:
     """For each step: the gradients of one process of plain torch on all examples, and each
     rank's own."""
     model, size = tried.model, tried.size
@@ -451,7 +451,7 @@ def _gradients(
     return [None if p.grad is None else p.grad.clone() for p in model.parameters()]
 
 
-def _moved(tried: Training) -> bool:
+def _moved(tried: StudentTraining) -> bool:
     """Whether the program has changed the parameters, beyond the updates of the steps."""
     at_start = [p.detach() for p in tried.model.parameters()]
     for own in tried.left:
