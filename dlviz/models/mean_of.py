@@ -23,6 +23,7 @@ from dlviz.models.language import ignored_by
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Weight = Callable[..., float | torch.Tensor]
+TORCH_LOSSES = nn.CrossEntropyLoss, nn.NLLLoss
 LABELS = ("labels", "targets")  # a parameter of a weight with this name gets them
 
 
@@ -75,7 +76,7 @@ def weight_of(loss: Loss) -> Weight | None:
 def _class_loss(loss: Any) -> tuple[int, torch.Tensor | None] | None:
     """What `ignore_index` and `weight` are of torch's cross entropy or NLL loss, as a module, a
     function, or a `partial` of the function; None for another loss, or one that is no mean."""
-    if type(loss) in (nn.CrossEntropyLoss, nn.NLLLoss):
+    if any(isinstance(loss, k) and type(loss).forward is k.forward for k in TORCH_LOSSES):
         given = {name: getattr(loss, name) for name in ("ignore_index", "weight", "reduction")}
     else:
         given = loss.keywords if isinstance(loss, partial) and not loss.args else {}

@@ -30,10 +30,16 @@ class Result(dict[str, Any]):
         except KeyError:
             raise AttributeError(f"this Result has {', '.join(self)}, and no {name}.") from None
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self]
+
     def __repr__(self) -> str:
         losses = self.losses or [math.nan]
+        given = {name: repr(self[name]) for name in self}
         more = [
-            f"{name}={self[name]!r}" for name in self if name not in ("losses", "state", "steps")
+            f"{name}={text if len(text) < 60 else '...'}"
+            for name, text in given.items()
+            if name not in ("losses", "state", "steps")
         ]
         shown = f"loss {losses[0]:.4g} to {losses[-1]:.4g}", f"state of {len(self.state)} tensors"
         return f"<Result of {self.steps} steps: {', '.join([*shown, *more])}>"

@@ -103,8 +103,12 @@ PROBE = torch.linspace(-1, 1, WIDTH, dtype=torch.float64)
 
 
 def outputs(net):
+    """And then spoil the model, which is a copy."""
     assert not net.training and not torch.is_grad_enabled()
-    return net(PROBE).tolist()
+    found = net(PROBE).tolist()
+    for p in net.parameters():
+        p.zero_()
+    return found
 
 
 def alone(form, loss, rule, late=False, clip=None, rates=None):
@@ -252,6 +256,10 @@ def on_plateau(optimizer):
     return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
 
 
+def one_cycle(optimizer):
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)
+
+
 NO_TRAINING = [
     ("adm", {}, "rule='adm' is not known: use sgd"),
     (3, {}, "rule=3 is none: give one of sgd, decay"),
@@ -267,14 +275,27 @@ NO_TRAINING = [
     ("sgd", {"lr_schedule": lambda x: x.rate}, "lr_schedule= failed on update 0 ('int' object"),
     ("sgd", {"lr_schedule": lambda x: "fast"}, "lr_schedule= gave a str: it needs a function"),
     ("sgd", {"lr_schedule": on_plateau}, "lr_schedule= gave a ReduceLROnPlateau"),
+    ("sgd", {"lr_schedule": one_cycle}, "OneCycleLR changes momentum beside the rate"),
+    ("sgd", {"lr": "0.1"}, "lr='0.1' is no rate: use a number"),
     ("sgd", {"clip": 0.0}, "clip=0.0 leaves no gradient"),
+    ("sgd", {"clip": "1"}, "clip='1' leaves no gradient"),
+    ("sgd", {"callback": "x"}, "callback='x' is no function"),
+    ("sgd", {"sharded": "no"}, "sharded='no': use True or False"),
     ("sgd", {"evaluate_every": 0}, "evaluate_every=0 is no number of steps: use 1 or more"),
+]
+
+
+IN_A_STEP = [
+    ("sgd", {"lr_schedule": lambda update: -1}, "lr_schedule=-1 on update 0 is no rate"),
+    ("sgd", {"loss": "mse"}, "loss='mse' is no function of (outputs, labels)"),
+    ("sgd", {"loss": nn.MSELoss}, "loss=<class 'torch.nn.modules.loss.MSELoss'> is no function"),
+    ("sgd", {"weight": "rows"}, "weight='rows' is no function of (inputs, labels)"),
 ]
 
 
 def refusals(comm, name):
     says = []
-    for rule, how, _ in NO_TRAINING:
+    for rule, how, _ in NO_TRAINING + IN_A_STEP * (name == "ddp"):
         try:
             TRAIN[name](comm, given_to(name), pairs(), rule, **ALIKE[name][1] | how)
         except ValueError as error:
@@ -289,5 +310,6 @@ def refusals(comm, name):
 @pytest.mark.parametrize("name", ["ddp", "sync_server", "model", "pipeline", "ensemble"])
 def test_a_rule_or_an_option_that_is_none_is_refused_before_training(name):
     for found in dlviz.launch(refusals, ALIKE[name][0], args=(name,), timeout=60).results:
-        for says, (rule, how, expected) in zip(found, NO_TRAINING, strict=True):
+        expectations = NO_TRAINING + IN_A_STEP * (name == "ddp")
+        for says, (rule, how, expected) in zip(found, expectations, strict=True):
             assert says.startswith(expected), (rule, how)

@@ -7,6 +7,7 @@ numpy's settings, logging, and which warnings are shown.
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import random
 import sys
 import warnings
@@ -37,6 +38,7 @@ class Inherited:
     levels: dict[str, int]  # of loggers, "" the root
     handlers: list[tuple[str, int, logging.Formatter | None]]  # stream, level, format
     filters: list[Any]  # of warnings
+    start_method: str | None  # of processes that a rank starts: a DataLoader's workers, say
 
     def settle(self, rank: int) -> None:
         """Make them this rank's."""
@@ -59,6 +61,7 @@ class Inherited:
             handler.setLevel(level)
             handler.setFormatter(form)
             logging.getLogger().addHandler(handler)
+        multiprocessing.set_start_method(self.start_method, force=True)
         warnings.resetwarnings()
         warnings.filters.extend(self.filters)  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -90,6 +93,7 @@ def inherit(seed: int | None, by_rank: bool) -> Inherited:
             if isinstance(one, logging.StreamHandler) and (stream := _stream(one.stream))
         ],
         filters=list(warnings.filters),
+        start_method=multiprocessing.get_start_method(allow_none=True),
     )
 
 

@@ -59,7 +59,7 @@ def train(
     Cost: nothing is sent.
     """
     training = Training(comm, model.to(comm.device), rule, lr, options)
-    check_same_model(comm, model)
+    comm.together(lambda left: check_same_model(left, model))
     pairs = training.read_ahead(batches)
     LayerSpans(comm, model)
     losses = Losses(comm, len(pairs))
@@ -69,4 +69,4 @@ def train(
             training.update()
             losses.add(number, 1, mean)
             training.end_step(number, 1, mean)
-    return training.result(losses.means())
+    return training.result(comm.together(losses.means))

@@ -71,6 +71,11 @@ class DDP(nn.Module):
         weight: Weight = rows,
     ):
         super().__init__()
+        if not isinstance(model, nn.Module):
+            raise ValueError(
+                f"the first argument is a {type(model).__name__}, and DDP wraps a module: "
+                "DDP(model, comm)."
+            )
         if not bucket_bytes > 0:
             raise ValueError(
                 f"bucket_bytes={bucket_bytes!r} holds no gradient: use 1 or more bytes."

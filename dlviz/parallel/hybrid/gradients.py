@@ -23,6 +23,7 @@ from dlviz.parallel.hybrid.parts import RankPart
 from dlviz.parallel.step.sharded_step import all_reduce_called
 from dlviz.parallel.tensor.conjugate import reduced
 from dlviz.parallel.tensor.parameters import axis_parameters
+from dlviz.parallel.update_rules import squares
 
 
 def average(axis: Comm, buckets: Sequence[Bucket], weight: float, all_reduce: str) -> None:
@@ -51,7 +52,7 @@ def gradient_norm(mesh: Any, part: RankPart, all_reduce: str) -> float:
     for p in part.net.parameters():
         if p.grad is not None and p not in part.copied:
             copies = held[p] if p in held else mesh.tp.size
-            total += p.grad.double().square().sum().cpu() / copies
+            total += squares([p.grad]) / copies
     for axis in (mesh.tp, mesh.pp):
         if axis.size > 1:
             total = reduced(total, axis, all_reduce, "norm", "backward")

@@ -15,6 +15,11 @@ from dlviz.schedules import Action, Schedule
 def checked(comm: Comm, stages: Sequence[nn.Module | None], schedule: Schedule) -> tuple[int, str]:
     """The schedule's number of microbatches, and its kinds of actions ("BF", say). Raises
     ValueError for a schedule that is illegal, or not for these ranks and stages."""
+    if isinstance(stages, nn.Module):
+        raise ValueError(
+            f"a {type(stages).__name__} has no stages: give a list of modules, as "
+            "split(model, stages) makes it."
+        )
     if schedule.ranks != comm.size:
         raise ValueError(
             f"{schedule!r} is for {schedule.ranks} ranks and {comm.name} has {comm.size}: make it "

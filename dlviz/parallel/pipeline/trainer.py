@@ -13,6 +13,7 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.counts import check_counts
 from dlviz.models.mean_of import Loss, Weight
+from dlviz.parallel.pipeline.checks import checked
 from dlviz.parallel.pipeline.run import train_step
 from dlviz.parallel.pipeline.shapes import Shapes
 from dlviz.parallel.pipeline.shared_parameters import shared_by_ranks
@@ -70,6 +71,7 @@ def train(
         raise TypeError("train() takes stages, batches and a rule: give the others by their names.")
     if isinstance(schedule, str):
         schedule = make(schedule, comm.size, microbatches, chunks)
+    checked(comm, stages, schedule)
     place = enumerate(zip(stages, schedule.stage_rank, strict=True))
     own = nn.ModuleDict({str(n): stage for n, (stage, rank) in place if rank == comm.rank})
     state = partial(gathered_state, comm)

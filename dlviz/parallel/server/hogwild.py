@@ -162,6 +162,11 @@ def train(
             "hogwild moves numbers in memory that all ranks share, and a torch optimizer the "
             "parameters of a rank: name a rule, 'adam' say."
         )
+    if any(p.is_complex() for p in model.parameters()):
+        raise ValueError(
+            "hogwild counts lost updates in the imaginary parts of its memory, and this model has "
+            "complex parameters: train it by another strategy."
+        )
     pairs = training.read_ahead(batches)
     begin(comm, model)
     memory = share(comm, model, trained(model), training.moves.rule, count)

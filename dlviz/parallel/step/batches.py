@@ -10,6 +10,7 @@ they are read: where two ranks part, both are named, and the batch.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
@@ -81,6 +82,12 @@ def _stream(comm: Comm, batches: Batches, whose: str, sharded: bool) -> Iterator
         pair = next((_pair(batch, number, whose) for batch in source), None)
         _compare(comm, [] if pair is None else [pair], number, sharded)
         if pair is None:
+            if not number and comm.rank == 0:
+                warnings.warn(
+                    "there is no batch to train on: a generator that was read before is empty.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             return
         yield pair
 
@@ -101,8 +108,12 @@ def _compare(comm: Comm, pairs: list[Batch], first: int, sharded: bool) -> None:
         for leaf in tree_leaves(part)
     ]
     advice = (
-        "give all ranks the same; a DataLoader that shuffles needs a generator of its own, seeded "
-        "alike on all ranks (generator=torch.Generator().manual_seed(0))"
+        "give all ranks as many"
+        if sharded
+        else (
+            "give all ranks the same; a DataLoader that shuffles needs a generator of its own, "
+            "seeded alike on all ranks (generator=torch.Generator().manual_seed(0))"
+        )
     )
     with comm.span("data", "are batches the same?"):
         check_same(comm, lines or [f"no batch {first}"], "batches", advice)

@@ -49,7 +49,9 @@ def writes_gradients(parameters: Iterable[torch.Tensor]) -> bool:
     """In a hook: whether the current backward pass is a `backward()`, which adds to `.grad` of
     `parameters` or, if it reaches none of them, of another leaf; and not a `torch.autograd.grad`,
     which adds to none."""
-    edges = (torch.autograd.graph.get_gradient_edge(p).node for p in parameters)
+    # One that was frozen meanwhile has no edge, and gets no gradient.
+    trained = [p for p in parameters if p.requires_grad]
+    edges = (torch.autograd.graph.get_gradient_edge(p).node for p in trained)
     try:
         return any(map(_runs, edges)) or any(map(_runs, _leaves(torch._C._current_autograd_node())))
     except RuntimeError:  # torch.autograd.grad wants the gradient of a leaf

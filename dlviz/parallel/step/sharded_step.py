@@ -55,7 +55,15 @@ def no_mean() -> NoReturn:
 
 
 def counting(loss: Loss, weight: Weight) -> Weight:
-    """What a shard weighs: `weight`, or in place of `rows` what the loss itself counts."""
+    """What a shard weighs: `weight`, or in place of `rows` what the loss itself counts. Raises
+    ValueError for what is no loss or no weight."""
+    if isinstance(loss, type) or not callable(loss):
+        raise ValueError(
+            f"loss={loss!r} is no function of (outputs, labels): give one, as "
+            "torch.nn.functional.mse_loss or torch.nn.MSELoss()."
+        )
+    if not callable(weight):
+        raise ValueError(f"weight={weight!r} is no function of (inputs, labels).")
     return weight_of(loss) or weight if weight is rows else weight
 
 

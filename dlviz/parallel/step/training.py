@@ -75,11 +75,14 @@ class Assembled:
         self._plain = copy.deepcopy(model)
 
     def model(self, state_of: Callable[[], dict[str, torch.Tensor]]) -> nn.Module | None:
-        """The model with the state that `state_of` assembles; None on ranks other than 0."""
+        """A new model with the state that `state_of` assembles; None on ranks other than 0."""
         state = state_of()
-        if self._plain is not None:
-            self._plain.load_state_dict(state, assign=True)
-        return self._plain
+        if self._plain is None:
+            return None
+        model = copy.deepcopy(self._plain)
+        # Assigned, as the plain model may lie on the meta device; copies, as training goes on.
+        model.load_state_dict({name: t.clone() for name, t in state.items()}, assign=True)
+        return model
 
 
 class Training:
@@ -117,10 +120,15 @@ class Training:
         self.evaluations: dict[int, Any] = {}
         self._evaluator, self._whole = evaluator, whole or self._copy
         self._every = self._next = options.get("evaluate_every", 1)
-        if not (isinstance(self._every, int) and self._every > 0):
+        if isinstance(self._every, bool) or not (isinstance(self._every, int) and self._every > 0):
             raise ValueError(
                 f"evaluate_every={self._every!r} is no number of steps: use 1 or more."
             )
+        for name in ("evaluate", "callback"):
+            if options.get(name) is not None and not callable(options.get(name)):
+                raise ValueError(f"{name}={options.get(name)!r} is no function.")
+        if not isinstance(options.get("sharded", False), bool):
+            raise ValueError(f"sharded={options.get('sharded')!r}: use True or False.")
 
     def record_weights(self) -> None:
         """Record the memory of this rank's weights, and of its rule's state."""

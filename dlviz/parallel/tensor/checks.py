@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
@@ -20,6 +20,10 @@ def check_divides(name: str, value: int, ranks: int, whole: str) -> None:
 
 def check_names(layer: str, state: Collection[str], names: Collection[str]) -> None:
     """Raise ValueError unless `state` has exactly the `names` of the layer's parameters."""
+    if not isinstance(state, Mapping):
+        raise ValueError(
+            f"{layer} loads a state, and was given a {type(state).__name__}: give its state_dict()."
+        )
     if set(state) != set(names):
         raise ValueError(
             f"the state of {layer} holds {', '.join(state) or 'nothing'}: give "

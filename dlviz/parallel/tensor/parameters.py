@@ -29,6 +29,7 @@ from dlviz.parallel.tensor.checks import check_shape
 from dlviz.parallel.tensor.conjugate import reduced
 from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
 from dlviz.parallel.tensor.linear import ShardedLinear
+from dlviz.parallel.update_rules import squares
 
 
 class AxisParameter(NamedTuple):
@@ -95,8 +96,8 @@ def gradient_norm(comm: Comm, net: nn.Module, all_reduce: str = "ring") -> float
     parts = [
         (p.grad, copies) for *_, p, _, copies in axis_parameters(comm, net) if p.grad is not None
     ]
-    squares = sum(grad.double().square().sum() / copies for grad, copies in parts)
-    total = torch.as_tensor(squares, dtype=torch.float64)
+    own = sum(squares([grad]) / copies for grad, copies in parts)
+    total = torch.tensor(own, dtype=torch.float64)
     if comm.size > 1:
         total = reduced(total, comm, all_reduce, "norm", "backward")
     return total.sqrt().item()

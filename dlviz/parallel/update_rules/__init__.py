@@ -97,6 +97,8 @@ def as_rule(rule: Any, lr: float | None = None) -> Any:
 
     Raises ValueError for anything else, and for a rate beside a rule that has its own.
     """
+    if lr is not None and (isinstance(lr, bool) or not isinstance(lr, int | float)):
+        raise ValueError(f"lr={lr!r} is no rate: use a number, 0 or more.")
     if isinstance(rule, str):
         return make(rule, _RATES.get(rule, RATE) if lr is None else lr)
     if isinstance(rule, torch.optim.Optimizer):

@@ -10,6 +10,7 @@ The norm is that of the whole model, also where ranks hold parts of it.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,7 +50,8 @@ class TorchRule:
                 "rule= gave an optimizer of other parameters than it was called with: let it move "
                 f"those, as {AS_IN}."
             )
-        if inspect.signature(made.step).parameters["closure"].default is inspect.Parameter.empty:
+        closure = inspect.signature(made.step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
             raise ValueError(
                 f"{type(made).__name__} computes gradients several times in one step, by a "
                 "closure, and a strategy computes them once: use another optimizer."
@@ -89,7 +91,7 @@ class Moves:
     clip."""
 
     def __init__(self, rule: Any, clip: float | None = None, schedule: Rates | None = None):
-        if clip is not None and not clip > 0:
+        if clip is not None and not (isinstance(clip, int | float) and clip > 0):
             raise ValueError(f"clip={clip!r} leaves no gradient: use a norm above 0, or None.")
         self.rule, self.clip = rule, clip
         self.norm: Callable[[Sequence[Tensor | None]], float] = lambda gs: squares(gs) ** 0.5
@@ -104,7 +106,15 @@ class Moves:
         """The rate of the next update."""
         if self._shadow is not None:
             return self._shadow.param_groups[0]["lr"]
-        return float(self._schedule(self._updates)) if self.sets_rates else self.rule.lr  # pyright: ignore
+        if not self.sets_rates:
+            return self.rule.lr
+        assert self._schedule is not None
+        rate = self._schedule(self._updates)
+        if not (isinstance(rate, int | float) and 0 <= rate < math.inf):
+            raise ValueError(
+                f"lr_schedule={rate!r} on update {self._updates} is no rate: return 0 or more."
+            )
+        return float(rate)
 
     @property
     def state_tensors(self) -> int:
@@ -151,6 +161,12 @@ class Moves:
             made = type(first if self._scheduler is None else self._scheduler).__name__
             raise ValueError(f"lr_schedule= gave a {made}: {needs}.")
         self.sets_rates = self._scheduler is None
+        changed = self._shadow is not None and self._shadow.param_groups[0]["momentum"]
+        if changed:
+            raise ValueError(
+                f"{type(self._scheduler).__name__} changes momentum beside the rate, and here it "
+                f"is the rule's: give it cycle_momentum=False, or a torch optimizer as {AS_IN}."
+            )
 
     def step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """Take one update by gradients that are clipped already."""

@@ -16,6 +16,7 @@ import dlviz
 from dlviz.parallel import STRATEGIES
 from dlviz.parallel.data import DDP
 from dlviz.parallel.step.batch_norm import SyncBatchNorm
+from dlviz.parallel.step.hooks import writes_gradients
 from dlviz.parallel.step.replicas import check_memory, watch_replica
 
 LAYOUTS = [[3], [2, 1]]  # of three ranks, the groups that train side by side
@@ -240,6 +241,18 @@ def test_what_is_unfrozen_and_frozen_after_the_wrap_is_averaged(same):
 
 def test_layers_replaced_and_added_after_the_wrap_are_averaged(same):
     same("replaced")
+
+
+def test_what_was_frozen_since_the_last_pass_hides_no_backward():
+    """Its edge of the graph is gone; the others' gradients are written all the same."""
+    seen, ws = [], [torch.ones(1, requires_grad=True) for _ in range(3)]
+    ws[1].register_hook(lambda _: seen.append(writes_gradients(ws)))
+    for frozen in (0, 2):
+        ws[frozen].requires_grad_(False)
+        sum(ws).sum().backward()
+        torch.autograd.grad(sum(ws).sum(), [ws[1]])
+        ws[frozen].requires_grad_(True)
+    assert seen == [True, False, True, False]
 
 
 def error_of(function, *given):
