@@ -46,7 +46,9 @@ def test_a_device_has_speeds_above_zero(name, value):
 
 
 def test_reducing_takes_no_negative_time():
-    with pytest.raises(ValueError, match="^Device 'toy': gamma=-1 has to be a number, 0 or more"):
+    with pytest.raises(
+        ValueError, match="^Device 'toy': gamma=-1 has to be a finite number, 0 or more"
+    ):
         Device("toy", 1, 1, 1, gamma=-1)
 
 

@@ -14,9 +14,14 @@ _PARTS = {"all_reduce": 2, "reduce_scatter": 1, "all_gather": 1, "all_to_all": 1
 def bytes_sent(trace: Trace) -> np.ndarray:
     """Bytes per rank in the messages that it sent, and in the backend's collectives
     (`collective_bytes`); NaN for ranks that were cut away."""
+    return by_known_rank(trace, message_bytes(trace) + collective_bytes(trace))
+
+
+def message_bytes(trace: Trace) -> np.ndarray:
+    """Bytes per rank in the messages of the Trace alone."""
     sent = np.zeros(trace.meta["ranks"], dtype=np.int64)
     np.add.at(sent, trace.messages.src, np.maximum(trace.messages.nbytes, 0))
-    return by_known_rank(trace, sent + collective_bytes(trace))
+    return sent
 
 
 def collective_bytes(trace: Trace) -> np.ndarray:

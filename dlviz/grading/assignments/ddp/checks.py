@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from dlviz.analysis.messages import message_bytes
 from dlviz.cluster import Comm, RunError
 from dlviz.grading.assignments.ddp.hints import (
     NOBODY,
@@ -45,7 +46,7 @@ from dlviz.grading.harness.guard import calls_of_dlviz
 from dlviz.grading.harness.sandbox import HINTS, ended_by, run_alone, why_ended
 from dlviz.grading.harness.sizes import Size
 from dlviz.machine import Link, Machine, Topology, classroom
-from dlviz.metrics import bytes_sent, step_seconds
+from dlviz.metrics import step_seconds
 from dlviz.trace import Trace
 
 __all__ = [
@@ -292,7 +293,7 @@ def check_bytes(tried: StudentTraining) -> None:
     """In a step each rank sends 2(n-1)/n times |g|, the cost of all buckets' all-reduces."""
     n, steps = tried.size.ranks, len(tried.left[0].steps)
     nbytes = 8 * sum(tried.elements)
-    expected, sent = 2 * (n - 1) * nbytes / n, bytes_sent(tried.trace) / steps
+    expected, sent = 2 * (n - 1) * nbytes / n, message_bytes(tried.trace) / steps
     most = 2 * 8 * n * len(tried.elements)  # chunks differ by a number
     wrong = np.flatnonzero(np.abs(sent - expected) > most)
     if len(wrong):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dlviz.analysis.messages import message_bytes
 from dlviz.cluster import Comm, RunError
 from dlviz.grading.assignments.ring_all_reduce.hints import (
     sends_of,
@@ -42,7 +43,6 @@ from dlviz.grading.harness.check import at_each, check
 from dlviz.grading.harness.feedback import CheckFailed, Rehearsal, listed, number
 from dlviz.grading.harness.sandbox import TimeUp, ended_by, run_alone
 from dlviz.grading.harness.sizes import EVEN, ONE_ALONE, Size, one_number_alone
-from dlviz.metrics import bytes_sent
 from dlviz.trace import Trace
 
 __all__ = [
@@ -192,7 +192,7 @@ def check_bytes(tries: Sequence[Attempt]) -> None:
     """Each rank sends 2(n-1)/n times the tensor's bytes."""
     (tried,), n = tries, tries[0].ranks
     _check_sends(tried)
-    sent, nbytes = bytes_sent(tried.trace), tried.starts[0].nbytes
+    sent, nbytes = message_bytes(tried.trace), tried.starts[0].nbytes
     expected = 2 * (n - 1) * nbytes // n
     wrong = np.flatnonzero(sent != expected)
     if len(wrong):
@@ -256,7 +256,7 @@ def rehearse(*functions: Function, ranks: int = 4, cells: int = 12) -> Rehearsal
     summary = f"{number(len(run.trace.messages), 'message')}; every rank returned; {holding}"
     cost = len(functions) * (ranks - 1) * cells * 8 // ranks
     return Rehearsal(
-        run.trace, summary, bool(right and set(bytes_sent(run.trace).tolist()) == {cost})
+        run.trace, summary, bool(right and set(message_bytes(run.trace).tolist()) == {cost})
     )
 
 
