@@ -58,15 +58,7 @@ def train(
     ranks hold different batches.
     """
     if isinstance(batches, Schedule):
-        warnings.warn(
-            "pipeline.train(comm, stages, schedule, inputs, targets, loss, steps=3) is now "
-            "pipeline.train(comm, stages, [(inputs, targets)] * 3, schedule=schedule, loss=loss).",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        check_counts(steps=3 if steps is None else steps)
-        schedule, (targets, loss) = batches, former
-        batches, rule = [(rule, targets)] * (3 if steps is None else steps), "sgd"
+        schedule, loss, batches, rule = _as_formerly(batches, rule, *former, steps=steps)
     elif former or steps is not None:
         raise TypeError("train() takes stages, batches and a rule: give the others by their names.")
     if isinstance(schedule, str):
@@ -106,6 +98,20 @@ def train(
     last = [p.detach() for p in own.parameters()]
     found = by_stage_names(state(_on_cpu(own)))
     return training.result(losses, found, gradients=gradients, parameters=last)
+
+
+def _as_formerly(
+    schedule: Schedule, inputs: Any, targets: torch.Tensor, loss: Loss, steps: int | None
+) -> tuple[Schedule, Loss, Batches, str]:
+    warnings.warn(
+        "pipeline.train(comm, stages, schedule, inputs, targets, loss, steps=3) is now "
+        "pipeline.train(comm, stages, [(inputs, targets)] * 3, schedule=schedule, loss=loss).",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    steps = 3 if steps is None else steps
+    check_counts(steps=steps)
+    return schedule, loss, [(inputs, targets)] * steps, "sgd"
 
 
 class Updates:
