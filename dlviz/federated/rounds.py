@@ -39,7 +39,7 @@ from dlviz.federated.selection import Selection, generator
 from dlviz.federated.server import Server
 from dlviz.federated.shutdown import send_home
 from dlviz.federated.weights import Layout
-from dlviz.models.mean_of import Loss, Weight, weight_of
+from dlviz.models.mean_of import Loss, Weight, weight_on
 from dlviz.models.result import Result
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def train(
         given = {"combine": combine is not weighted_mean, "secure": secure, "spare": spare}
         private.check(selection, fraction, len(clients), given | {"late_weight": late_weight})
         combine = private.combine(fraction, len(clients), generator(seed, "noise"))
-    how = LocalTraining(epochs, batch, lr, loss, proximal, seed, weight or weight_of(loss))
+    how = LocalTraining(epochs, batch, lr, loss, proximal, seed, weight or weight_on(loss, clients))
     layout = Layout(model.to(comm.device))  # the model as one row (parameters,)
     update = ServerUpdate(combine, server_momentum, server_lr, server_rule, layout.trained)
     if secure is not None:

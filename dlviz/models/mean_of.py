@@ -10,7 +10,7 @@ then the mean of the two.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from inspect import Parameter, signature
 from typing import Any
@@ -71,6 +71,16 @@ def weight_of(loss: Loss) -> Weight | None:
         )
 
     return weight
+
+
+def weight_on(loss: Loss, data: Iterable[tuple[Any, torch.Tensor]]) -> Weight | None:
+    """As `weight_of`; None too where a loss of torch's counts each row of the `data`, inputs and
+    labels, once."""
+    means = None if ignored_by(loss) is not None else _class_loss(loss)
+    if means is not None and means[1] is None:
+        if all(y.dim() == 1 and bool((y != means[0]).all()) for _, y in data):
+            return None
+    return weight_of(loss)
 
 
 def _class_loss(loss: Any) -> tuple[int, torch.Tensor | None] | None:
