@@ -8,7 +8,7 @@ from torch.nn import functional
 
 import dlviz
 from dlviz import schedules
-from dlviz.models.mean_of import MeanOverRows
+from dlviz.models.mean_of import MeanOverRows, weight_on
 from dlviz.parallel import data, hybrid
 from dlviz.parallel.pipeline import gpipe_by_hand, train_step
 
@@ -168,3 +168,18 @@ CUTS = {
 def test_no_cut_takes_it_for_one(cut):
     with pytest.raises(dlviz.RankError, match="it is no mean over rows; make it a mean, and give"):
         dlviz.launch(CUTS[cut], 2, args=batch(), timeout=30)
+
+
+def test_a_loss_of_torchs_has_a_weight_where_its_rows_differ():
+    """Without one clients of a rank train together."""
+    x, y = torch.ones(3, 2), torch.tensor([0, 1, -100])
+    heavy = nn.CrossEntropyLoss(torch.tensor([1.0, 3.0]))
+    assert weight_on(functional.cross_entropy, [(x[:2], y[:2])]) is None
+    for loss_, labels, expected in (
+        (functional.cross_entropy, y, 2),
+        (heavy, y, 4),
+        (heavy, y[:2], 4),
+        (functional.cross_entropy, torch.tensor([[0, 1], [1, -100]]), 3),
+    ):
+        weight = weight_on(loss_, [(x, labels)])
+        assert weight is not None and float(weight(x, labels)) == expected
