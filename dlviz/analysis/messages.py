@@ -27,7 +27,7 @@ def message_bytes(trace: Trace) -> np.ndarray:
 def collective_bytes(trace: Trace) -> np.ndarray:
     """Bytes per rank in the backend's collectives (`comm.all_reduce`, `comm.broadcast`, ...), whose
     messages are not in the Trace: what each rank sends by the algorithm as which `dlviz.sim` prices
-    them, a ring, or a binomial tree for broadcast and reduce.
+    them, a ring, or a binomial tree for those with a root.
 
     NaN for the members of a call of which the Trace does not tell the root, or how many they are:
     in a group other than the world of which `Trace.only` has cut ranks away.
@@ -47,15 +47,20 @@ def collective_bytes(trace: Trace) -> np.ndarray:
 
 
 def _times_sent(op: str, members: list[int], rank: int, root: int | None) -> float:
-    """How many times its tensor a rank sends."""
-    n = len(members)
+    """How many times its tensor a rank sends; of a gather or scatter, that of all ranks."""
+    n, op = len(members), op.removesuffix("_object")
     if op in _PARTS:
         return _PARTS[op] * (n - 1) / n
     if root not in members:
         return np.nan
     place = (members.index(rank) - members.index(root)) % n
+    below = min(place & -place or n, n - place)  # ranks in its part of the tree, itself too
     if op == "reduce":
         return float(place > 0)
+    if op == "gather":
+        return below / n if place else 0.0
+    if op == "scatter":
+        return (below - 1) / n
     children = (place + (1 << k) for k in range(n.bit_length()) if place % (2 << k) == 0)
     return float(sum(child < n for child in children))
 

@@ -29,7 +29,7 @@ from dlviz.cluster import Comm
 from dlviz.counts import check_counts
 from dlviz.federated.selection import draws_of, generator
 from dlviz.federated.weights import Layout
-from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed
+from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed, weight_of
 
 Tensor = torch.Tensor
 Data = tuple[Tensor, Tensor]  # inputs (n_k, ...) and labels (n_k, ...)
@@ -120,9 +120,8 @@ PARTS = 16  # of a client's rows
 def check_mean(layout: Layout, how: LocalTraining, clients: Iterable[Data]) -> None:
     """Raise ValueError where no `weight` is given and the loss on these `clients`' data is not the
     mean over rows."""
-    plain = how.loss is torch.nn.functional.cross_entropy  # a negative label may be ignored
-    data = [each for each in clients if len(each[1]) and not (plain and bool((each[1] >= 0).all()))]
-    if how.weight is not None or not data:
+    data = [each for each in clients if len(each[1])]
+    if how.weight is not None or weight_of(how.loss) is not None or not data:
         return
     layout, how = copy.deepcopy((layout, how))  # a forward or a loss may change their state
     tried: dict[torch.Size, MeanOverRows] = {}

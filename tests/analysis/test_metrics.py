@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from time import process_time
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -714,6 +715,11 @@ def test_bytes_sent_are_counted_at_the_sender():
 ELEMENTS = 60  # of float32, a whole number for 1 to 6 ranks
 
 
+OBJECT = next(  # whose pickle is a whole number of float32 long
+    text for text in map("x".__mul__, range(1, 5)) if len(cloudpickle.dumps(text)) % 4 == 0
+)
+
+
 def backend_collectives(comm):
     """Each once, in steps."""
     own, whole = torch.ones(ELEMENTS // comm.size), torch.ones(ELEMENTS)
@@ -726,6 +732,10 @@ def backend_collectives(comm):
         lambda: comm.all_to_all(whole.clone(), whole),
         lambda: comm.broadcast(whole, root),
         lambda: comm.reduce(whole, root),
+        lambda: comm.gather(own, whole if comm.rank == 0 else None, 0),
+        lambda: comm.scatter(own, whole if comm.rank == 0 else None, 0),
+        lambda: comm.broadcast_object(OBJECT, root),
+        lambda: comm.all_gather_object([None] * comm.size, OBJECT),
     )
     for step, call in enumerate(calls):
         with comm.span("step", step=step):
@@ -740,7 +750,13 @@ def test_a_backends_collectives_send_what_the_algorithms_send_as_which_they_are_
         patterns.elements_sent(make_tree(n, ELEMENTS, root), n)
         for make_tree in (patterns.tree.broadcast, patterns.tree.reduce)
     ]
-    expected = [[0] * n, [2 * around] * n, *[[around] * n] * 3, *trees]
+    trees += [
+        patterns.elements_sent(pattern(n, ELEMENTS), n)
+        for pattern in (patterns.tree.gather, patterns.tree.scatter)
+    ]
+    length = len(cloudpickle.dumps(OBJECT)) // 4 + 2  # of the object, and a number of 8 bytes
+    trees.append(patterns.elements_sent(patterns.tree.broadcast(n, length, root), n))
+    expected = [[0] * n, [2 * around] * n, *[[around] * n] * 3, *trees, [length * (n - 1)] * n]
     for step, elements in enumerate(expected):
         sent = metrics.bytes_sent(run.trace.only(step=step)).tolist()
         assert sent == [4 * count for count in elements], step

@@ -147,6 +147,11 @@ class OwnError(Exception):
 
 
 def test_the_ranks_exception_is_the_cause_with_its_own_causes_and_notes():
+    def fail():
+        wrong = OwnError(7)
+        wrong.add_note("look here")
+        raise wrong
+
     def worker(comm):
         try:
             try:
@@ -154,9 +159,7 @@ def test_the_ranks_exception_is_the_cause_with_its_own_causes_and_notes():
             except ValueError as error:
                 raise KeyError("key") from error
         except KeyError:
-            wrong = OwnError(7)
-            wrong.add_note("look here")
-            raise wrong  # noqa: B904 (its context)
+            fail()
 
     with pytest.raises(dlviz.RankError) as caught:
         dlviz.launch(worker, ranks=2)

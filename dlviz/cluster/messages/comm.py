@@ -21,7 +21,6 @@ from time import perf_counter_ns
 from typing import Any, NoReturn, TypeVar, overload
 
 import torch
-from torch import Tensor, strided
 
 from dlviz.cluster.control.board import DONE, TOTAL
 from dlviz.cluster.control.form import empty, form_of
@@ -538,8 +537,6 @@ def _is_finite(value: Any) -> bool:
 
 
 def _check_order(call: str, tensor: Any, peer: Any) -> None:
-    if type(tensor) is Tensor and tensor.is_cpu and tensor.layout is strided:
-        return  # as nearly always
     if not isinstance(tensor, torch.Tensor):
         given = ", ".join(type(each).__name__ for each in (tensor, peer))
         raise TypeError(f"{call}({given}) has no tensor: the tensor comes first, then the rank.")

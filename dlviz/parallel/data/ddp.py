@@ -217,8 +217,4 @@ def train(
     weight = counting(loss, weight)
     of_batches, of_forwards = (rows, rows) if weight is rows else in_step(weight)
     net = DDP(model, comm, all_reduce, bucket_bytes, of_forwards)
-
-    def finish(share: float) -> None:
-        training.update()
-
-    return training.run(batches, loss, of_batches, finish, net=net)
+    return training.run(batches, loss, of_batches, lambda _: training.update(), net=net)

@@ -59,7 +59,7 @@ def train(
     scales its steps: 0.001 of "adam"); a rule; or a function `parameters -> torch optimizer`.
     `loss(outputs, labels)` is the mean over a shard of `weight(inputs, labels)` items, by default
     what torch's losses count, else examples. `method` is "ddp" or "naive" (`way`, its former name,
-    warns). `options` are those of all strategies: clip, schedule, evaluate, callback, sharded
+    warns). `options` are those of all strategies: clip, lr_schedule, evaluate, callback, ...
     (`step/training.py`). Every rank starts from rank 0's values.
 
     Returns, on every rank, a `Result` with `losses`, the mean over the whole batch before each

@@ -10,7 +10,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.models import Transformer
-from dlviz.parallel.step.replicas import check_replicas, check_same, check_same_model, text_of
+from dlviz.parallel.step.replicas import check_replicas, check_same, check_same_model
 from dlviz.parallel.tensor.parameters import axis_parameters
 from dlviz.schedules import Schedule, make
 
@@ -120,4 +120,4 @@ def raise_everywhere(comm: Comm, said: str) -> None:
     lengths = mine.new_empty(comm.size, 1)
     comm.all_gather(lengths, mine)
     if lengths.any():
-        raise ValueError(text_of(comm, said, int(lengths.flatten().nonzero()[0])))
+        raise ValueError(comm.broadcast_object(said, int(lengths.flatten().nonzero()[0])))

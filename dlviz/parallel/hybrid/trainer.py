@@ -54,7 +54,8 @@ from dlviz.parallel.step.sharded_step import (
     rows,
     trained,
 )
-from dlviz.parallel.step.training import Assembled, Options, Result, Training
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.step.whole_model import Assembled
 from dlviz.parallel.tensor.parameters import add_partial_gradients
 from dlviz.parallel.tensor.train import token_loss_over
 from dlviz.parallel.update_rules import AnyRule

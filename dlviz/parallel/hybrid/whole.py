@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dlviz.parallel.hybrid.parts import RankPart
-from dlviz.parallel.step.replicas import by_stage_names, gathered_state
+from dlviz.parallel.step.whole_model import by_stage_names, gathered_state
 from dlviz.parallel.tensor.parameters import whole_state
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.pipeline.partition import children_in_order, cut
-from dlviz.parallel.step.replicas import gathered_state
+from dlviz.parallel.step.whole_model import gathered_state
 
 
 def parts_of(

@@ -18,9 +18,9 @@ from dlviz.parallel.pipeline.run import train_step
 from dlviz.parallel.pipeline.shapes import Shapes
 from dlviz.parallel.pipeline.shared_parameters import shared_by_ranks
 from dlviz.parallel.step.batches import Batches
-from dlviz.parallel.step.replicas import by_stage_names, gathered_state
 from dlviz.parallel.step.sharded_step import rows
-from dlviz.parallel.step.training import Assembled, Options, Result, Training, joint_norm
+from dlviz.parallel.step.training import Options, Result, Training, joint_norm
+from dlviz.parallel.step.whole_model import Assembled, by_stage_names, gathered_state
 from dlviz.parallel.update_rules import AnyRule
 from dlviz.schedules import Schedule, make
 

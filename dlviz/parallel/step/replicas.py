@@ -9,7 +9,6 @@ single rank, change nothing. A reference to a buffer, rather than to its module,
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -89,7 +88,7 @@ def check_same(comm: Comm, mine: list[str], what: str, advice: str) -> None:
     others = [rank for rank, each in enumerate(digests) if not torch.equal(each, digests[0])]
     if not others:
         return
-    zero, other = (text_of(comm, "\n".join(mine), rank).split("\n") for rank in (0, others[0]))
+    zero, other = (comm.broadcast_object(mine, rank) for rank in (0, others[0]))
     place = next(
         (i for i, pair in enumerate(zip(zero, other, strict=False)) if pair[0] != pair[1]),
         min(len(zero), len(other)),
@@ -156,42 +155,6 @@ def digest(tensor: torch.Tensor) -> str:
     """A short hash of the values."""
     values = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
     return hashlib.sha256(values.numpy().tobytes()).hexdigest()[:12]
-
-
-def text_of(comm: Comm, text: str, rank: int) -> str:
-    """The text of `rank`, on every rank."""
-    encoded = torch.tensor(list(text.encode()), dtype=torch.uint8)
-    length = torch.tensor([len(encoded)])
-    comm.broadcast(length, rank)
-    if comm.rank != rank:
-        encoded = torch.empty(int(length), dtype=torch.uint8)
-    comm.broadcast(encoded, rank)
-    return bytes(encoded.tolist()).decode()
-
-
-def gathered_state(comm: Comm, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors by name of all ranks, whose `own` are on the CPU, on rank 0; of a name that
-    several have the first rank's. Empty on the other ranks. One tensor is sent at a time."""
-    whole = dict(own) if comm.rank == 0 else {}
-    for rank in range(1, comm.size):
-        forms = "\n".join(f"{name} {dtype_name(t.dtype)} {[*t.shape]}" for name, t in own.items())
-        for form in text_of(comm, forms, rank).splitlines():
-            name, dtype, shape = form.split(" ", 2)
-            if comm.rank == rank:
-                value = own[name]
-            else:
-                value = torch.empty(json.loads(shape), dtype=getattr(torch, dtype))
-            comm.broadcast(value, rank)
-            if comm.rank == 0:
-                whole.setdefault(name, value)
-    return whole
-
-
-def by_stage_names(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A state whose names begin with the numbers of stages, by the stages' own names where these
-    all differ: those of the model that was cut into them."""
-    own = {name.split(".", 1)[1]: value for name, value in state.items()}
-    return own if len(own) == len(state) else state
 
 
 def copy_from(comm: Comm, tensors: Sequence[torch.Tensor], root: int = 0) -> None:

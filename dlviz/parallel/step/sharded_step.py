@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -25,9 +25,7 @@ from dlviz.parallel.step.batch_norm import weigh_norms
 from dlviz.parallel.step.batches import Batch, on, outputs_of
 from dlviz.parallel.step.hooks import tensors_in
 from dlviz.parallel.step.layers import LayerSpans
-from dlviz.parallel.step.prices import update_seconds
 from dlviz.parallel.step.replicas import start_alike
-from dlviz.parallel.update_rules import Moves, Rule
 
 
 def rows(*inputs: Any, **keywords: Any) -> int:
@@ -159,21 +157,6 @@ def all_reduce_called(name: str) -> Callable[..., None]:
             f"{' or '.join(map(repr, collectives.ALGORITHMS))}."
         )
     return collectives.ALGORITHMS[name]
-
-
-def update(
-    comm: Comm,
-    rule: Rule | Moves,
-    parameters: Sequence[torch.Tensor],
-    gradients: Sequence[torch.Tensor | None] | None = None,
-    **fields: Any,
-) -> None:
-    """Move the parameters by `rule` against their `gradients`, by default their `.grad`; `fields`
-    are those of the span."""
-    if gradients is None:
-        gradients = [p.grad for p in parameters]
-    with comm.compute("update", seconds=update_seconds(comm, parameters), **fields):
-        rule.step(parameters, gradients)
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:

@@ -18,8 +18,9 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.models.result import Result
 from dlviz.parallel.step.batches import Batch, Batches, read, read_ahead, shard
+from dlviz.parallel.step.prices import update_seconds
 from dlviz.parallel.step.replicas import differing, take
-from dlviz.parallel.step.sharded_step import Loss, Losses, Weight, learn, trained, update
+from dlviz.parallel.step.sharded_step import Loss, Losses, Weight, learn, trained
 from dlviz.parallel.update_rules import Moves, Rates, TorchRule, as_rule, squares
 
 
@@ -55,34 +56,6 @@ def joint_norm(comm: Comm, gradients: Sequence[torch.Tensor | None]) -> float:
     total = torch.tensor([squares(gradients)], dtype=torch.float64)
     comm.all_reduce(total)
     return total.item() ** 0.5
-
-
-class Assembled:
-    """The whole model for `evaluate`, where a rank trains a part of `model`, a module or a list of
-    its stages. Made on every rank before the model is cut; rank 0 keeps an untrained copy."""
-
-    def __init__(self, comm: Comm, model: Any, options: Options):
-        self._plain = None
-        if options.get("evaluate") is None or comm.rank != 0:
-            return
-        if not isinstance(model, nn.Module):
-            if not all(isinstance(stage, nn.Module) for stage in model):
-                raise ValueError(
-                    "evaluate= needs the whole model on rank 0: give it all stages, those of other "
-                    "ranks on the meta device, say."
-                )
-            model = nn.Sequential(*model)
-        self._plain = copy.deepcopy(model)
-
-    def model(self, state_of: Callable[[], dict[str, torch.Tensor]]) -> nn.Module | None:
-        """A new model with the state that `state_of` assembles; None on ranks other than 0."""
-        state = state_of()
-        if self._plain is None:
-            return None
-        model = copy.deepcopy(self._plain)
-        # Assigned, as the plain model may lie on the meta device; copies, as training goes on.
-        model.load_state_dict({name: t.clone() for name, t in state.items()}, assign=True)
-        return model
 
 
 class Training:
@@ -148,7 +121,8 @@ class Training:
         gradients = self.moves.clipped([p.grad for p in own] if gradients is None else gradients)
         if not own:
             return  # this rank moves none
-        update(self.comm, self.moves, own, gradients, **fields)
+        with self.comm.compute("update", seconds=update_seconds(self.comm, own), **fields):
+            self.moves.step(own, gradients)
         if isinstance(self.moves.rule, TorchRule):
             self.comm.memory("update rule", self.moves.rule.nbytes)
 

@@ -27,7 +27,8 @@ from dlviz.parallel.step.batches import Batches, on
 from dlviz.parallel.step.layers import LayerSpans, layers_of
 from dlviz.parallel.step.replicas import check_same_model
 from dlviz.parallel.step.sharded_step import Loss, Weight, check_weighs, no_mean, rows, trained
-from dlviz.parallel.step.training import Assembled, Options, Result, Training
+from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.step.whole_model import Assembled
 from dlviz.parallel.tensor.cross_entropy import parallel_cross_entropy
 from dlviz.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear
 from dlviz.parallel.tensor.parameters import (

@@ -10,7 +10,6 @@ A row for each axis, in the order of the placement: the axis whose ranks are nei
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
@@ -20,9 +19,6 @@ from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out, named_rows
 from dlviz.viz.words import text
 from dlviz.viz.words.labels import hover
-
-if TYPE_CHECKING:
-    pass
 
 TITLE = "What ranks send along each axis"
 PARTS = ("inside nodes", "between nodes")

@@ -7,7 +7,7 @@ disagreement |      ____--- ensemble          logarithmic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
@@ -17,9 +17,6 @@ from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
 from dlviz.viz.charts.losses import ROW, clocks, legend_rows
 from dlviz.viz.words import text
-
-if TYPE_CHECKING:
-    pass
 
 INNER = 330.0  # pixels of the axes
 LOWEST = -7.0  # decades: a smaller difference is rounding, and counts as none

@@ -12,7 +12,6 @@ nothing was paced.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
@@ -24,9 +23,6 @@ from dlviz.viz.charts.figure import Figure, lay_out
 from dlviz.viz.words import text
 from dlviz.viz.words.hosts import mark_lines
 from dlviz.viz.words.labels import hover
-
-if TYPE_CHECKING:
-    pass
 
 STRIP, HEAD = 0.8, 0.8  # height of a full strip (rows are 1 apart), and of a Trace's name
 ROW, LEAST, HIGHEST = 46, 18, 430  # pixels: a row at most and at least, all rows
