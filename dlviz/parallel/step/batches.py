@@ -115,8 +115,7 @@ def _compare(comm: Comm, pairs: list[Batch], first: int, sharded: bool) -> None:
             "seeded alike on all ranks (generator=torch.Generator().manual_seed(0))"
         )
     )
-    with comm.span("data", "are batches the same?"):
-        check_same(comm, lines or [f"no batch {first}"], "batches", advice)
+    check_same(comm, lines or [f"no batch {first}"], "batches", advice)
 
 
 def _check_source(batches: Batches, sharded: bool = False) -> None:
