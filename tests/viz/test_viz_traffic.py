@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from viz_scenes import annotations_of, ring
 
+import dlviz
 from dlviz import metrics, viz
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.sim import collective
@@ -141,3 +143,16 @@ def test_crowded_columns_of_maps_side_by_side_have_only_their_ranks():
 def test_a_map_fits_a_laptop(ranks):
     figure = viz.traffic(collective("ring", ranks, 4096, classroom(ranks)))
     assert figure.layout.height <= 640 and figure.layout.width <= 800
+
+
+def test_a_long_sentence_stays_on_a_single_maps_figure():
+    """At 6.3 pixels a character of its type, beside the left margin."""
+
+    def worker(comm):
+        comm.all_reduce(torch.ones(50_000))
+        comm.send(torch.ones(9), 1) if comm.rank == 0 else comm.recv(torch.ones(9), 0)
+
+    figure = viz.traffic(dlviz.launch(worker, 2).trace)
+    lines = figure.layout.title.subtitle.text.split("<br>")
+    assert "whose messages are not drawn" in " ".join(lines)
+    assert 6.3 * max(map(len, lines)) + figure.layout.margin.l <= figure.layout.width

@@ -37,6 +37,8 @@ NARROW = 6  # ranks side by side: with more, a number and its unit stand on two 
 CROWDED = 12  # ranks side by side: with more, no column has room for what its rank received
 STRONG = 0.61  # of the most: from here on the text of a cell is white
 HIGHEST, CELL, LEAST = 620, 62, 220  # pixels: a figure at most, a cell, a map at least
+WIDTH, LEFT = 680, 120  # pixels: a single map's figure at least, and its margin
+SHORT = 88  # characters of a subtitle's line that fit into it
 BETWEEN = 0.16  # of the width: for the names of the rows of the map on the right
 
 
@@ -57,7 +59,8 @@ def traffic(traces: text.Traces, *, theme: str = "auto", title: str | None = Non
     above = maps.above + 20 * bool(len(named) > 1)
 
     words = sentences(named, found)
-    subtitle = "<br>".join(text.wrap(line, text.LINE) for line in words)
+    width = SHORT if len(named) == 1 else text.LINE
+    subtitle = "<br>".join(text.wrap(line, width) for line in words)
     heading = text.heading(title or "Who sent how much to whom", subtitle)
     top, bottom = heading["margin"]["t"] + 16 + above, 16
     room = (HIGHEST - top - bottom - (lines - 1) * (above + 8)) / lines
@@ -80,8 +83,8 @@ def traffic(traces: text.Traces, *, theme: str = "auto", title: str | None = Non
         theme,
         inner=top - heading["margin"]["t"] + inner,
         below=bottom,
-        margin={"t": top, "l": 120, "r": 110},
-        width=max(side + 240, 680) if len(named) == 1 else None,
+        margin={"t": top, "l": LEFT, "r": 110},
+        width=max(side + 240, WIDTH) if len(named) == 1 else None,
         plot_bgcolor=palette.colors(theme)["cell"],
     )
     return figure
