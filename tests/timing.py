@@ -11,6 +11,8 @@ belongs only what the clock decides, and the measurement: anything else has to h
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -46,3 +48,15 @@ def attempts(most: int = MOST) -> Iterator[Attempt]:
         failures.append(attempt.failure)
         time.sleep(PAUSE)
     pytest.fail("\n".join([f"none of {len(failures)} attempts holds:", *failures]))
+
+
+def answered_within(seconds: float, code: str, controls: int) -> None:
+    """`code`, in a Python of its own, prints "control:seconds" of a change of so many controls."""
+    for attempt in attempts():
+        run = subprocess.run(
+            [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
+        )
+        took = dict(line.split(":") for line in run.stdout.splitlines())
+        assert len(took) == controls
+        with attempt:
+            assert max(map(float, took.values())) < seconds, took

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import random
 import warnings
 from importlib import import_module
@@ -113,3 +114,10 @@ def test_filters_of_warnings_are_those_of_the_launching_process():
         warnings.simplefilter("error", FutureWarning)
         with pytest.raises(dlviz.RankError, match="FutureWarning: spoilt"):
             dlviz.launch(worker, ranks=1)
+
+
+def test_processes_that_a_rank_starts_begin_as_in_the_launching_process():
+    """A DataLoader's workers, say, which a server of their own would take seconds to start."""
+    here = multiprocessing.get_start_method(allow_none=True)
+    run = dlviz.launch(lambda comm: multiprocessing.get_start_method(allow_none=True), 2)
+    assert run.results == [here, here]
