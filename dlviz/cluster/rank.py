@@ -212,6 +212,7 @@ def join(place: Place) -> tuple[Process, Comm]:
     control.share_epoch(process.gloo)
     process.pacing.epoch = board.get(0, EPOCH)
     if place.machine is not None:
+        comm.recorder.lane.pace.run_begins()
         gc.disable()  # a collection would show as the device's lateness
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)  # recorded objects stay: no need to scan them often

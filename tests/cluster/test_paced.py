@@ -18,7 +18,7 @@ from timing import attempts
 import dlviz
 from dlviz import metrics, schedules
 from dlviz.cluster.control.board import WAITING
-from dlviz.cluster.pacing.load import share_of_others
+from dlviz.cluster.pacing.load import queued, share_of_others
 from dlviz.collectives import ring
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.parallel import pipeline
@@ -198,6 +198,40 @@ def test_a_paced_run_begins_with_its_first_operation_and_not_when_the_host_has_s
     assert steps == pytest.approx(takes, rel=1e-6)
     assert metrics.breakdown(trace)["idle"] == pytest.approx(0, abs=1e-9)
     assert (trace.spans.wall_start >= trace.spans.start - 1e-6).all()
+
+
+def behind_others(comm):
+    """Rank 1's program takes 5 ms of a core that three others are busy on."""
+    if comm.rank:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        began = time.thread_time()
+        while time.thread_time() < began + 5e-3:
+            pass
+    with comm.compute("forward"):
+        return queued()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+def test_a_rank_that_waited_for_a_processor_before_its_first_operation_is_late_and_not_slow():
+    script = (
+        f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})\nwhile True: 0"
+    )
+    others = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(3)]
+    try:
+        best = min(
+            (
+                dlviz.launch(behind_others, 2, machine=machine(Topology.switch(2, LINK)))
+                for _ in range(4)
+            ),
+            key=lambda run: run.trace.spans.start.max(),
+        )
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert best.trace.spans.start.max() < 0.03, "its own 5 ms are before the run's first 20"
+    assert best.results[1] > 0.01, "it did wait"
+    assert best.trace.meta["lateness"]["worst"] > 5e-3
 
 
 def server_and_clients(comm):

@@ -28,6 +28,16 @@ def busy() -> float:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
+def queued() -> float:
+    """Seconds that this thread has been ready to run and had no processor, since it began; 0 where
+    the system does not say (Linux: schedstat)."""
+    try:
+        with open("/proc/thread-self/schedstat") as counts:
+            return int(counts.readline().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 @dataclass
 class Use:
     """Of the time since it was made: seconds, this process's on processors, all programs'."""

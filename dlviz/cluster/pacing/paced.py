@@ -13,6 +13,7 @@ from typing import Any
 
 from dlviz.cluster.control.pipes import Header
 from dlviz.cluster.pacing.ledger import Departure
+from dlviz.cluster.pacing.load import queued
 from dlviz.cluster.pacing.pace import Earliest
 from dlviz.machine.machine import slowdown
 from dlviz.machine.topology import moment
@@ -46,6 +47,7 @@ class Pace:
         self.overruns = 0
         self.operations = 0
         self._begun = False
+        self._queued = queued()
         self._read = 0
         self._gave = 0  # ns after that reading, for which other ranks had the core
         self._pending: list[tuple[list, int]] = []
@@ -69,17 +71,27 @@ class Pace:
 
     def until(self, times: list[Any], now: int) -> tuple[Any, ...]:
         """The times of what is still open, if it ended now."""
-        return times[0], now, times[2], max(self.free, self.device.now())
+        return times[0], now, times[2], max(self.free, self._reached())
 
     def begin(self, ahead: float = 0.0) -> None:
         """The lane's first operation starts when the program reaches it, not before READY, or
-        `ahead` seconds later; its setup takes no device time."""
+        `ahead` seconds later; its setup takes no device time. Nor does what the thread waited for a
+        processor until then: the operation is as much later than planned."""
         if not self._begun:
-            self.wait_until(max(self.free, self.device.now()) + ahead)
+            self.wait_until(max(self.free, self._reached()) + ahead)
+
+    def _reached(self) -> float:
+        """How far the lane's program has come, in device time."""
+        now = self.device.now()
+        return now if self._begun else now - (queued() - self._queued)
+
+    def run_begins(self) -> None:
+        """The run's clock has just been set: what came before it does not count."""
+        self._queued = queued()
 
     def _mark(self, times: list[Any], end: int) -> None:
         """Put the lane's wall and device time into a span's times, as its start (0) or end (1)."""
-        times[2 + end] = self.free if self._begun else max(self.free, self.device.now())
+        times[2 + end] = self.free if self._begun else max(self.free, self._reached())
         if perf_counter_ns() < self.device.wall(self.free):
             self._pending.append((times, end))
         else:
