@@ -36,7 +36,7 @@ Tensor = torch.Tensor
 Outgoing = Callable[[Tensor, int, int], Tensor]
 Found = Sequence[tuple[Tensor, float]]  # of each client its update (parameters,) and its loss
 
-UNASKED = ", not asked"  # what the phase of an unused training adds to its name
+UNASKED = "3 not asked"  # the phase of a training that nobody uses
 
 
 class Clients:
@@ -137,7 +137,7 @@ def take_part(clients: Clients, rounds: int, always: bool) -> None:
                 clients.send(chosen, found, number)
         others = [k for k in own if always and k not in chosen and clients.examples(k)]
         if others:
-            with phase(comm, 2, number, UNASKED):
+            with comm.span("phase", UNASKED, step=number):
                 clients.train(others, number)
         for k in [*chosen, *others]:
             ledger[number, own.index(k)] = clients.work(k)

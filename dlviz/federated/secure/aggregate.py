@@ -113,9 +113,7 @@ class RoundChannel:
         return message.cpu().numpy().tobytes()
 
 
-def agreed(
-    comm: Comm, vector: torch.Tensor, threshold: int, clip: float, bits: int
-) -> Terms:
+def agreed(comm: Comm, vector: torch.Tensor, threshold: int, clip: float, bits: int) -> Terms:
     """The terms of a sum of the ranks' vectors. Raises ValueError for impossible ones."""
     dtype = str(vector.dtype).removeprefix("torch.")
     terms = Terms(tuple(vector.shape), dtype, comm.size - 1, threshold, float(clip), bits)

@@ -1,21 +1,18 @@
 """The trainings that lab 12 compares: each method at several rates, five seeds each.
 
-    python labs/recorded/12_federated/sweep.py        about 10 minutes of processor time
+    python labs/recorded/12_federated/sweep.py [STUDY ...]      5 minutes of processor time
 
-writes sweep.json beside it: when and where it was made, and a row for each training, with the
-number of test images, of 360, that the network recognises after each round (of stragglers: of the
-labels 0 to 7, and of 8 and 9). The seed deals the images, draws the initial weights and the
+writes sweep.json beside it: when and where it was made, and a row for each training with the number
+of test images that the network recognises after each round (of stragglers two rows: of the labels 0
+to 7, and of 8 and 9). The seed deals the images, draws the initial weights and the
 clients, and orders the batches.
 """
 
 from __future__ import annotations
 
-import json
-import platform
-import time
-from collections.abc import Callable, Iterator
-from itertools import groupby
-from operator import itemgetter
+import sys
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +21,12 @@ import torch
 import dlviz
 from dlviz.datasets import digits
 from dlviz.federated import Arrivals, partition, train
+from dlviz.federated.compared import record
 from dlviz.models import MLP
 
 FILE = Path(__file__).with_name("sweep.json")
 SEEDS = range(5)
-RATES = 0.02, 0.05, 0.1, 0.2, 0.5
+RATES = 0.05, 0.1, 0.2
 WORK = {  # E, B: how many rounds are enough
     (1, None): 60,
     (5, None): 40,
@@ -39,11 +37,11 @@ WORK = {  # E, B: how many rounds are enough
 }
 FRACTIONS = 0.1, 0.2, 0.5, 1.0
 REMEDIES = {
+    "FedAvg": {},
     "FedProx, μ = 0.1": {"proximal": 0.1},
     "FedProx, μ = 1": {"proximal": 1.0},
     "FedAvgM, β = 0.5": {"server_momentum": 0.5},
-    "FedAvgM, β = 0.9": {"server_momentum": 0.9},
-    "FedAvgM, β = 0.9, server 0.1": {"server_momentum": 0.9, "server_lr": 0.1},
+    "FedAvgM, β = 0.9": {"server_momentum": 0.9, "server_lr": 0.1},
 }
 POLICIES = {  # about 4.4 seconds of the modelled clock each
     "wait for all": {"rounds": 12},
@@ -57,39 +55,34 @@ Case = dict[str, Any]  # a row's keys; "how" holds the options of `train`
 
 
 def cases() -> Iterator[Case]:
-    for seed in SEEDS:
-        for (epochs, batch), rounds in WORK.items():
-            for lr in (*RATES[1:], 1.0, 2.0):
-                how = {"rounds": rounds, "fraction": 0.5, "epochs": epochs, "batch": batch}
-                yield row("local work", f"E = {epochs}, B = {batch or '∞'}", "identical", seed, lr, how)
+    """All of them, each study's together."""
+    for seed, lr, (epochs, batch) in product(SEEDS, (*RATES, 0.5, 1.0, 2.0), WORK):
+        how = {"rounds": WORK[epochs, batch], "fraction": 0.5, "epochs": epochs, "batch": batch}
+        name = f"E = {epochs}, B = {batch or '∞'}"
+        yield row("local work", name, "identical", seed, lr, how)
+    for seed, lr, fraction in product(SEEDS, (0.2, 0.5, 1.0, 2.0), FRACTIONS[1:]):
         for data in ("identical", "two labels"):
-            for lr in RATES:
-                for fraction in FRACTIONS:
-                    how = {"rounds": 20 if data == "identical" else 60, "fraction": fraction}
-                    how |= {"epochs": 5, "batch": 10}
-                    yield row("asked", f"C = {fraction:g}", data, seed, lr, how)
-            for lr in (0.2, 0.5, 1.0, 2.0):
-                for fraction in FRACTIONS[1:]:
-                    how = {"rounds": 120, "fraction": fraction}
-                    yield row("FedSGD", f"C = {fraction:g}", data, seed, lr, how)
-        for lr in RATES:
-            how = {"rounds": 60, "fraction": 0.2, "epochs": 5, "batch": 10}
-            turns = {**how, "selection": "round_robin"}
-            yield row("selection", "in turn", "two labels", seed, lr, turns)
-            for fraction in (0.2, 0.5):
-                for name, remedy in REMEDIES.items():
-                    options = {**how, "fraction": fraction, **remedy}
-                    yield row(f"remedies, C = {fraction:g}", name, "two labels", seed, lr, options)
-        for lr in (0.05, 0.1, 0.2, 0.5):
-            for name, policy in POLICIES.items():
-                how = {"batch": 24, "arrivals": PHONES, **policy}
-                yield row("stragglers", name, "8 and 9 on slow clients", seed, lr, how)
+            how = {"rounds": 120, "fraction": fraction}
+            yield row("FedSGD", f"C = {fraction:g}", data, seed, lr, how)
+    local = {"epochs": 5, "batch": 10}
+    for seed, lr, fraction in product(SEEDS, RATES, FRACTIONS):
+        for data, rounds in (("identical", 15), ("two labels", 60)):
+            how = {"rounds": rounds, "fraction": fraction, **local}
+            yield row("asked", f"C = {fraction:g}", data, seed, lr, how)
+    for seed, lr, name in product(SEEDS, RATES, REMEDIES):
+        how = {"rounds": 60, "fraction": 0.5, **local, **REMEDIES[name]}
+        yield row("remedies", name, "two labels", seed, lr, how)
+    for seed, lr in product(SEEDS, RATES):
+        how = {"rounds": 60, "fraction": 0.2, "selection": "round_robin", **local}
+        yield row("selection", "in turn", "two labels", seed, lr, how)
+    for seed, lr, name in product(SEEDS, (*RATES, 0.5), POLICIES):
+        how = {"batch": 24, "arrivals": PHONES, **POLICIES[name]}
+        yield row("stragglers", name, "8 and 9 on slow clients", seed, lr, how)
 
 
 def row(study: str, method: str, data: str, seed: int, lr: float, how: dict[str, Any]) -> Case:
-    return {
-        "study": study, "method": method, "data": data, "seed": seed, "lr": lr, "how": how,
-    }  # fmt: skip
+    found = {"study": study, "method": method, "data": data, "seed": seed, "lr": lr}
+    return {**found, "how": how}
 
 
 def dealt(data: str, seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -103,53 +96,48 @@ def dealt(data: str, seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
         parts = partition.identical(labels, 10, seed=seed)
     else:
         parts = partition.by_label(labels, 10, per_client=2, seed=seed)
-    return [(images[part], labels[part]) for part in parts]
-
-
-def counting(data: str, right: list[Any]) -> Callable[[torch.nn.Module], float]:
-    """What `train` calls after each round: appends how many test images are recognised."""
-    images, labels = digits("test")
-
-    def evaluate(model: torch.nn.Module) -> float:
-        with torch.no_grad():
-            found = model(images).argmax(1) == labels
-        rare = labels >= 8
-        split = [int(found[~rare].sum()), int(found[rare].sum())]
-        right.append(split if data == "8 and 9 on slow clients" else sum(split))
-        return sum(split) / len(labels)
-
-    return evaluate
+    return partition.dealt(images, labels, parts)
 
 
 def trained(comm: dlviz.Comm, cases: list[Case]) -> list[Case]:
-    """The cases, one after the other, each with the number of images recognised by round."""
+    """The rows of the cases, trained one after the other."""
     torch.set_num_threads(1)
     rows = []
     for case in comm.progress(cases, "sweep"):
-        right: list[Any] = []
-        net, clients = MLP((64, 32, 10), seed=case["seed"]), dealt(case["data"], case["seed"])
-        score = counting(case["data"], right)
-        how = {"lr": case["lr"], "seed": case["seed"], "evaluate": score, **case["how"]}
-        train(comm, net, clients, **how)
-        rows.append({key: case[key] for key in case if key != "how"} | {"right": right})
+        clients = dealt(case["data"], case["seed"])
+        net, score = MLP((64, 32, 10), seed=case["seed"]), Recognised()
+        train(comm, net, clients, lr=case["lr"], seed=case["seed"], evaluate=score, **case["how"])
+        found = {key: case[key] for key in case if key != "how"}
+        groups = {"": [*range(10)]}
+        if case["study"] == "stragglers":
+            groups = {", 0 to 7": [*range(8)], ", 8 and 9": [8, 9]}
+        for name, chosen in groups.items():
+            counts = {"of": score.of(chosen), "right": score.right(chosen)}
+            rows.append({**found, "study": found["study"] + name, **counts})
     return rows
 
 
-def main() -> None:
-    begin = time.process_time(), time.perf_counter()
-    rows = []
-    for _, own in groupby(sorted(cases(), key=itemgetter("study")), itemgetter("study")):
-        rows += dlviz.launch(trained, 2, args=([*own],), timeout=1800).results[0]
-    made = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{platform.machine()}, {platform.system()}, torch {torch.__version__}",
-        "wall seconds": round(time.perf_counter() - begin[1]),
-        "test images": len(digits("test")[1]),
-    }
-    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in rows)
-    head = json.dumps({"made": made}, ensure_ascii=False)[:-1]
-    FILE.write_text(f'{head},\n"rows": [\n{lines}\n]}}\n', encoding="utf-8")
+class Recognised:
+    """What `train` calls after each round; stores how many images of each label are recognised."""
+
+    def __init__(self) -> None:
+        self.images, self.labels = digits("test")
+        self.rounds: list[list[int]] = []
+
+    def __call__(self, model: torch.nn.Module) -> float:
+        with torch.no_grad():
+            found = self.labels[model(self.images).argmax(1) == self.labels]
+        self.rounds.append(found.bincount(minlength=10).tolist())
+        return len(found) / len(self.labels)
+
+    def of(self, labels: list[int]) -> int:
+        """The images of these labels."""
+        return int(self.labels.bincount(minlength=10)[labels].sum())
+
+    def right(self, labels: list[int]) -> list[int]:
+        """Those recognised after each round."""
+        return [sum(counts[label] for label in labels) for counts in self.rounds]
 
 
 if __name__ == "__main__":
-    main()
+    record(FILE, cases(), trained, sys.argv[1:])

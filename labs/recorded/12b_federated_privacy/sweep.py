@@ -1,7 +1,7 @@
 """The trainings that lab 12b compares: five seeds each, of which each deals the images, draws the
 initial weights and the clients, and orders the batches.
 
-    python labs/recorded/12b_federated_privacy/sweep.py      about 6 minutes of processor time
+    python labs/recorded/12b_federated_privacy/sweep.py [STUDY ...]   6 minutes of processor time
 
 writes sweep.json beside it: when and where it was made, and a row for each training, with the
 number of test images, of 360, that the network recognises after each round; of the study
@@ -10,13 +10,10 @@ number of test images, of 360, that the network recognises after each round; of 
 
 from __future__ import annotations
 
-import json
-import platform
-import time
+import sys
 from collections.abc import Iterator
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,48 +31,44 @@ from dlviz.federated import (
     robust,
     train,
 )
-from dlviz.models import MLP
+from dlviz.federated.compared import record
+from dlviz.models import MLP, accuracy
 
 FILE = Path(__file__).with_name("sweep.json")
 SEEDS = range(5)
 COUNTS = 1, 2, 4, 8, 16, 32, 64  # images of a client
 BOUND = 2.0  # to which thousand clients clip
-RATES = {"noise": (0.5, 1.0, 2.0), "eight clients": (0.05, 0.1, 0.2), "attackers": (0.05, 0.1, 0.2)}
+RATES = 0.05, 0.1, 0.2
 
-Case = dict[str, Any]  # a row's keys; "options" are those of `train`
+Case = dict[str, Any]  # a row's keys; "how" holds the options of `train`
 
 
 def cases() -> Iterator[Case]:
-    for seed in SEEDS:
-        for epochs in (1, 5):
-            yield row("recovered", f"E = {epochs}", "20 clients", seed, 0.1, {"epochs": epochs})
-        for lr in RATES["noise"]:
-            for sigma in (0, 1, 2, 4):
-                private = Private(BOUND, sigma, 1e-5)
-                how = {"rounds": 40, "fraction": 0.1, "selection": "poisson", "private": private}
-                yield row("noise", f"σ = {sigma}", "1,000 clients", seed, lr, how)
-        for lr in RATES["eight clients"]:
-            for sigma in (0.0, 0.4, 1.0):
-                how = {"rounds": 10, "batch": 10, "outgoing": noised(sigma, seed)}
-                yield row("eight clients", f"σ = {sigma:g}", "eight clients", seed, lr, how)
-        for lr in RATES["attackers"]:
-            for data, rounds in (("identical", 10), ("two labels", 15)):
-                for f in range(5):
-                    attack = attacks.by(range(10 - f, 10), partial(attacks.scale, factor=-10))
-                    for name, rule in robust.rules(f).items():
-                        how = {"rounds": rounds, "epochs": 5, "batch": 10}
-                        how |= {"combine": rule, "outgoing": attack}
-                        yield row("attackers", f"{name}, {f} of 10", data, seed, lr, how)
-        for f in (1, 3, 4):
-            for name, rule in robust.rules(f).items():
-                how = {"rounds": 15, "epochs": 5, "batch": 10, "combine": rule}
-                yield row("false labels", f"{name}, {f} of 10", "identical", seed, 0.1, how)
+    """All of them, each study's together."""
+    for seed, epochs in product(SEEDS, (1, 5)):
+        yield row("recovered", f"E = {epochs}", "20 clients", seed, 0.1, {"epochs": epochs})
+    for seed, lr, sigma in product(SEEDS, (0.5, 1.0, 2.0), (0, 1, 2, 4)):
+        how = {"rounds": 40, "fraction": 0.1, "selection": "poisson"}
+        how |= {"private": Private(BOUND, sigma, 1e-5)}
+        yield row("noise", f"σ = {sigma}", "1,000 clients", seed, lr, how)
+    for seed, lr, sigma in product(SEEDS, RATES, (0.0, 0.4, 1.0)):
+        how = {"rounds": 12, "batch": 10, "outgoing": noised(sigma, seed)}
+        yield row("noise of each", f"σ = {sigma:g}", "eight clients", seed, lr, how)
+    local = {"rounds": 12, "epochs": 5, "batch": 10}
+    for seed, lr, data, f in product(SEEDS, RATES, ("identical", "two labels"), range(5)):
+        attack = attacks.by(range(10 - f, 10), partial(attacks.scale, factor=-10))
+        for name, rule in robust.rules(f).items():
+            how = {**local, "combine": rule, "outgoing": attack}
+            yield row("attackers", f"{name}, {f} of 10", data, seed, lr, how)
+    for seed, f in product(SEEDS, (1, 3, 4)):
+        for name, rule in robust.rules(f).items():
+            how = {**local, "combine": rule}
+            yield row("false labels", f"{name}, {f} of 10", "identical", seed, 0.1, how)
 
 
-def row(study: str, method: str, data: str, seed: int, lr: float, options: Any) -> Case:
-    return {
-        "study": study, "method": method, "data": data, "seed": seed, "lr": lr, "options": options,
-    }  # fmt: skip
+def row(study: str, method: str, data: str, seed: int, lr: float, how: dict[str, Any]) -> Case:
+    found = {"study": study, "method": method, "data": data, "seed": seed, "lr": lr}
+    return {**found, "how": how}
 
 
 def noised(sigma: float, seed: int) -> Any:
@@ -125,41 +118,23 @@ def recovered(comm: dlviz.Comm, net: torch.nn.Module, clients: Any, how: Any) ->
 
 
 def trained(comm: dlviz.Comm, cases: list[Case]) -> list[Case]:
-    """The cases, one after the other, with what each of them gives."""
+    """The rows of the cases, one after the other."""
     torch.set_num_threads(1)
-    test, rows = digits("test"), []
+    images, labels = digits("test")
+    rows = []
     for case in comm.progress(cases, "sweep"):
         net, clients = MLP((64, 32, 10), seed=case["seed"]), dealt(case)
-        right: list[int] = []
-
-        def count(model: torch.nn.Module, right: list[int] = right) -> float:
-            with torch.no_grad():
-                right.append(int((model(test[0]).argmax(1) == test[1]).sum()))
-            return right[-1] / len(test[1])
-
-        how = {"lr": case["lr"], "seed": case["seed"], **case["options"]}
+        how = {"lr": case["lr"], "seed": case["seed"], **case["how"]}
         if case["study"] == "recovered":
-            right = recovered(comm, net, clients, how)
+            found = {"of": 20, "right": recovered(comm, net, clients, how)}
         else:
-            train(comm, net, clients, evaluate=count, **how)
-        rows.append({key: case[key] for key in case if key != "options"} | {"right": right})
+            score = partial(accuracy, images=images, labels=labels)
+            rounds = train(comm, net, clients, evaluate=score, **how)["rounds"]
+            right = [round(each.score * len(labels)) for each in rounds]
+            found = {"of": len(labels), "right": right}
+        rows.append({key: case[key] for key in case if key != "how"} | found)
     return rows
 
 
-def main() -> None:
-    begin, rows = time.perf_counter(), []
-    for _, own in groupby(sorted(cases(), key=itemgetter("study")), itemgetter("study")):
-        rows += dlviz.launch(trained, 2, args=([*own],), timeout=1800).results[0]
-    made = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{platform.machine()}, {platform.system()}, torch {torch.__version__}",
-        "wall seconds": round(time.perf_counter() - begin),
-        "test images": len(digits("test")[1]),
-    }
-    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in rows)
-    head = json.dumps({"made": made}, ensure_ascii=False)[:-1]
-    FILE.write_text(f'{head},\n"rows": [\n{lines}\n]}}\n', encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    record(FILE, cases(), trained, sys.argv[1:])
