@@ -95,11 +95,11 @@ def record(
     a study's cases on two ranks. The cases of a study follow one another; its rows are in the file
     as soon as it is done."""
     machine = f"{platform.machine()}, {platform.system()}, torch {torch.__version__}"
-    rows = Sweep.load(path).rows if path.exists() else []
     for study, own in groupby(cases, itemgetter("study")):
         if not studies or study in studies:
             new = launch(worker, 2, args=([*own],), timeout=3600).results[0]
             replaced = {row["study"] for row in new}
+            rows = Sweep.load(path).rows if path.exists() else []
             rows = [row for row in rows if row["study"] not in replaced] + new
             Sweep({"machine": machine, "date": time.strftime("%Y-%m-%d")}, rows).save(path)
 

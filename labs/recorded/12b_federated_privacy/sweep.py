@@ -55,7 +55,7 @@ def cases() -> Iterator[Case]:
         how = {"rounds": 12, "batch": 10, "outgoing": noised(sigma, seed)}
         yield row("noise of each", f"σ = {sigma:g}", "eight clients", seed, lr, how)
     local = {"rounds": 12, "epochs": 5, "batch": 10}
-    for seed, lr, data, f in product(SEEDS, RATES, ("identical", "two labels"), range(5)):
+    for seed, lr, data, f in product(SEEDS, RATES, ("identical", "two labels"), (0, 1, 3, 4)):
         attack = attacks.by(range(10 - f, 10), partial(attacks.scale, factor=-10))
         for name, rule in robust.rules(f).items():
             how = {**local, "combine": rule, "outgoing": attack}
