@@ -38,7 +38,7 @@ FILE = Path(__file__).with_name("sweep.json")
 SEEDS = range(5)
 COUNTS = 1, 2, 4, 8, 16, 32, 64  # images of a client
 BOUND = 2.0  # to which thousand clients clip
-RATES = 0.05, 0.1, 0.2
+RATES = 0.05, 0.1, 0.2, 0.5
 
 Case = dict[str, Any]  # a row's keys; "how" holds the options of `train`
 
@@ -47,7 +47,7 @@ def cases() -> Iterator[Case]:
     """All of them, each study's together."""
     for seed, epochs in product(SEEDS, (1, 5)):
         yield row("recovered", f"E = {epochs}", "20 clients", seed, 0.1, {"epochs": epochs})
-    for seed, lr, sigma in product(SEEDS, (0.5, 1.0, 2.0), (0, 1, 2, 4)):
+    for seed, lr, sigma in product(SEEDS, (0.5, 1.0, 2.0, 4.0), (0, 1, 2, 4)):
         how = {"rounds": 40, "fraction": 0.1, "selection": "poisson"}
         how |= {"private": Private(BOUND, sigma, 1e-5)}
         yield row("noise", f"σ = {sigma}", "1,000 clients", seed, lr, how)
