@@ -96,6 +96,7 @@ def norm_bounded(updates: Tensor, weights: Tensor, *, bound: float) -> Tensor:
 
 def rules(attackers: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     """Four rules by name, those with an argument for so many `attackers`."""
+    check_counts(0, attackers=attackers)
     return {
         "mean": mean,
         "median": median,
