@@ -681,7 +681,7 @@ def lab_12_clients_asked() -> Any:
 def lab_12_remedies() -> Any:
     """Drift and three remedies, each at its best rate, over five seeds."""
     found = Sweep.load(RECORDED / "12_federated" / "sweep.json").tuned("remedies", "two labels")
-    names = "FedAvg", "FedProx, μ = 1", "FedAvgM, β = 0.9"
+    names = "FedAvg", "FedProx, μ = 0.1", "FedAvgM, β = 0.5"
     lines: Any = {name: found[name].scores for name in names}
     return paper.curve(lines, title="Two labels a client: remedies for drift", **RECOGNISED)
 
