@@ -317,7 +317,9 @@ def test_a_deadline_closes_every_round_and_a_method_without_enough_clients_moves
 RECORDED = recorded()["runs"]
 
 
-@pytest.mark.parametrize("place", [0, 4, 5, 7])
+@pytest.mark.parametrize(
+    "place", [0, *(pytest.param(p, marks=pytest.mark.sweep) for p in (4, 5, 7))]
+)
 def test_a_recorded_run_is_what_its_controls_give(place):
     """Of accuracy up to what another processor's rounding may do; all else to the last digit."""
     stored = dict(RECORDED[place])
@@ -509,8 +511,9 @@ CHANGES = {  # tab: control: what the reader does
 }
 
 
+@pytest.mark.sweep  # test_every_explorer moves every control
 @pytest.mark.slow
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path, theme):
     explorer = FederatedExplorer(theme=theme)
     page, faults = open_page(browser, explorer, "federated/index", ["one"])
