@@ -37,7 +37,7 @@ def test_a_step_is_compute_one_all_reduce_and_what_of_the_others_no_backward_hid
 def test_a_model_that_grows_with_the_ranks_sends_as_many_times_the_bytes(ranks):
     found = data_parallel_seconds(ranks, 0.1, NBYTES, ALPHA, BETA, scaling="model_weak")
     assert found == pytest.approx(0.1 + ring(ranks, ranks * NBYTES), rel=1e-12)
-    times = scaled(ranks, NBYTES, 0.1, ALPHA, BETA, way="model_weak").speedup
+    times = scaled(ranks, NBYTES, 0.1, ALPHA, BETA, scaling="model_weak").speedup
     assert times == pytest.approx(ranks * 0.1 / found, rel=1e-12)
 
 

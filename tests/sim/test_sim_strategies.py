@@ -197,7 +197,7 @@ def test_a_push_has_a_flag_for_each_parameter_and_one_number_besides():
 CASES = [
     ("sync_server", {"backups": 1}, {}),
     ("stale_synchronous", {"bound": 1}, {}),
-    ("async_server", {}, {"way": "chance"}),
+    ("async_server", {}, {"slowed": "chance"}),
     ("easgd", {"form": "round_robin"}, {}),
     ("easgd", {"form": "asynchronous"}, {}),
     ("gossip", {"topology": "ring"}, {}),
@@ -269,7 +269,7 @@ def paced(values, expected):
 def test_a_paced_run_goes_as_it_was_played(method, own, more, brief, monkeypatch):
     if own in IN_TURN:  # nobody takes what comes first: no delay of a rank changes an order
         monkeypatch.setattr(methods, "FLOPS", 3 * methods.FLOPS)
-    values = {"method": method, "workers": 4, "slow": 2.5, "way": "one", **FIRST, **own, **more}
+    values = {"method": method, "workers": 4, "slow": 2.5, "slowed": "one", **FIRST, **own, **more}
     expected = played(values)
     expected.validate()
     rows = operations(expected)

@@ -107,7 +107,7 @@ def machine_of(values: Mapping[str, Any]) -> Machine:
     workers, slow = values["workers"], values["slow"]
     factors: list[float | Chance] = [1.0] * workers
     if slow > 1:
-        if values["way"] == "chance":
+        if values["slowed"] == "chance":
             factors = [Chance(PROBABILITY, slow)] * workers
         else:
             factors[-1] = slow
