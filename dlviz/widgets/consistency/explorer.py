@@ -11,7 +11,6 @@ What is predicted is played by dlviz/sim/strategies.py. The arithmetic is in str
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dlviz.sim.strategies import SERVED
@@ -87,8 +86,7 @@ class ConsistencyExplorer(Recording):
         return chosen(values)
 
     def work(self) -> Callable[[Progress], Found]:
-        values = dict(self._now)
-        return self.recording(values, partial(run, values))
+        return self.recording(dict(self._now), run)
 
     def label(self, values: dict[str, Any]) -> str:
         own = [f"{knob.label} {values[knob.name]}" for knob in KNOBS[values["method"]]]

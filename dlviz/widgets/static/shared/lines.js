@@ -1,8 +1,8 @@
 // Lines over an axis, with the chosen and measured values and the point at the pointer or keys, in words.
-import { clamp } from "./arrays.js";
+import { clamp, nearest } from "./arrays.js";
 import { below, beside, cross, grid, lineThrough, pointIn, sized } from "./chart.js";
 import { h, s, write } from "./dom.js";
-import { bytes, digits, seconds } from "./numbers.js";
+import { amount, bytes, percent, seconds } from "./numbers.js";
 import { roundStep, scaleLinear, scaleLog } from "./scale.js";
 import { tooltip } from "./tooltip.js";
 
@@ -34,8 +34,7 @@ const REACH = 24; // pixels from a point
 const APART = { bytes: 70, seconds: 70, number: 34, up: 20 }; // pixels between two marks
 /** @type {Record<string, (value: number) => string>} */
 const UNITS = {
-  bytes: (value) => bytes(Math.round(value)), seconds, percent: (share) => `${Math.round(100 * share)} %`,
-  number: (value) => (value >= 1000 ? Number(value.toPrecision(3)).toLocaleString("en") : digits(value)),
+  bytes: (value) => bytes(Math.round(value)), seconds, percent, number: amount,
 };
 
 /** @type {(axis: Axis, value: number) => string} */
@@ -152,7 +151,7 @@ const rankOf = ({ kind }) => ["best", "", "own"].indexOf(kind ?? "");
 
 /** The value at the nearest point. @type {(line: Line, x: any) => number} */
 function valueAt({ x, y }, at) {
-  return y[x.reduce((best, value, i) => (Math.abs(value - at) < Math.abs(x[best] - at) ? i : best), 0)];
+  return y[nearest(x, at)];
 }
 
 /** The nearest point; null if none is within reach. @type {(points: number[][][], at: number[]) => Point | null} */

@@ -1,12 +1,12 @@
 // Explores how to cut a layer between ranks: which rank has which block, what a rank sends in each form, a run.
-import { h, write } from "../shared/dom.js";
-import { explorer } from "../shared/explorer.js";
+import { h } from "../shared/dom.js";
+import { answer, explorer } from "../shared/explorer.js";
 import { form, recordedRuns } from "../shared/form.js";
 import { COSTS, tabs } from "../shared/tabs.js";
 import { costMap } from "./map.js";
 import { matricesPicture } from "./matrices.js";
 import { messages } from "./messages.js";
-import { along, fitting, foresee, standOut } from "./state.js";
+import { along, fitting, foresee } from "./state.js";
 import { bytesTable } from "./table.js";
 import { ranWords } from "./words.js";
 
@@ -30,7 +30,7 @@ function render({ model, el }) {
     keys: (begun) => keysOf(/** @type {Tensor} */ (begun)),
     clear() {
       const any = own.shown.now.rank >= 0;
-      standOut(own, { rank: -1 });
+      own.shown.show({ rank: -1 });
       return any;
     },
     foresee, runnable: ({ data }) => !data.long, ranWords,
@@ -47,12 +47,10 @@ function render({ model, el }) {
   const sizes = h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the sizes" },
     form(own, "sizes", fit).map((group) => h("span", {}, group)));
   own.frame.body.append(own.trouble, ...Object.values(own.tabs.panels));
-  const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  own.shown.paints(["data"], () => write(answer, own.shown.now.data.answer));
   own.shown.paints(["data"], () => {
     if (own.shown.now.rank >= own.shown.now.data.controls.ranks) own.shown.set({ rank: -1 });
   });
-  own.tabs.panels.costs.append(sizes, own.bar.line, answer,
+  own.tabs.panels.costs.append(sizes, own.bar.line, answer(own, () => own.shown.now.data.answer),
     h("div", { class: "dlv-pictures" }, matricesPicture(own, HEIGHT), costMap(own, HEIGHT)), bytesTable(own));
   const noMessages = messages(own, own.tabs.panels.messages);
   const stop = own.begin();
@@ -65,7 +63,7 @@ function render({ model, el }) {
 /** @type {(own: Tensor) => KeyRow[]} */
 function keysOf(own) {
   const { now } = own.shown;
-  const nextRank = () => standOut(own, { rank: now.rank + 1 < now.data.controls.ranks ? now.rank + 1 : -1 });
+  const nextRank = () => own.shown.show({ rank: now.rank + 1 < now.data.controls.ranks ? now.rank + 1 : -1 });
   return [
     ["n", "blocks of the next rank", { n: nextRank }],
     ["m", "costs, messages", { m: () => own.tabs.turn() }],
