@@ -170,6 +170,24 @@ def message_key(name: str, symbol: str, color: str, **options: Any) -> go.Scatte
     )
 
 
+def heat_map(
+    z: np.ndarray, most: float, hovers: list[list[str]], *, showscale: bool = False, **options: Any
+) -> go.Heatmap:
+    """Cells coloured by their values in `z`, from 0 to `most`, with a text to show for each."""
+    return go.Heatmap(
+        z=z,
+        zmin=0,
+        zmax=most,
+        colorscale=[[i / 3, color] for i, color in enumerate(palette.TRAFFIC)],
+        showscale=showscale,
+        xgap=2,
+        ygap=2,
+        customdata=hovers,
+        hovertemplate="%{customdata}<extra></extra>",
+        **options,
+    )
+
+
 def changes(series: Any) -> dict[str, Any]:
     """What a picture changes of a series; its name and look stay."""
     all_of_it = series.to_plotly_json()
