@@ -1,11 +1,11 @@
 // Explores how to cut a layer between ranks: which rank has which block, what a rank sends in each form, a run.
-import { h } from "../shared/dom.js";
+import { h, write } from "../shared/dom.js";
 import { answer, explorer } from "../shared/explorer.js";
 import { form, recordedRuns } from "../shared/form.js";
 import { COSTS, tabs } from "../shared/tabs.js";
+import { within } from "../player/within.js";
 import { costMap } from "./map.js";
 import { matricesPicture } from "./matrices.js";
-import { messages } from "./messages.js";
 import { along, fitting, foresee } from "./state.js";
 import { bytesTable } from "./table.js";
 import { ranWords } from "./words.js";
@@ -17,6 +17,8 @@ import { ranWords } from "./words.js";
 
 const HEIGHT = 200; // pixels of the matrices, and of the map
 const SAVED = "This page has no kernel: forms and recorded runs can be chosen; for all else, run the notebook's cell.";
+const NONE = "These sizes were not run: after a run the messages of a step appear here.";
+const LAST = "The messages of the last step of the run, as its ranks sent them.";
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
@@ -52,10 +54,16 @@ function render({ model, el }) {
   });
   own.tabs.panels.costs.append(sizes, own.bar.line, answer(own, () => own.shown.now.data.answer),
     h("div", { class: "dlv-pictures" }, matricesPicture(own, HEIGHT), costMap(own, HEIGHT)), bytesTable(own));
-  const noMessages = messages(own, own.tabs.panels.messages);
+  const about = h("p", { class: "dlv-about" });
+  const messages = h("div", { class: "dlv-player" });
+  own.tabs.panels.messages.append(about, messages);
+  const player = within(model, messages, (any) => {
+    write(about, any ? LAST : NONE);
+    messages.hidden = !any;
+  });
   const stop = own.begin();
   return () => {
-    noMessages();
+    player.stop();
     stop();
   };
 }
