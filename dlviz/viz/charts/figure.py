@@ -8,7 +8,7 @@ a page strips style sheets (a notebook that is not trusted) the figure stays lig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -168,6 +168,15 @@ def message_key(name: str, symbol: str, color: str, **options: Any) -> go.Scatte
         hoverinfo="skip",
         **options,
     )
+
+
+def headings(figure: go.Figure, names: Iterable[tuple[float, str]]) -> None:
+    """Bold names at the left edge, at these heights."""
+    for y, name in names:
+        figure.add_annotation(
+            x=0, xref="paper", xanchor="left", y=y, showarrow=False,
+            text=f"<b>{text.cut(name, 60)}</b>", font={"size": 12},
+        )  # fmt: skip
 
 
 def heat_map(
