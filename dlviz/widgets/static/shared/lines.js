@@ -1,6 +1,6 @@
 // Lines over an axis, with the chosen and measured values and the point at the pointer or keys, in words.
 import { clamp, nearest } from "./arrays.js";
-import { below, beside, cross, grid, lineThrough, pointIn, sized } from "./chart.js";
+import { below, beside, cross, grid, lineThrough, nearestPoint, pointIn, sized } from "./chart.js";
 import { h, s, write } from "./dom.js";
 import { amount, bytes, percent, seconds } from "./numbers.js";
 import { roundStep, scaleLinear, scaleLog } from "./scale.js";
@@ -155,15 +155,9 @@ function valueAt({ x, y }, at) {
 }
 
 /** The nearest point; null if none is within reach. @type {(points: number[][][], at: number[]) => Point | null} */
-export function pointAt(points, [px, py]) {
-  /** @type {Point | null} */
-  let found = null;
-  let least = REACH ** 2;
-  points.forEach((line, number) => line.forEach(([x, y], i) => {
-    const away = (x - px) ** 2 + (y - py) ** 2;
-    if (away < least) [least, found] = [away, { line: number, i }];
-  }));
-  return found;
+export function pointAt(points, at) {
+  const all = points.flatMap((own, line) => own.map((_, i) => ({ line, i })));
+  return all[nearestPoint(points.flat(), at, REACH)] ?? null;
 }
 
 /** The point next to another, on its line or the next one.
