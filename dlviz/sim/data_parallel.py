@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dlviz.counts import check_amounts, check_counts
+from dlviz.counts import check_counts
 from dlviz.machine import Machine
 from dlviz.machine.machine import slowdown
 from dlviz.machine.topology import require
@@ -43,11 +43,12 @@ def mlp_layers(widths: Sequence[int], batch: int, flops: float) -> list[Layer]:
 
     A product of batch x a by a x b takes 2 batch a b FLOP: one in a forward, two in a backward, for
     the gradients of the weights and of the inputs; the first layer needs the former alone.
+    ValueError for widths, a batch or FLOP/s that cannot be.
     """
     check_counts(batch=batch)
     for width in widths:
         check_counts(width=width)
-    check_amounts(flops=flops)
+    require("mlp_layers", "flops", flops, zero=False, infinite=False)
     layers = []
     for place, (a, b) in enumerate(zip(widths, widths[1:], strict=False)):
         product = 2 * batch * a * b

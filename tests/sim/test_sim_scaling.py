@@ -153,6 +153,8 @@ def test_the_layers_of_an_mlp_are_those_of_the_model_and_cost_two_flop_an_elemen
         assert nbytes == sum(p.nbytes for own, p in parameters.items() if f".{name}." in f".{own}")
     with pytest.raises(ValueError, match="width=0 has to be a whole number"):
         mlp_layers((4, 0), batch=5, flops=1e3)
+    with pytest.raises(ValueError, match="mlp_layers: flops=0 has to be"):
+        mlp_layers((4, 3), batch=5, flops=0)
 
 
 def test_an_update_comes_after_the_last_bucket_on_a_slow_rank_as_many_times_as_long():
