@@ -1,5 +1,6 @@
 """What a round of federated averaging costs: closed forms, in seconds, bytes and noise.
 
+    seconds of a client  2 α for each exchange + bytes / β + steps x step
     seconds of a round   max over the clients drawn of their seconds, at most the deadline
       of K, n drawn      mean = Σ_j P(the last is the j-th fastest) t_j,  P = C(j-1, n-1) / C(K, n)
       each drawn by C    Poisson: P = C (1-C)^(K-j); nobody is drawn, and it takes 0, by (1-C)^K
@@ -58,6 +59,35 @@ def secure_sum_bytes(
     terms = f"shape ({values},), float32, threshold {threshold}, clip {clip}, bits {bits}"
     word = 4 if bits <= 32 else 8
     return word * values + 179 * clients + 148 + len(terms), 216 * clients + 84
+
+
+@closed_form
+def largest_clip(clients: int, bits: int = 32) -> int:
+    """The largest whole value whose sum over so many clients fits a secure sum's modulus 2^`bits`,
+    either sign, in steps of 2^-16; 0 where none does."""
+    check_counts(clients=clients, bits=bits)
+    return (2 ** (bits - 1) - 1) // (clients << 16)
+
+
+@closed_form
+def client_seconds(
+    steps: int,
+    nbytes: int,
+    *,
+    step: float,
+    latency: float = 0.0,
+    bandwidth: float | None = None,
+    exchanges: int = 1,
+) -> float:
+    """Seconds from the start of a round to the arrival of a client's answer: `step` seconds for
+    each of its steps, `nbytes` in both directions together, and the latency there and back of each
+    exchange (a secure sum has 4). `bandwidth` in bytes/s; without it bytes take no time."""
+    check_counts(0, steps=steps)
+    check_counts(exchanges=exchanges)
+    check_amounts(nbytes=nbytes, step=step, latency=latency, bandwidth=bandwidth)
+    if bandwidth == 0:
+        raise ValueError("bandwidth=0 bytes/s sends nothing: use more than 0, or leave it out.")
+    return 2 * exchanges * latency + nbytes / (bandwidth or math.inf) + steps * step
 
 
 @closed_form

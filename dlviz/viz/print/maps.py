@@ -134,9 +134,7 @@ def curve(
         axes.set_yticks(*paper.levels(low - room, high + room), **paper.WORDS)
     for _, line in drawn:
         axes.add_line(line)
-    axes.set_xlabel(text.short(xlabel, 80), loc="right", **paper.WORDS)
-    ink = palette.colors(theme)["ink"]
-    axes.set_ylabel(text.short(ylabel, 60), color=ink, fontsize=paper.BODY, **paper.WORDS)
+    paper.titles(axes, xlabel, ylabel, theme)
     return figure
 
 
