@@ -27,6 +27,17 @@ TORCH_LOSSES = nn.CrossEntropyLoss, nn.NLLLoss
 LABELS = ("labels", "targets")  # a parameter of a weight with this name gets them
 
 
+def check_loss(loss: Any, weight: Any) -> None:
+    """Raise ValueError for what is no loss, or no weight."""
+    if isinstance(loss, type) or not callable(loss):
+        raise ValueError(
+            f"loss={loss!r} is no function of (outputs, labels): give one, as "
+            "torch.nn.functional.mse_loss or torch.nn.MSELoss()."
+        )
+    if isinstance(weight, type) or not callable(weight):
+        raise ValueError(f"weight={weight!r} is no function of (inputs, labels).")
+
+
 def of_batch(weight: Weight) -> Callable[[Any, Any], float | torch.Tensor]:
     """`weight` as a function of (inputs, labels): one that needs only one argument, and names no
     labels or targets, gets inputs."""
