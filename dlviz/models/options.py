@@ -21,8 +21,8 @@ Rates = Callable[[Any], Any]  # the number of an update -> its rate, or an optim
 
 
 class TrainingOptions(TypedDict, total=False):
-    """Keyword arguments of every `train`. In federated training a step is a round, and an update
-    one of the client's.
+    """Keyword arguments of every `train`. In federated training a step is a round, and `clip` is
+    for each of a client's updates.
 
     clip            the largest joint norm of all gradients of an update: larger ones are scaled
                     down, as by torch.nn.utils.clip_grad_norm_
@@ -34,7 +34,8 @@ class TrainingOptions(TypedDict, total=False):
                     `evaluate_every` steps (1 by default); what it returns is in `evaluations`, by
                     the number of steps
     callback        called on every rank after each of its steps, with the step's number, the loss
-                    of the rank's part of the batch (nan without one), and its model or part
+                    of the rank's part of the batch (nan without one), and its model or part; on the
+                    server of federated training with the round's loss and its new model
     """
 
     clip: float | None

@@ -113,10 +113,8 @@ def train(
     whole = Assembled(comm, model, options)
     part, mean_loss = part_of(comm, mesh, model, plan, loss, all_reduce, sequence_parallel)
     net, parameters, buckets = part.net, trained(part.net), fill_buckets(part.net, bucket_bytes)
-    state = partial(state_of, mesh, part)
-    training = Training(
-        comm, net, rule, lr, options, loss, weight, whole=partial(whole.model, state)
-    )
+    evaluated = partial(whole.model, partial(state_of, mesh, part))
+    training = Training(comm, net, rule, lr, options, loss, weight, whole=evaluated)
     training.moves.norm = lambda _: gradient_norm(mesh, part, all_reduce)
     pairs = training.read(batches, "hybrid training")
     layers, shapes, losses = LayerSpans(comm, net), Shapes(), Losses(mesh.dp)
