@@ -86,7 +86,7 @@ def clipped(
 class RateSchedule:
     """The rate of one update (or of whatever else has a number from 0: `of`) after the other, by
     `lr_schedule`: its own function of the number, or a torch scheduler of `optimizer`, by default
-    of one that begins at `lr`. Raises ValueError for what is neither, and for a rate that is none.
+    of one that begins at `lr`. Raises ValueError for what is neither, and for an invalid rate.
     """
 
     def __init__(self, schedule: Any, lr: float, optimizer: Any = None, of: str = "update"):

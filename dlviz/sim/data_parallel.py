@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dlviz.counts import of_numbers
 from dlviz.machine import Machine
 from dlviz.machine.machine import slowdown
 from dlviz.machine.topology import require
@@ -36,6 +37,7 @@ class Layer(NamedTuple):
     nbytes: int
 
 
+@of_numbers
 def data_parallel(
     layers: Sequence[Layer],
     machine: Machine,

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlviz.counts import check_counts
+from dlviz.counts import check_counts, of_numbers
 from dlviz.machine import Machine
 from dlviz.sim.data_parallel import Layer
 from dlviz.sim.programs import (
@@ -69,6 +69,7 @@ class _Task:
         return Busy("update", None, self.update, peer)
 
 
+@of_numbers
 def strategy(
     name: str,
     layers: Sequence[Layer],
