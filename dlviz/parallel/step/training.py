@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dlviz.cluster import Comm
+from dlviz.cluster import Comm, Saved
 from dlviz.models.mean_of import Loss, Weight, check_loss
 from dlviz.models.options import TrainingOptions, check_options, squares
 from dlviz.models.result import Result
@@ -76,6 +76,7 @@ class Training:
         if self.moves.rates is not None:
             self.moves.rates.refuse_beside(lr)
         self.evaluations: dict[int, Any] = {}
+        self._saved = Saved(comm)  # they outlive the rank that evaluates
         self._evaluator, self._whole = evaluator, whole or self._copy
         self._every = self._next = options.get("evaluate_every", 1)
 
@@ -161,6 +162,7 @@ class Training:
             if model is not None:
                 with torch.no_grad():
                     self.evaluations[steps] = evaluate(model.eval())
+                self._saved.add((steps, self.evaluations[steps]))
 
     def _copy(self) -> nn.Module | None:
         return copy.deepcopy(self.model) if self.comm.rank == self._evaluator else None
@@ -179,5 +181,5 @@ class Training:
     def _evaluated(self, left: Comm) -> dict[int, Any]:
         rank = self.comm.members[self._evaluator]
         if rank not in left.members:
-            return {}  # lost, and with it what it has found
+            return dict(self._saved.of(self._evaluator))  # up to its loss
         return left.broadcast_object(self.evaluations, left.members.index(rank))
