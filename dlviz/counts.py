@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 SLOWEST = 1e3  # s/byte: what is above is a bandwidth
 
 
@@ -51,10 +52,11 @@ def check_per_byte(whose: str = "", /, **values: float) -> None:
 
 def of_numbers(function: Callable[P, R]) -> Callable[P, R]:
     """Have a function take numpy's numbers as Python's, which do not overflow."""
+    call: Any = function
 
     @wraps(function)
     def of_any(*args: P.args, **kwargs: P.kwargs) -> R:
-        return function(*map(_plain, args), **{name: _plain(kwargs[name]) for name in kwargs})
+        return call(*map(_plain, args), **{name: _plain(kwargs[name]) for name in kwargs})
 
     return of_any
 

@@ -91,7 +91,8 @@ class RateSchedule:
 
     def __init__(self, schedule: Any, lr: float, optimizer: Any = None, of: str = "update"):
         self._schedule, self._of, self._number = schedule, of, 0
-        self._optimizer, self._scheduler = optimizer, None
+        self._optimizer = optimizer
+        self._scheduler: Any = None
         needs = (
             f"it needs a function of the {of}'s number, from 0, that returns its rate, or one that "
             "makes a torch scheduler of an optimizer"
