@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dlviz.counts import check_counts
+from dlviz.counts import check_counts, of_numbers
 from dlviz.machine import Link, Machine, Topology
 from dlviz.machine.topology import moment
 from dlviz.patterns import (
@@ -66,6 +66,7 @@ _ROW = np.dtype(
 )
 
 
+@of_numbers
 def collective(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> Trace:
     """The simulated Trace of a collective over ranks 0 to `ranks` - 1 of `machine`.
 
@@ -113,6 +114,7 @@ def transfers(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> np.n
             gc.enable()
 
 
+@of_numbers
 def fewest_elements(algorithm: str, ranks: int, topology: Topology) -> int:
     """The fewest elements that an all-reduce by `algorithm` cuts into chunks of equal length: 1
     where it sends the whole tensor. Played on so few, each standing for a share of the bytes, it

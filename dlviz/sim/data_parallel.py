@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dlviz.counts import check_counts
+from dlviz.counts import check_counts, of_numbers
 from dlviz.machine import Machine
 from dlviz.machine.machine import slowdown
 from dlviz.machine.topology import require
@@ -37,6 +37,7 @@ class Layer(NamedTuple):
     nbytes: int
 
 
+@of_numbers
 def mlp_layers(widths: Sequence[int], batch: int, flops: float) -> list[Layer]:
     """The linear layers of an MLP of these `widths` on `batch` rows, on a device of `flops` FLOP/s:
     named by their places in `models.MLP`, with float32 weights and biases.
@@ -57,6 +58,7 @@ def mlp_layers(widths: Sequence[int], batch: int, flops: float) -> list[Layer]:
     return layers
 
 
+@of_numbers
 def data_parallel(
     layers: Sequence[Layer],
     machine: Machine,

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dlviz.counts import of_numbers
 from dlviz.machine import Machine
 from dlviz.machine.machine import Factors, check_factors, check_length, slow_ranks, slowdown
 from dlviz.schedules import RECEIVES_FROM, Action, Schedule, make
@@ -127,6 +128,7 @@ def _time(name: str, value: Any) -> float:
     raise ValueError(f"{name}={value!r} is not a cost: it must be a number of seconds, 0 or more.")
 
 
+@of_numbers
 def simulate(
     schedule: Schedule | str,
     costs: Costs | None = None,

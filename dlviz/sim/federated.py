@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dlviz.counts import check_amounts, check_counts, closed_form
+from dlviz.counts import check_amounts, check_counts, closed_form, of_numbers
 
 FLOAT = 4  # bytes
 
@@ -31,6 +31,7 @@ class ClientBytes(NamedTuple):
     beside: int
 
 
+@of_numbers
 def client_bytes(parameters: int, bits: int = 32) -> ClientBytes:
     """Weights go out in float32, an update comes back in values of `bits`. This and all below raise
     ValueError for counts and amounts that cannot be."""
@@ -38,6 +39,7 @@ def client_bytes(parameters: int, bits: int = 32) -> ClientBytes:
     return ClientBytes(FLOAT * parameters, parameters * bits // 8, 0)
 
 
+@of_numbers
 def secure_client_bytes(
     parameters: int, clients: int, threshold: int, clip: float, bits: int = 32
 ) -> ClientBytes:
@@ -49,6 +51,7 @@ def secure_client_bytes(
     return ClientBytes(FLOAT * parameters, back, sends + gets - back)
 
 
+@of_numbers
 def secure_sum_bytes(
     values: int, clients: int, threshold: int, clip: float, bits: int = 32
 ) -> tuple[int, int]:
@@ -98,6 +101,7 @@ def local_steps(examples: int, epochs: int, batch: int | None = None) -> int:
     return epochs * math.ceil(examples / (batch or examples or 1))
 
 
+@of_numbers
 def round_seconds(seconds: Sequence[float], drawn: int, deadline: float = math.inf) -> float:
     """The mean length of a round of `drawn` of the clients, all equally likely."""
     check_counts(0, drawn=drawn)
@@ -109,6 +113,7 @@ def round_seconds(seconds: Sequence[float], drawn: int, deadline: float = math.i
     return _mean_of_last(seconds, nobody_later, 0.0, deadline)
 
 
+@of_numbers
 def poisson_round_seconds(
     seconds: Sequence[float], chance: float, deadline: float = math.inf
 ) -> float:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dlviz.counts import check_amounts, check_counts, closed_form
+from dlviz.counts import check_amounts, check_counts, closed_form, of_numbers
 from dlviz.machine.topology import count, require
 from dlviz.sim.costs import collective_seconds
 
@@ -101,6 +101,7 @@ class Curve(NamedTuple):
     memory: Sequence[float]  # bytes of a rank, of weights and activations
 
 
+@of_numbers
 def scaling_curves(
     compute: float,
     nbytes: float,

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlviz.counts import check_counts
+from dlviz.counts import check_counts, of_numbers
 from dlviz.machine import Machine
 from dlviz.sim.data_parallel import Layer
 from dlviz.sim.programs import (
@@ -69,6 +69,7 @@ class _Task:
         return Busy("update", None, self.update, peer)
 
 
+@of_numbers
 def strategy(
     name: str,
     layers: Sequence[Layer],
@@ -109,6 +110,7 @@ def shares_batches(
     return name != "async_server" and (name != "stale_synchronous" or bound == 0)
 
 
+@of_numbers
 def beside_bytes(name: str, tensors: int) -> int:
     """Bytes of a message besides the parameters' for a model of so many parameter tensors: a push
     has a flag for each and one number, an average of local SGD one number, each of 4 bytes."""
