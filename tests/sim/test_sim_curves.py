@@ -39,6 +39,10 @@ FORMS = {  # each with an argument of every kind of number that it takes
     sim.matmul_lower_bound: {"m": 4, "k": 4, "n": 4, "ranks": 2},
     federated.local_steps: {"examples": 10, "epochs": 2, "batch": 4},
     federated.noise_length: {"sigma": 1.0, "parameters": 3, "drawn": 2.0},
+    federated.largest_clip: {"clients": 4, "bits": 32},
+    federated.client_seconds: {
+        "steps": 10, "nbytes": 100, "step": 1e-3, "latency": 1e-2, "bandwidth": 1e6, "exchanges": 2,
+    },
     Link(1e-3, 1e9).seconds: {"nbytes": 8},
 }  # fmt: skip
 OTHERS = {  # that give several numbers
@@ -96,6 +100,7 @@ NUMBERED = {
     sim.matmul_table: {"m": 100, "k": 100, "n": 100, "ranks": 4},
     sim.collective: {"algorithm": "ring", "ranks": 4, "nbytes": 120, "machine": classroom(4)},
     sim.simulate: {"schedule": "1f1b", "ranks": 4, "microbatches": 100},
+    sim.mlp_layers: {"widths": [8, 4, 2], "batch": 100, "flops": 1e9},
     sim.data_parallel: {"layers": [LAYER], "machine": classroom(4), "bucket_bytes": 120},
     sim.strategy: {
         "name": "local_sgd", "layers": [LAYER], "batches": 12, "machine": classroom(4), "every": 3,
