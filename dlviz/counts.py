@@ -5,7 +5,8 @@
     check_amounts(nbytes=nbytes)                              any number from 0 up
     check_per_byte(beta=beta)                                 seconds per byte, no bandwidth
 
-None passes: the caller has left the argument out. A `closed_form` also takes arrays, for a curve.
+None passes: the caller has left the argument out. A function `of_numbers` takes numpy's as well,
+and a `closed_form` arrays and lists, for a curve.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import math
 import operator
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 SLOWEST = 1e3  # s/byte: what is above is a bandwidth
 
 
@@ -47,11 +50,24 @@ def check_per_byte(whose: str = "", /, **values: float) -> None:
             )
 
 
+def of_numbers(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a function take numpy's numbers as Python's, which do not overflow."""
+    call: Any = function
+
+    @wraps(function)
+    def of_any(*args: P.args, **kwargs: P.kwargs) -> R:
+        return call(*map(_plain, args), **{name: _plain(kwargs[name]) for name in kwargs})
+
+    return of_any
+
+
 def closed_form(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a formula of numbers take arrays as well: they are broadcast, and its values come as an
-    array. A None in place of a number that it needs raises ValueError."""
+    """Have a formula of numbers take arrays as well, and lists of numbers in place of one: they are
+    broadcast, and its values come as an array. Numbers are as `of_numbers`. A None in place of a
+    number that it needs raises ValueError."""
     signature = inspect.signature(formula)
     needed = {name for name, one in signature.parameters.items() if one.default is not None}
+    single = {n for n, one in signature.parameters.items() if "Sequence" not in f"{one.annotation}"}
 
     @wraps(formula)
     def of_arrays(*args: Any, **kwargs: Any) -> Any:
@@ -59,17 +75,40 @@ def closed_form(formula: Callable[..., Any]) -> Callable[..., Any]:
         for name, value in given.items():
             if value is None and name in needed:
                 raise ValueError(f"{name}=None has to be a value.")
-        several = {name: value for name, value in given.items() if getattr(value, "ndim", 0) > 0}
+            if name in single:
+                given[name] = _array(name, value) if _holds_several(value) else _plain(value)
+        several = {name: given[name] for name in single if getattr(given.get(name), "ndim", 0)}
         if not several:
             return formula(**given)
         import numpy as np
 
         columns = np.broadcast_arrays(*several.values())
         rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
-        values = [formula(**given | dict(zip(several, row, strict=True))) for row in rows]
+        values = [
+            formula(**given | dict(zip(several, map(_plain, row), strict=True))) for row in rows
+        ]
         return np.array(values).reshape(columns[0].shape)
 
     return of_arrays
+
+
+def _holds_several(value: Any) -> bool:
+    return isinstance(value, list | tuple | range)
+
+
+def _array(name: str, value: Any) -> Any:
+    """A list as an array of its numbers, whatever they are."""
+    import numpy as np
+
+    found = np.array(value, dtype=object)
+    if any(map(_holds_several, found.flat)):
+        raise ValueError(f"{name}={value!r} has rows of unequal lengths: give as many in each.")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy's or torch's as Python's; anything else as it is."""
+    return value.item() if getattr(value, "ndim", 1) == 0 else value
 
 
 def _is_amount(value: Any) -> bool:

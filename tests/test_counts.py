@@ -160,6 +160,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     sim.scaling_curves: {
         "compute": 1.0, "nbytes": 64, "alpha": 1e-5, "beta": 1e-9, "buckets": 2,
     },
+    sim.mlp_layers: {"widths": (4, 2), "batch": 2, "flops": 1e9},
     elements_sent: {"transfers": [], "ranks": 2},
     sim.data_parallel_seconds: {
         "ranks": 4, "compute": 1.0, "nbytes": 64, "alpha": 1e-5, "beta": 1e-9, "buckets": 2,

@@ -45,11 +45,9 @@ FORMER = {  # file: words in it that are names which users have, and which go on
     "dlviz/parallel/update_rules/rule.py": {"kept"},
     "dlviz/models/storage.py": {"kept"},  # a column of its table
     "dlviz/viz/charts/storage.py": {"kept"},
-    # a control of two explorers, which saved pages name
-    "dlviz/sim/scaling.py": {"way"},
+    # a control of two explorers
     "dlviz/widgets/scaling.py": {"way"},
     "dlviz/widgets/consistency/explorer.py": {"way"},
-    "dlviz/widgets/consistency/strategies.py": {"way"},
     # names of checks, which reports that were handed in hold
     "dlviz/grading/assignments/ddp/checks.py": {"way"},
     "dlviz/grading/assignments/one_f_one_b/checks.py": {"comes to its end"},

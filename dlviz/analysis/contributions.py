@@ -23,11 +23,14 @@ is read, and a value from another cell may pass for a multiple.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from dlviz.counts import check_counts
+from dlviz.trace import Trace
 
 MAX_RANKS = 13
 UNKNOWN = -1
@@ -108,6 +111,33 @@ def plain(array: np.ndarray, ranks: int) -> np.ndarray:
     whole = np.rint(array)
     apart = np.subtract(array, whole, where=np.isfinite(array), out=np.ones_like(array))
     return np.where(np.abs(apart) <= most, whole, array)
+
+
+def snapshots(trace: Trace, held: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+    """The buffer of every rank at first, `held`, and after each message of a collective's `trace`,
+    as a Trace takes them: step by step, within a step in the order received by the wall clock. All
+    messages of a step carry what their senders held before it. `held` is left as it was."""
+    table, held = trace.messages, [array.copy() for array in held]
+    shots: list[dict[str, Any]] = []
+
+    def shoot(rank: int, time: float, wall: float) -> None:
+        own = {"rank": rank, "name": "buffer", "time": time, "wall": wall, "index": len(shots)}
+        shots.append({**own, "array": held[rank].copy()})
+
+    for rank in range(len(held)):
+        shoot(rank, 0.0, 0.0)
+    for step in np.unique(table.step).tolist():
+        rows = np.flatnonzero(table.step == step)
+        rows = rows[np.argsort(table.wall_received[rows])]
+        carried = {}
+        for row in rows.tolist():
+            low, high = table.offset[row], table.offset[row] + table.count[row]
+            carried[row] = slice(low, high), held[table.src[row]][low:high].copy()
+        for row, (where, came) in carried.items():
+            rank = int(table.dst[row])
+            held[rank][where] = came + (held[rank][where] if table.op[row] == "sum" else 0)
+            shoot(rank, float(table.received[row]), float(table.wall_received[row]))
+    return shots
 
 
 def _parts(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

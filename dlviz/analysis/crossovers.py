@@ -42,6 +42,34 @@ def crossovers(
     return found
 
 
+def near_cheapest(
+    nbytes: Sequence[float], seconds: Mapping[str, np.ndarray], near: float
+) -> list[tuple[float, str]]:
+    """Which algorithm to use from which size on, with few changes: costs up to a share `near` above
+    the least count as the least. In order, the first from the first size on.
+
+    Of the algorithms near the least at a size, the one that stays near for longest is used; it
+    begins where it starts to cost less than the one before.
+    """
+    names, costs = [*seconds], np.array([*seconds.values()])  # (algorithms, sizes)
+    close = costs <= costs.min(axis=0) * (1 + near)
+    found: list[tuple[float, str]] = []
+    place = 0
+    while place < len(nbytes):
+        left = close[:, place:]
+        stays = np.where(left.all(axis=1), len(nbytes), np.argmin(left, axis=1))
+        best = int(np.lexsort((costs[:, place], -stays))[0])
+        at = float(nbytes[0])
+        if found:
+            before = names.index(found[-1][1])
+            low = np.flatnonzero(costs[before, :place] <= costs[best, :place])[-1]
+            gap = costs[best, low : low + 2] - costs[before, low : low + 2]
+            at = nbytes[low] + gap[0] / (gap[0] - gap[1]) * (nbytes[low + 1] - nbytes[low])
+        found.append((float(at), names[best]))
+        place += int(stays[best])
+    return found
+
+
 def cheapest(seconds: np.ndarray) -> np.ndarray:
     """The row of the smallest value in each column of (algorithms, sizes); of equals the first."""
     return np.argmax(seconds <= seconds.min(axis=0) * (1 + EQUAL), axis=0)

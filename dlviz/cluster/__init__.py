@@ -16,6 +16,7 @@ from dlviz.cluster.errors import (
     RunTimeout,
 )
 from dlviz.cluster.groups.membership import Mesh
+from dlviz.cluster.groups.saved import Saved
 from dlviz.cluster.measure.link import LinkCost, link_cost, measure_link
 from dlviz.cluster.measure.network import NetworkCost, measure_network, network_cost
 from dlviz.cluster.messages.comm import Comm
@@ -34,7 +35,7 @@ __all__ = [
     "RunInterrupted", "RunTimeout", "Wait", "launch", "measure_link", "measure_network",
     # for the layers built on it
     "CODES", "DTYPES", "Handle", "Lane", "Mesh", "NetworkCost", "RECEIVES", "REDUCE",
-    "SENDS", "check_rank", "check_tensor", "dtype_name", "form_of", "link_cost", "network_cost",
-    "pack_worker", "place_of_files", "reduction", "rehearsed", "renamed", "results", "show_line",
-    "worker_name",
+    "SENDS", "Saved", "check_rank", "check_tensor", "dtype_name", "form_of", "link_cost",
+    "network_cost", "pack_worker", "place_of_files", "reduction", "rehearsed", "renamed", "results",
+    "show_line", "worker_name",
 ]  # fmt: skip

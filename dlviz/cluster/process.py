@@ -38,7 +38,7 @@ class Process:
 
     transport: Transport  # once all ranks have agreed on one
     gloo: Any = None  # the group of all ranks, once they have joined
-    announce: Any = None  # called with the name of each progress bar that begins
+    announce: Any = None  # called with what the launching process is to know, and about it
 
     def __init__(
         self,

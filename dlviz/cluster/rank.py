@@ -122,7 +122,7 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
         for name, lines in call.cells.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
         process, comm = join(place)
-        process.announce = lambda name: channel.send("progress", name)
+        process.announce = channel.send
         process.own_threads.add(listener.ident or 0)
         channel.process = process
         result = run(call, process, comm)  # held: large tensors are fetched from this process
@@ -280,7 +280,7 @@ def run(call: WorkerCall, process: Process, comm: Comm) -> Any:
     process.own_threads.add(threading.get_ident())  # from here on it waits for the others alone
     for lane in list(process.lanes):
         lane.close()
-    process.left_running = join_all(process.leaves)
+    process.left_running = join_all(process.leaves, lambda: process.announce("returned"))
     process.own_threads.discard(threading.get_ident())
     atexit._run_exitfuncs()
     process.settle()

@@ -10,9 +10,12 @@ from its own weights, as in the lecture: nothing of that is sent, and all of it 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.federated.local import Data, LocalTraining, alone, check_mean
@@ -34,6 +37,7 @@ from dlviz.federated.weights import Layout
 Tensor = torch.Tensor
 # (update (parameters,), client, round) -> what is sent in its place
 Outgoing = Callable[[Tensor, int, int], Tensor]
+Callback = Callable[[int, float, nn.Module], Any]
 Found = Sequence[tuple[Tensor, float]]  # of each client its update (parameters,) and its loss
 
 UNASKED = "3 not asked"  # the phase of a training that nobody uses
@@ -63,6 +67,7 @@ class Clients:
         self.counts = {k: how.weigh(k, *data) for k, data in self.data.items()}  # n_k
         if len(clients) > 1 or how.batch:  # otherwise there is one batch, and no part of it
             check_mean(layout, how, self.data.values())
+        self.last = layout  # the model of the client that was asked and trained last
         some = [data for data in self.data.values() if len(data[1])]
         self._own: dict[int, tuple[Layout, LocalTraining]] = {}
         self._stacks = len(some) > 1 and how.weight is None
@@ -89,6 +94,17 @@ class Clients:
         if client not in self._own:
             self._own[client] = copy.deepcopy((self.layout, self.how))
         return self._own[client]
+
+    def call_back(
+        self, callback: Callback, chosen: Sequence[int], found: Found, number: int
+    ) -> None:
+        """Call `callback` after a round in which the `chosen` trained and have `found` updates."""
+        seen = sum(self.counts[k] for k in chosen)
+        total = sum(self.counts[k] * loss for k, (_, loss) in zip(chosen, found, strict=True))
+        for k in chosen[-1:]:
+            self.last, _ = self.own(k)
+            self.last.write(self.weights[k])
+        callback(number, total / seen if seen else math.nan, self.last.model)
 
     def examples(self, client: int) -> int:
         """How many examples the client has; 0 where all of them are padding."""
@@ -117,7 +133,9 @@ class Clients:
         self.comm.wait_sent(requests)
 
 
-def take_part(clients: Clients, rounds: int, always: bool) -> None:
+def take_part(
+    clients: Clients, rounds: int, always: bool, callback: Callback | None = None
+) -> None:
     """The clients' side of a training of so many rounds."""
     comm, own = clients.comm, clients.numbers
     comm.send(torch.tensor([clients.examples(k) for k in own], dtype=torch.int64), 0, SIZES)
@@ -127,6 +145,7 @@ def take_part(clients: Clients, rounds: int, always: bool) -> None:
         with phase(comm, 0, number):
             invited = hear(comm, own) if invited is None else invited
             chosen = [k for k, asked in zip(own, invited[1:].tolist(), strict=True) if asked]
+        found: Found = []
         if chosen:
             with phase(comm, 1, number):
                 for k in chosen:
@@ -141,6 +160,8 @@ def take_part(clients: Clients, rounds: int, always: bool) -> None:
                 clients.train(others, number)
         for k in [*chosen, *others]:
             ledger[number, own.index(k)] = clients.work(k)
+        if callback is not None:
+            clients.call_back(callback, chosen, found, number)
         with phase(comm, 4, number):
             invited = hear(comm, own)
         number = int(invited[0])  # a slow rank may find the server rounds ahead

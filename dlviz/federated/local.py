@@ -1,16 +1,18 @@
 """Phase 3: what a client does with the weights it received: E epochs of SGD on its own data.
 
     w ← w_t
-    E times:  for each batch of B examples:  w ← w - η (∇ loss(w) + μ (w - w_t))
+    E times:  for each batch of B examples:  g = ∇ loss(w) + μ (w - w_t)
+                                             w ← w - η g min(1, c / |g|)
     send  Δ = w - w_t, and n_k, its weight: examples, or whatever the loss is a mean of
 
 `weight` counts these: the targets left by `ignore_index`, say. Without it `models.token_loss`
 counts its targets, and a loss that is not a mean over the rows of a rank's own clients is refused.
 
 μ ties a client to the weights it received (FedProx); 0 is FedAvg; with E = 1 and the whole data as
-one batch it is FedSGD. A batch of weight 0, nothing but padding, is left out. The order of the
-examples depends only on (seed, round, client, epoch). `alone` is the loop for one client;
-stacked.py trains those of one process together.
+one batch it is FedSGD. `clip`, c, bounds the gradient of each batch, and η may be another in each
+round. A batch of weight 0, nothing but padding, is left out. The order of the examples depends only
+on (seed, round, client, epoch). `alone` is the loop for one client; stacked.py trains those of one
+process together.
 
 Source: McMahan et al. 2017, algorithm 1 (ClientUpdate); Li et al., "Federated Optimization in
 Heterogeneous Networks", MLSys 2020 (FedProx).
@@ -20,8 +22,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -29,7 +31,16 @@ from dlviz.cluster import Comm
 from dlviz.counts import check_counts
 from dlviz.federated.selection import draws_of, generator
 from dlviz.federated.weights import Layout
-from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed, weight_of
+from dlviz.models.mean_of import (
+    Loss,
+    MeanOverRows,
+    Weight,
+    check_loss,
+    of_batch,
+    weighed,
+    weight_of,
+)
+from dlviz.models.options import RateSchedule, TrainingOptions, clipped, squares
 
 Tensor = torch.Tensor
 Data = tuple[Tensor, Tensor]  # inputs (n_k, ...) and labels (n_k, ...)
@@ -38,7 +49,8 @@ Data = tuple[Tensor, Tensor]  # inputs (n_k, ...) and labels (n_k, ...)
 @dataclass(frozen=True)
 class LocalTraining:
     """How clients train. `batch=None`: the whole data of the client is one batch.
-    `weight=None`: a loss is the mean over the rows of its batch."""
+    `weight=None`: a loss is the mean over the rows of its batch. `rates`: those of all rounds,
+    where they are not `lr`."""
 
     epochs: int
     batch: int | None
@@ -47,6 +59,8 @@ class LocalTraining:
     proximal: float
     seed: int
     weight: Weight | None = None
+    clip: float | None = None
+    rates: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         """Raises ValueError for numbers that train nothing."""
@@ -60,6 +74,23 @@ class LocalTraining:
         for name in ("lr", "proximal"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}={getattr(self, name)!r} has to be a number from 0 up.")
+        check_loss(self.loss, len if self.weight is None else self.weight)
+
+    def by(self, options: TrainingOptions, rounds: int, lr: float | None) -> LocalTraining:
+        """The same with clip and rates by `options`. Raises ValueError for a rate `lr` that was
+        given beside these."""
+        rates, lr_schedule = [], options.get("lr_schedule")
+        if lr_schedule is not None:
+            schedule = RateSchedule(lr_schedule, self.lr, of="round")
+            schedule.refuse_beside(lr)
+            for _ in range(rounds):
+                rates.append(schedule.rate)
+                schedule.advance()
+        return replace(self, clip=options.get("clip"), rates=rates)
+
+    def rate(self, number: int) -> float:
+        """The rate of round `number`."""
+        return self.rates[number] if self.rates else self.lr
 
     def weigh(self, client: int, inputs: Tensor, labels: Tensor) -> float:
         """How many terms the loss on these rows of a client is the mean of."""
@@ -94,7 +125,7 @@ def alone(
     the examples, or target tokens, that it saw."""
     (inputs, labels), model, seen, count = data, layout.model, 0.0, 0.0
     layout.write(start)
-    anchor = [p.detach().clone() for p in layout.parameters]
+    anchor, rate = [p.detach().clone() for p in layout.parameters], how.rate(number)
     with draws_of(how.seed, "forward", number, client):  # dropout's numbers are the client's own
         for epoch in range(how.epochs):
             order = how.order(number, client, epoch, len(labels))
@@ -107,9 +138,16 @@ def alone(
                 with comm.compute("backward"):
                     gradients = torch.autograd.grad(value, layout.parameters, allow_unused=True)
                 with comm.compute("update"), torch.no_grad():
-                    for p, w, g in zip(layout.parameters, anchor, gradients, strict=True):
+                    if how.proximal:
+                        gradients = [
+                            g if g is None else how.proximal * (p - w) + g
+                            for p, w, g in zip(layout.parameters, anchor, gradients, strict=True)
+                        ]
+                    if how.clip is not None:
+                        gradients = clipped(gradients, how.clip, squares(gradients) ** 0.5)
+                    for p, g in zip(layout.parameters, gradients, strict=True):
                         if g is not None:
-                            p -= how.lr * (how.proximal * (p - w) + g if how.proximal else g)
+                            p -= rate * g
                 seen, count = seen + value.item() * share, count + share
     return layout.read(), seen / count
 

@@ -49,7 +49,8 @@ def together(
     for row, size in enumerate(sizes):
         if size % batch:
             tails.setdefault(size % batch, []).append(row)
-    models = Models(comm, layout, starts[by_size], [data[place] for place in by_size], how)
+    own = [data[place] for place in by_size]
+    models = Models(comm, layout, starts[by_size], own, how, how.rate(number))
     for epoch in range(how.epochs):
         orders = [
             how.order(number, clients[place], epoch, size)
@@ -69,9 +70,15 @@ class Models:
     """The models of several clients as one: a row of `weights` each, and their data."""
 
     def __init__(
-        self, comm: Comm, layout: Layout, starts: Tensor, data: Sequence[Data], how: LocalTraining
+        self,
+        comm: Comm,
+        layout: Layout,
+        starts: Tensor,
+        data: Sequence[Data],
+        how: LocalTraining,
+        rate: float,
     ):
-        self.comm, self.layout, self.how = comm, layout, how
+        self.comm, self.layout, self.how, self.rate = comm, layout, how, rate
         self.weights, self.start = starts.clone(), layout.views(starts)
         self.inputs, self.labels = (torch.cat(parts) for parts in zip(*data, strict=True))
         sizes = torch.tensor([len(labels) for _, labels in data])
@@ -108,11 +115,16 @@ class Models:
         with self._compute("backward", many):
             gradients = backward()
         with self._compute("update", many):
-            for (name, part), g in zip(own.items(), gradients, strict=True):
+            if how.proximal:
+                gradients = [
+                    g if g is None else g + how.proximal * (part - self.start[name][rows])
+                    for (name, part), g in zip(own.items(), gradients, strict=True)
+                ]
+            if how.clip is not None:
+                gradients = clipped_each(gradients, how.clip)
+            for part, g in zip(own.values(), gradients, strict=True):
                 if g is not None:
-                    if how.proximal:
-                        g = g + how.proximal * (part - self.start[name][rows])
-                    part.sub_(g, alpha=how.lr)
+                    part.sub_(g, alpha=self.rate)
         self.seen[rows] += values * y.shape[1]
 
     def _compute(self, kind: str, many: int) -> Any:
@@ -120,6 +132,17 @@ class Models:
         machine = self.comm.machine
         seconds = None if machine is None else many * machine.seconds(kind)
         return self.comm.compute(kind, seconds=seconds, models=many)
+
+
+def clipped_each(gradients: Sequence[Tensor | None], clip: float) -> list[Tensor | None]:
+    """As `models.options.clipped` for each model, whose gradients are a row of each tensor."""
+    wide = [g.to(torch.promote_types(g.dtype, torch.float64)) for g in gradients if g is not None]
+    squares = sum(torch.linalg.vector_norm(g.flatten(1), dim=1) ** 2 for g in wide)
+    factors = (clip / (torch.as_tensor(squares).sqrt() + 1e-6)).clamp(max=1.0)  # (models,)
+    return [
+        g if g is None else g * factors.to(g.dtype).view(-1, *[1] * (g.dim() - 1))
+        for g in gradients
+    ]
 
 
 def losses_of(layout: Layout, how: LocalTraining, labels: Tensor) -> Losses:

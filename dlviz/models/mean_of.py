@@ -3,8 +3,8 @@
     L = sum_k w_k L_k / sum_k w_k      w_k rows by default: only right for a mean over rows
 
 A loss that ignores some targets, weighs classes, or adds up is a mean over something else, and only
-`weight=` can say over what. Without it, a loss is tried on two parts together: a mean over rows is
-then the mean of the two.
+`weight=` can say over what. Without it, a loss is tried on parts apart and together: a mean over
+rows is then their mean.
 """
 
 from __future__ import annotations
@@ -25,6 +25,17 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Weight = Callable[..., float | torch.Tensor]
 TORCH_LOSSES = nn.CrossEntropyLoss, nn.NLLLoss
 LABELS = ("labels", "targets")  # a parameter of a weight with this name gets them
+
+
+def check_loss(loss: Any, weight: Any) -> None:
+    """Raise ValueError for what is no loss, or no weight."""
+    if isinstance(loss, type) or not callable(loss):
+        raise ValueError(
+            f"loss={loss!r} is no function of (outputs, labels): give one, as "
+            "torch.nn.functional.mse_loss or torch.nn.MSELoss()."
+        )
+    if isinstance(weight, type) or not callable(weight):
+        raise ValueError(f"weight={weight!r} is no function of (inputs, labels).")
 
 
 def of_batch(weight: Weight) -> Callable[[Any, Any], float | torch.Tensor]:
@@ -114,8 +125,10 @@ class MeanOverRows:
     """`loss` of parts of one batch, called for one after the other; `check` says whether it is the
     mean over their rows.
 
-    Each part is tried together with the previous one, the first in two halves. Outputs without rows
-    (B, or a multiple, of (B, ...)) are not tried.
+    The first part is tried in pieces of unequal numbers of rows, each other one together with the
+    previous one. So a row that does not count is seen: of 2 and of 3 rows no same share is ignored
+    but none and all. Not seen are rows of several targets, where the pieces happen to ignore the
+    same share of these; nor outputs without rows (B, or a multiple, of (B, ...)).
     """
 
     def __init__(self, loss: Loss):
@@ -140,14 +153,17 @@ class MeanOverRows:
         if self._before is not None:
             first, its_labels, its_value = self._before
             both = torch.cat([first, outputs]), torch.cat([its_labels, labels])
-            share = len(its_labels) / len(both[1])
-            self._record(self._again(*both), its_value, value, share, both)
+            shares = [len(each) / len(both[1]) for each in (its_labels, labels)]
+            self._record(self._again(*both), [its_value, value], shares, both)
         elif rows > 1:
-            at = rows // 2
-            cut = len(outputs) // rows * at
-            one = self._again(outputs[:cut], labels[:at])
-            other = self._again(outputs[cut:], labels[at:])
-            self._record(value, one, other, at / rows, (outputs, labels))
+            sizes = [size for size in ([2, 3, rows - 5] if rows > 4 else [1, rows - 1]) if size]
+            pieces = zip(
+                outputs.split([size * (len(outputs) // rows) for size in sizes]),
+                labels.split(sizes),
+                strict=True,
+            )
+            values = [self._again(*piece) for piece in pieces]
+            self._record(value, values, [size / rows for size in sizes], (outputs, labels))
         self._before = outputs, labels, value
 
     def _again(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -162,17 +178,17 @@ class MeanOverRows:
     def _record(
         self,
         whole: torch.Tensor,
-        one: torch.Tensor,
-        other: torch.Tensor,
-        share: float,
+        parts: list[torch.Tensor],
+        shares: list[float],
         given: tuple[torch.Tensor, torch.Tensor],
     ) -> None:
-        size = one.new_tensor(1.0)
+        size = whole.new_tensor(1.0)
         for tensor in given:
             if tensor.is_floating_point() and tensor.numel():  # class numbers are not rounded
                 size = size * (1 + tensor.abs().max())
-        slack = 64 * torch.finfo(whole.dtype).eps * (size + one.abs() + other.abs())
-        self._tried.append((whole, share * one + (1 - share) * other, slack))
+        slack = 64 * torch.finfo(whole.dtype).eps * (size + sum(part.abs() for part in parts))
+        apart = sum(share * part for share, part in zip(shares, parts, strict=True))
+        self._tried.append((whole, torch.as_tensor(apart), slack))
 
     def check(self) -> None:
         """Raise ValueError where the loss is no mean over rows."""

@@ -30,16 +30,14 @@ class Work(NamedTuple):
     joined: list[bool]  # whether the next row belongs to the same action
     seconds: list[float]
     delay: list[float]  # s from its end until the thing exists
-    earliest: list[float]  # s: it does not start earlier
     things: int
 
 
 def run(work: Work) -> tuple[list[float], list[int]]:
     """When each row starts, and how many rows have run when no rank can go on: for each rank the
-    row at which it stops, its end where all of it ran. A row that never ran has its earliest
-    start."""
-    ends, needs, makes, joined, seconds, delay, earliest, things = work
-    start = earliest.copy()
+    row at which it stops, its end where all of it ran. A row that never ran starts at 0."""
+    ends, needs, makes, joined, seconds, delay, things = work
+    start = [0.0] * len(needs)
     arrived = [NEVER] * things + [0.0, NEVER]
     at, free = [0, *ends[:-1]], [0.0] * len(ends)
     waiting: dict[int, list[int]] = {}  # the ranks that wait for a thing
@@ -59,8 +57,6 @@ def run(work: Work) -> tuple[list[float], list[int]]:
                 break
             if there > now:
                 now = there
-            if start[row] > now:
-                now = start[row]
             another = True
             while another:
                 start[row] = now

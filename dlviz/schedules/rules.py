@@ -192,7 +192,7 @@ def _reached(schedule: Rows) -> list[int]:
             joined[-1] = False
         ends.append(len(needed))
     zero = [0.0] * len(needed)
-    _, stops = run(Work(ends, needed, makes, joined, zero, zero, zero, len(things)))
+    _, stops = run(Work(ends, needed, makes, joined, zero, zero, len(things)))
     return [
         len(row) if stop == end else index_of[stop]
         for row, stop, end in zip(schedule.actions, stops, ends, strict=True)

@@ -8,7 +8,7 @@ from typing import Any
 from dlviz.sim.activations import activation_bytes, saved_activations
 from dlviz.sim.collective import collective
 from dlviz.sim.costs import collective_seconds
-from dlviz.sim.data_parallel import Layer, data_parallel
+from dlviz.sim.data_parallel import Layer, data_parallel, mlp_layers
 from dlviz.sim.engine import Costs, simulate
 from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.sim.matmul import best_grid, matmul_lower_bound, matmul_table, matmul_words
@@ -40,6 +40,7 @@ __all__ = [
     "matmul_words",
     "mesh_groups",
     "mesh_step",
+    "mlp_layers",
     "plans",
     "saved_activations",
     "scaling_curves",

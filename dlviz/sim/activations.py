@@ -17,7 +17,7 @@ MLSys 2023, equations 1, 2 and 4, item by item.
 
 from __future__ import annotations
 
-from dlviz.counts import check_counts, closed_form
+from dlviz.counts import check_counts, closed_form, of_numbers
 
 RECOMPUTE = ("none", "selective", "full")
 
@@ -38,6 +38,7 @@ _ITEMS = {
 }
 
 
+@of_numbers
 def saved_activations(
     sequence: int,
     batch: int,

@@ -29,8 +29,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dlviz.counts import check_counts
-from dlviz.machine import Link, Machine
+from dlviz.counts import check_counts, of_numbers
+from dlviz.machine import Link, Machine, Topology
 from dlviz.machine.topology import moment
 from dlviz.patterns import (
     Transfer,
@@ -66,6 +66,7 @@ _ROW = np.dtype(
 )
 
 
+@of_numbers
 def collective(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> Trace:
     """The simulated Trace of a collective over ranks 0 to `ranks` - 1 of `machine`.
 
@@ -101,7 +102,7 @@ def transfers(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> np.n
     gc.disable()  # it would scan millions of transfers again and again
     try:
         if algorithm == "hierarchical":
-            found = hierarchical.all_reduce(ranks, nbytes, _nodes(ranks, machine))
+            found = hierarchical.all_reduce(ranks, nbytes, _nodes(ranks, machine.topology))
         elif algorithm in PATTERNS:
             found = PATTERNS[algorithm](ranks, nbytes)
         else:
@@ -113,10 +114,26 @@ def transfers(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> np.n
             gc.enable()
 
 
-def _nodes(ranks: int, machine: Machine) -> list[list[int]]:
+@of_numbers
+def fewest_elements(algorithm: str, ranks: int, topology: Topology) -> int:
+    """The fewest elements that an all-reduce by `algorithm` cuts into chunks of equal length: 1
+    where it sends the whole tensor. Played on so few, each standing for a share of the bytes, it
+    takes as long as on all of them."""
+    check_counts(ranks=ranks)
+    if algorithm == "ring":
+        return ranks
+    if algorithm == "halving_doubling":
+        return 1 << (ranks.bit_length() - 1)
+    if algorithm == "hierarchical":
+        nodes = _nodes(ranks, topology)
+        return len(nodes) * min(map(len, nodes))
+    return 1
+
+
+def _nodes(ranks: int, topology: Topology) -> list[list[int]]:
     nodes: dict[int, list[int]] = {}
     for rank in range(ranks):
-        nodes.setdefault(machine.topology.node(rank), []).append(rank)
+        nodes.setdefault(topology.node(rank), []).append(rank)
     return list(nodes.values())
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dlviz.counts import check_counts, of_numbers
 from dlviz.machine import Machine
 from dlviz.machine.machine import slowdown
 from dlviz.machine.topology import require
@@ -36,6 +37,28 @@ class Layer(NamedTuple):
     nbytes: int
 
 
+@of_numbers
+def mlp_layers(widths: Sequence[int], batch: int, flops: float) -> list[Layer]:
+    """The linear layers of an MLP of these `widths` on `batch` rows, on a device of `flops` FLOP/s:
+    named by their places in `models.MLP`, with float32 weights and biases.
+
+    A product of batch x a by a x b takes 2 batch a b FLOP: one in a forward, two in a backward, for
+    the gradients of the weights and of the inputs; the first layer needs the former alone.
+    ValueError for widths, a batch or FLOP/s that cannot be.
+    """
+    check_counts(batch=batch)
+    for width in widths:
+        check_counts(width=width)
+    require("mlp_layers", "flops", flops, zero=False, infinite=False)
+    layers = []
+    for place, (a, b) in enumerate(zip(widths, widths[1:], strict=False)):
+        product = 2 * batch * a * b
+        backward = product * (2 if place else 1) / flops
+        layers.append(Layer(str(2 * place + 1), product / flops, backward, 4 * (a * b + b)))
+    return layers
+
+
+@of_numbers
 def data_parallel(
     layers: Sequence[Layer],
     machine: Machine,

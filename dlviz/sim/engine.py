@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dlviz.counts import of_numbers
 from dlviz.machine import Machine
 from dlviz.machine.machine import Factors, check_factors, check_length, slow_ranks, slowdown
 from dlviz.schedules import RECEIVES_FROM, Action, Schedule, make
@@ -127,6 +128,7 @@ def _time(name: str, value: Any) -> float:
     raise ValueError(f"{name}={value!r} is not a cost: it must be a number of seconds, 0 or more.")
 
 
+@of_numbers
 def simulate(
     schedule: Schedule | str,
     costs: Costs | None = None,
@@ -153,7 +155,7 @@ def simulate(
         raise ValueError(f"costs={costs!r} has to be a Costs, as in Costs(forward=2.0).")
     rows = _columns(schedule, costs)
     source = _sources(rows)
-    start = _starts(rows, source, costs.latency, np.zeros(len(rows)))
+    start = _starts(rows, source, costs.latency)
     spans, messages = _spans_and_messages(rows, source, start, costs.latency)
     meta = {
         "clock": "simulated",
@@ -186,21 +188,12 @@ def _made(
     return schedule
 
 
-def start_times(
-    schedule: Schedule, costs: Costs, begun: Sequence[Sequence[float]] = ()
-) -> list[list[float]]:
+def start_times(schedule: Schedule, costs: Costs) -> list[list[float]]:
     """When each action of each row starts, in s: what `simulate` finds, without a Trace of it.
-
-    The first actions of a rank start when its row of `begun` says, or as soon as they can.
-    Raises what `simulate` does.
-    """
+    Raises what `simulate` does."""
     rows = _columns(schedule, costs)
     ends = np.cumsum([len(row) for row in schedule.actions])
-    earliest = np.zeros(ends[-1])
-    for end, row, starts in zip(ends, schedule.actions, begun, strict=False):
-        first = end - len(row)
-        earliest[first : first + len(starts)] = starts
-    start = _starts(rows, _sources(rows), costs.latency, earliest[rows.number])
+    start = _starts(rows, _sources(rows), costs.latency)
     own = start[np.append(True, rows.number[1:] != rows.number[:-1])]
     return [each.tolist() for each in np.split(own, ends[:-1])]
 
@@ -292,8 +285,8 @@ def _sources(rows: _Rows) -> np.ndarray:
     return np.where(rows.kind == _W, n, received)
 
 
-def _starts(rows: _Rows, source: np.ndarray, latency: float, earliest: np.ndarray) -> np.ndarray:
-    """When each row starts, at the earliest as `earliest` says."""
+def _starts(rows: _Rows, source: np.ndarray, latency: float) -> np.ndarray:
+    """When each row starts."""
     n, ranks = len(rows), rows.schedule.ranks
     ends = np.searchsorted(rows.rank, np.arange(ranks), side="right").tolist()
     start, reached = run(
@@ -304,7 +297,6 @@ def _starts(rows: _Rows, source: np.ndarray, latency: float, earliest: np.ndarra
             joined=[*(rows.number[1:] == rows.number[:-1]).tolist(), False],
             seconds=rows.seconds.tolist(),
             delay=np.where(_is_sent(rows), latency, 0.0).tolist(),
-            earliest=earliest.tolist(),
             things=n,
         )
     )

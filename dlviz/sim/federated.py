@@ -1,5 +1,6 @@
 """What a round of federated averaging costs: closed forms, in seconds, bytes and noise.
 
+    seconds of a client  2 α for each exchange + bytes / β + steps x step
     seconds of a round   max over the clients drawn of their seconds, at most the deadline
       of K, n drawn      mean = Σ_j P(the last is the j-th fastest) t_j,  P = C(j-1, n-1) / C(K, n)
       each drawn by C    Poisson: P = C (1-C)^(K-j); nobody is drawn, and it takes 0, by (1-C)^K
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dlviz.counts import check_amounts, check_counts, closed_form
+from dlviz.counts import check_amounts, check_counts, closed_form, of_numbers
 
 FLOAT = 4  # bytes
 
@@ -30,6 +31,7 @@ class ClientBytes(NamedTuple):
     beside: int
 
 
+@of_numbers
 def client_bytes(parameters: int, bits: int = 32) -> ClientBytes:
     """Weights go out in float32, an update comes back in values of `bits`. This and all below raise
     ValueError for counts and amounts that cannot be."""
@@ -37,6 +39,7 @@ def client_bytes(parameters: int, bits: int = 32) -> ClientBytes:
     return ClientBytes(FLOAT * parameters, parameters * bits // 8, 0)
 
 
+@of_numbers
 def secure_client_bytes(
     parameters: int, clients: int, threshold: int, clip: float, bits: int = 32
 ) -> ClientBytes:
@@ -48,6 +51,7 @@ def secure_client_bytes(
     return ClientBytes(FLOAT * parameters, back, sends + gets - back)
 
 
+@of_numbers
 def secure_sum_bytes(
     values: int, clients: int, threshold: int, clip: float, bits: int = 32
 ) -> tuple[int, int]:
@@ -61,6 +65,35 @@ def secure_sum_bytes(
 
 
 @closed_form
+def largest_clip(clients: int, bits: int = 32) -> int:
+    """The largest whole value whose sum over so many clients fits a secure sum's modulus 2^`bits`,
+    either sign, in steps of 2^-16; 0 where none does."""
+    check_counts(clients=clients, bits=bits)
+    return (2 ** (bits - 1) - 1) // (clients << 16)
+
+
+@closed_form
+def client_seconds(
+    steps: int,
+    nbytes: int,
+    *,
+    step: float,
+    latency: float = 0.0,
+    bandwidth: float | None = None,
+    exchanges: int = 1,
+) -> float:
+    """Seconds from the start of a round to the arrival of a client's answer: `step` seconds for
+    each of its steps, `nbytes` in both directions together, and the latency there and back of each
+    exchange (a secure sum has 4). `bandwidth` in bytes/s; without it bytes take no time."""
+    check_counts(0, steps=steps)
+    check_counts(exchanges=exchanges)
+    check_amounts(nbytes=nbytes, step=step, latency=latency, bandwidth=bandwidth)
+    if bandwidth == 0:
+        raise ValueError("bandwidth=0 bytes/s sends nothing: use more than 0, or leave it out.")
+    return 2 * exchanges * latency + nbytes / (bandwidth or math.inf) + steps * step
+
+
+@closed_form
 def local_steps(examples: int, epochs: int, batch: int | None = None) -> int:
     """Steps of a client in a round; without `batch` an epoch is one step, on all of its data."""
     check_counts(epochs=epochs, batch=batch)
@@ -68,6 +101,7 @@ def local_steps(examples: int, epochs: int, batch: int | None = None) -> int:
     return epochs * math.ceil(examples / (batch or examples or 1))
 
 
+@of_numbers
 def round_seconds(seconds: Sequence[float], drawn: int, deadline: float = math.inf) -> float:
     """The mean length of a round of `drawn` of the clients, all equally likely."""
     check_counts(0, drawn=drawn)
@@ -79,6 +113,7 @@ def round_seconds(seconds: Sequence[float], drawn: int, deadline: float = math.i
     return _mean_of_last(seconds, nobody_later, 0.0, deadline)
 
 
+@of_numbers
 def poisson_round_seconds(
     seconds: Sequence[float], chance: float, deadline: float = math.inf
 ) -> float:

@@ -19,11 +19,12 @@ Source: CMU 15-418/618, lecture "Model & Pipeline Parallelism"; Shoeybi et al., 
 
 from __future__ import annotations
 
-from dlviz.counts import check_counts, closed_form
+from dlviz.counts import check_counts, closed_form, of_numbers
 
 FORMS = ("data", "partition_output", "reduce_output")
 
 
+@of_numbers
 def layer_elements(form: str, batch: int, inputs: int, outputs: int) -> tuple[int, int, int]:
     """Elements of the lecture's table, (forward, backward, gradient sync), for `batch` rows.
 

@@ -45,7 +45,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from dlviz.counts import check_counts, closed_form
+from dlviz.counts import check_counts, closed_form, of_numbers
 
 Grid = tuple[int, int, int]
 FORMS = ("split m", "split k", "split n", "2D", "best")
@@ -62,6 +62,7 @@ def matmul_words(m: int, k: int, n: int, grid: Sequence[int]) -> float:
     return _words(m, k, n, grid) / math.prod(grid)
 
 
+@of_numbers
 def best_grid(m: int, k: int, n: int, ranks: int) -> tuple[Grid, float]:
     """The grid (pm, pk, pn) of `ranks` ranks on which each receives the fewest words, and how many.
     Of equal ones the shortest in k, which adds up least, then the shortest in m.
@@ -89,6 +90,7 @@ def matmul_lower_bound(m: int, k: int, n: int, ranks: int) -> float:
     return (needed - own) / ranks
 
 
+@of_numbers
 def matmul_table(m: int, k: int, n: int, ranks: int) -> list[dict[str, object]]:
     """The lecture's three forms, the best grid of SUMMA ("2D") and the best of all: a row each, of
     `form`, `grid`, `words` and `over`, how many times the lower bound (1.0 where both are 0). Forms

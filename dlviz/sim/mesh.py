@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlviz.counts import check_counts
+from dlviz.counts import check_counts, of_numbers
 from dlviz.machine import Machine
 from dlviz.sim.axes import axes_of
 from dlviz.sim.collective import transfers
@@ -64,6 +64,7 @@ def mesh_groups(axes: Mapping[str, int]) -> Groups:
     return {name: sorted(map(tuple, found.tolist())) for name, found in rows.items()}
 
 
+@of_numbers
 def mesh_step(
     axes: Mapping[str, int],
     machine: Machine,
@@ -83,6 +84,7 @@ def mesh_step(
     """
     check_counts(layers=layers, hidden=hidden, vocabulary=vocabulary, sequence=sequence)
     check_counts(batch=batch, microbatches=microbatches)
+    axes = {name: int(length) for name, length in axes.items()}  # numpy's may overflow
     dp, pp = axes["dp"], axes["pp"]
     _check(axes, machine, layers, vocabulary, batch, microbatches)
     shape = TransformerShape(layers, hidden, 1, vocabulary, sequence)

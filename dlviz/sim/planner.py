@@ -40,6 +40,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
+from dlviz.counts import of_numbers
 from dlviz.machine import Machine
 from dlviz.machine.topology import count, require
 from dlviz.sim.activations import RECOMPUTE, activation_bytes
@@ -51,6 +52,7 @@ CHUNKS = 2  # of a rank, interleaved
 Row = dict[str, Any]
 
 
+@of_numbers
 def plans(
     shape: TransformerShape,
     machine: Machine,

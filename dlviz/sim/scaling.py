@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dlviz.counts import check_amounts, check_counts, closed_form
+from dlviz.counts import check_amounts, check_counts, closed_form, of_numbers
 from dlviz.machine.topology import count, require
 from dlviz.sim.costs import collective_seconds
 
@@ -73,21 +73,20 @@ def scaled(
     alpha: float,
     beta: float,
     overlap: float = 0.0,
-    way: str = "strong",
+    scaling: str = "strong",
     algorithm: str = "ring",
     buckets: int = 1,
 ) -> Scaled:
-    """`data_parallel_seconds` and its parts. `way` is the scaling; `overlap`, 0 to 1, is the part
-    of a rank's compute behind which all buckets but the last may hide. ValueError for invalid
-    values."""
-    own, t = _parts(ranks, compute, nbytes, alpha, beta, algorithm, buckets, way)
+    """`data_parallel_seconds` and its parts. `overlap`, 0 to 1, is the part of a rank's compute
+    behind which all buckets but the last may hide. ValueError for invalid values."""
+    own, t = _parts(ranks, compute, nbytes, alpha, beta, algorithm, buckets, scaling)
     check_amounts(overlap=overlap)
     if overlap > 1:
         raise ValueError(f"overlap={overlap!r} is not a part of the compute: use 0 to 1.")
     step = data_parallel_seconds(
-        ranks, compute, nbytes, alpha, beta, algorithm, buckets, overlap * own, way
+        ranks, compute, nbytes, alpha, beta, algorithm, buckets, overlap * own, scaling
     )
-    speedup = compute / step * (1 if way == "strong" else ranks)
+    speedup = compute / step * (1 if scaling == "strong" else ranks)
     return Scaled(own, buckets * t, step, speedup, buckets * t / own)
 
 
@@ -102,6 +101,7 @@ class Curve(NamedTuple):
     memory: Sequence[float]  # bytes of a rank, of weights and activations
 
 
+@of_numbers
 def scaling_curves(
     compute: float,
     nbytes: float,

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlviz.counts import check_counts
+from dlviz.counts import check_counts, of_numbers
 from dlviz.machine import Machine
 from dlviz.sim.data_parallel import Layer
 from dlviz.sim.programs import (
@@ -69,6 +69,7 @@ class _Task:
         return Busy("update", None, self.update, peer)
 
 
+@of_numbers
 def strategy(
     name: str,
     layers: Sequence[Layer],
@@ -81,7 +82,7 @@ def strategy(
 ) -> Trace:
     """The simulated Trace of `batches` batches by strategy `name` of `dlviz.parallel.STRATEGIES` on
     all ranks of `machine`, a switch. `update`: seconds of an update; `beside`: the bytes of a
-    message besides the parameters' (a push: a flag for each, and one number); `options`: the
+    message besides the parameters' (see `beside_bytes`); `options`: the
     strategy's own, `backups`, `bound`, `form` and `samples`, `every`, `topology`.
 
     Where the workers share a batch, `layers` give the times of one worker's share.
@@ -97,6 +98,24 @@ def strategy(
         name, options = "sync_server", {}
     programs = [PROGRAMS[name](task, rank, **options) for rank in range(machine.ranks)]
     return play(programs, machine)
+
+
+def shares_batches(
+    name: str, *, bound: float = 1, form: str = "round_robin", **options: Any
+) -> bool:
+    """Whether the workers of strategy `name` with its own `options` share the rows of each batch,
+    rather than take whole batches in turn."""
+    if name == "easgd":
+        return form == "synchronous"
+    return name != "async_server" and (name != "stale_synchronous" or bound == 0)
+
+
+@of_numbers
+def beside_bytes(name: str, tensors: int) -> int:
+    """Bytes of a message besides the parameters' for a model of so many parameter tensors: a push
+    has a flag for each and one number, an average of local SGD one number, each of 4 bytes."""
+    check_counts(tensors=tensors)
+    return 4 * {"easgd": 0, "gossip": 0, "local_sgd": 1}.get(name, tensors + 1)
 
 
 def _sync_server(task: _Task, rank: int, backups: int = 0) -> Program:

@@ -36,6 +36,7 @@ class TransformerShape:
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "vocabulary", "sequence"):
             count("TransformerShape", name, getattr(self, name))
+            object.__setattr__(self, name, int(getattr(self, name)))  # numpy's may overflow
         if self.hidden % self.heads:
             raise ValueError(
                 f"TransformerShape: heads={self.heads} cannot share hidden={self.hidden}: use a "

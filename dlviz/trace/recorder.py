@@ -218,10 +218,6 @@ class Span:
         lane.spans.append(self)
         lane.context = self.before
 
-    def annotate(self, **fields: Any) -> None:
-        """Add fields to the open span."""
-        self.lane.context = self.fields = {**self.fields, **fields}
-
     def row(self) -> Row:
         kind, name, *place, _ = self.what
         times = self.start, self.end, None, None
@@ -283,9 +279,6 @@ class _Nothing:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        pass
-
-    def annotate(self, **fields: Any) -> None:
         pass
 
 

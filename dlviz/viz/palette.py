@@ -173,7 +173,11 @@ LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#858D96")  # on light and
 TRAFFIC = ("#C9E4F6", SKY, BLUE, "#00507F")  # few bytes to many, on light and dark
 GROWTH = ((0.0, BLUE), (0.5, "#D6EAF8"), (0.5, "#FBE7CC"), (1.0, VERMILION))
 """From shrinking to growing, 1 in the middle; on light and dark."""
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+STROKES = {  # plotly's name of a line -> the dashes and gaps in an SVG
+    "solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "12 4",
+    "longdashdot": "12 3 2 3",
+}  # fmt: skip
+DASHES = (*STROKES,)
 LEGEND_LINES = {"itemsizing": "trace", "itemwidth": 56}  # long enough to distinguish dashes
 LEGEND_BELOW = {
     "orientation": "h",
@@ -215,6 +219,12 @@ def line(place: int) -> tuple[str, str]:
     """The colour and the dash of line number `place` of a chart."""
     dash = (place + place // len(DASHES)) % len(DASHES)
     return LINES[place % len(LINES)], DASHES[dash]
+
+
+def stroke(place: int) -> dict[str, str]:
+    """The same for an SVG."""
+    color, dash = line(place)
+    return {"color": color, "dash": STROKES[dash]}
 
 
 class MethodLook(NamedTuple):

@@ -204,6 +204,13 @@ def rows(axes: Axes, names: dict[float, str], groups: list[float], theme: str) -
             axes.axhline(y, color=palette.colors(theme)["grid"], linewidth=0.9, zorder=0.5)
 
 
+def titles(axes: Axes, x: str, y: str, theme: str) -> None:
+    """The titles of both axes."""
+    axes.set_xlabel(text.short(x, 80), loc="right", **WORDS)
+    ink = palette.colors(theme)["ink"]
+    axes.set_ylabel(text.short(y, 60), color=ink, fontsize=BODY, **WORDS)
+
+
 def label(
     axes: Axes, x: float, y: float, words: str, ink: str, size: float = LABEL, **options: Any
 ) -> None:

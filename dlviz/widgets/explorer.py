@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import Parameter, Signature
 from typing import Any, ClassVar
 
@@ -32,6 +33,7 @@ class Explorer(Runner):
 
     controls: ClassVar[Controls] = ()
     names: ClassVar[tuple[str, ...]] = ()
+    former: ClassVar[Mapping[str, str]] = {}  # names that controls had, which warn, and their names
 
     _settled = True
 
@@ -45,6 +47,8 @@ class Explorer(Runner):
             trait = traitlets.Any(control.first).tag(sync=True)
             setattr(cls, control.name, trait)
             trait.class_init(cls, control.name)
+        for old, name in cls.former.items():
+            setattr(cls, old, former_name(old, name))
         kind, alone = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
         given = [Parameter(name, kind, default=every[name].first) for name in cls.names]
         cls.__signature__ = Signature([*given, Parameter("theme", alone, default="auto")])
@@ -53,6 +57,11 @@ class Explorer(Runner):
         name = type(self).__name__
         if len(given) > len(self.names):
             raise TypeError(f"{name} has {len(self.names)} controls, and {len(given)} were given.")
+        for old in self.former.keys() & values.keys():
+            if self.former[old] in values:
+                raise TypeError(f"{name} was given two values of {self.former[old]!r}.")
+            warn_of(self, old)
+            values[self.former[old]] = values.pop(old)
         now = {control.name: control.first for control in flat(self.controls)}
         for control, value in [*zip(self.names, given, strict=False), *values.items()]:
             if control not in now:
@@ -161,6 +170,26 @@ class Explorer(Runner):
     def _state(self) -> dict[str, Any]:
         shown = {"controls": self._now, "error": self._error, "settled": self._settled}
         return {"form": self.described(), "ran": self._ran, **self.payload(), **shown}
+
+
+def former_name(old: str, name: str) -> property:
+    """A control by the name that it had."""
+
+    def read(explorer: Explorer) -> Any:
+        warn_of(explorer, old)
+        return getattr(explorer, name)
+
+    def write(explorer: Explorer, value: Any) -> None:
+        warn_of(explorer, old)
+        setattr(explorer, name, value)
+
+    return property(read, write)
+
+
+def warn_of(explorer: Explorer, old: str) -> None:
+    """DeprecationWarning at the line that uses the name that a control had."""
+    words = f"{old} of {type(explorer).__name__} is called {explorer.former[old]} now."
+    warnings.warn(words, DeprecationWarning, stacklevel=3)
 
 
 def flat(controls: Controls) -> Iterator[Setting]:

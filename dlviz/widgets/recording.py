@@ -46,12 +46,12 @@ class Recording(Explorer):
         return {"controls": values, "run": found}
 
     def recording(
-        self, values: dict[str, Any], run: Callable[[Progress], Found]
+        self, values: dict[str, Any], run: Callable[[dict[str, Any], Progress], Found]
     ) -> Callable[[Progress], Found]:
-        """`run`, a run with these controls, which then stores its record."""
+        """A run with these controls, which then stores its record."""
 
         def recorded(progress: Progress) -> Found:
-            found, trace = run(progress)
+            found, trace = run(values, progress)
             others = [one for one in self._runs if not self._alike(one["controls"], values)]
             self._runs = [*others, self.record(values, found, trace)][-MOST:]
             return found, trace

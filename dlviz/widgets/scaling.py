@@ -37,9 +37,9 @@ class ScalingExplorer(Explorer):
 
     `nbytes` of gradients are summed by a ring all-reduce; `alpha` in s, `beta` in s/byte; `compute`
     is the seconds of a step on one rank; `overlap`, 0 to 1, the part of a rank's compute behind
-    which all `buckets` but the last can hide; `way` is "strong" where the ranks share one batch,
-    "weak" where each has its own, "model_weak" where they share it and the model grows with them.
-    All may be set later. Raises ValueError for an invalid first value.
+    which all `buckets` but the last can hide; `scaling` is "strong" where the ranks share one
+    batch, "weak" where each has its own, "model_weak" where they share it and the model grows with
+    them. All may be set later. Raises ValueError for an invalid first value.
     """
 
     module = "scaling/index"
@@ -48,15 +48,16 @@ class ScalingExplorer(Explorer):
                keys=("← →", "fewer, more ranks")),
         Slider("nbytes", "gradients", 10**8, values=SIZES, unit="bytes"),
         Slider("overlap", "overlap", 0.5, values=SHARES, unit="percent"),
-        Choice("way", "the batch", "strong", options=BATCHES),
+        Choice("scaling", "the batch", "strong", options=BATCHES),
         Field("alpha", "α", 10e-6, unit="µs a message", per=1e6),
         Field("beta", "β", 1e-10, unit="ns a byte", per=1e9),
         Field("compute", "compute", 1.0, unit="ms", per=1e3),
         Field("buckets", "gradients in", 4, unit="buckets"),
     )  # fmt: skip
+    former = {"way": "scaling"}
 
     def check(self, values: dict[str, Any]) -> None:
-        ranks, numbers = values["ranks"], {**values, "way": 0}
+        ranks, numbers = values["ranks"], {**values, "scaling": 0}
         for name, value in numbers.items():
             if not isinstance(value, (int, float)) or isinstance(value, bool):
                 raise ValueError(f"{name}={value!r} is not a number.")

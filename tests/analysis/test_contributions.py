@@ -7,7 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dlviz.analysis.contributions import MARKED, UNKNOWN, origins, plain
+from dlviz.analysis.contributions import MARKED, UNKNOWN, origins, plain, snapshots
+from dlviz.machine import classroom
+from dlviz.sim import collective
 from dlviz.viz import decode, encode
 
 SIZES = {n: 5 for n in range(1, 7)} | {7: 4, 8: 4} | {n: 3 for n in range(9, 14)}
@@ -161,3 +163,25 @@ def test_more_ranks_than_a_number_can_hold_are_refused():
         decode(np.zeros(4), 0)
     with pytest.raises(ValueError, match="rank=4 is not one of 4 ranks: use 0 to 3"):
         encode(4, 4, 4)
+
+
+def test_snapshots_add_each_message_in_the_order_received():
+    trace = collective("parameter_server", 3, 3, classroom(3))
+    trace.messages.wall_received[:] = trace.messages.received
+    held = [*values(3, 3)]
+    shots = snapshots(trace, held)
+    counts = [decode(shot["array"], 3)[0].tolist() for shot in shots if shot["rank"] == 0]
+    assert counts[0] == [1, 0, 0] and sum(counts[1]) == 2 and counts[2:] == [[1, 1, 1]]
+    assert [shot["index"] for shot in shots] == [*range(3 + 2 + 2)]
+    for shot in shots[-2:]:
+        assert (decode(shot["array"], 3) == 1).all()
+    np.testing.assert_array_equal(held, values(3, 3))
+
+
+def test_in_snapshots_the_messages_of_a_step_carry_what_was_held_before_it():
+    trace = collective("butterfly", 2, 1, classroom(2))
+    trace.messages.wall_received[:] = [1.0, 2.0]
+    shots = snapshots(trace, [*values(2, 1)])
+    assert [decode(shot["array"], 2)[0].tolist() for shot in shots] == [
+        [1, 0], [0, 1], [1, 1], [1, 1],
+    ]  # fmt: skip

@@ -112,6 +112,29 @@ def test_a_thread_that_is_left_running_is_named_and_the_results_are_kept():
     assert run.trace.meta["left_running"] == {"1": ["heartbeat", "logger"]}
 
 
+@pytest.mark.filterwarnings("ignore:rank . has its result")
+def test_a_run_whose_workers_have_all_returned_does_not_wait_for_its_time_to_be_up():
+    """But for threads that end soon it waits, and for a worker that is at work."""
+
+    def worker(comm, ends, works):
+        def write():
+            time.sleep(1)
+            print("written")
+
+        threading.Thread(target=write).start()
+        if not ends and comm.rank == 1:
+            threading.Thread(target=time.sleep, args=(1000,), name="heartbeat").start()
+        time.sleep(works if comm.rank == 0 else 0)
+        return comm.rank
+
+    for ends, works, least, most in ((False, 7, 12, 30), (True, 0, 1, 5)):
+        began = time.perf_counter()
+        run = dlviz.launch(worker, ranks=2, timeout=60, args=(ends, works))
+        assert least <= time.perf_counter() - began < most
+        assert run.results == [0, 1] and run.output == ["written\n"] * 2
+        assert run.trace.meta.get("left_running") == (None if ends else {"1": ["heartbeat"]})
+
+
 @pytest.mark.filterwarnings("ignore:rank 0 has its result")
 def test_a_rank_at_work_still_makes_it_a_timeout_or_is_lost_beside_such_a_thread():
     def worker(comm):

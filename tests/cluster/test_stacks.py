@@ -110,14 +110,15 @@ def test_reading_leaves_nothing_open_and_threads_may_go_on_meanwhile():
 
     threads = [started(goes_on) for _ in range(2)]
     before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
-    for _ in range(300):
+    times = 300
+    for _ in range(times):
         found = stacks()
         assert all(found[thread.ident][-1].where[0] == threading.__file__ for thread in threads)
     after = len(os.listdir("/proc/self/fd")) if before else 0
     leave.set()
     for thread in threads:
         thread.join()
-    assert before == after
+    assert after - before < times / 2, "other threads of this process may open a few"
 
 
 def test_no_frame_of_another_thread_is_followed():

@@ -3,6 +3,7 @@ process of plain torch does, or refuses in a sentence that stands here."""
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import pytest
@@ -260,6 +261,10 @@ def one_cycle(optimizer):
     return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)
 
 
+def below_zero(optimizer):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: -1)
+
+
 NO_TRAINING = [
     ("adm", {}, "rule='adm' is not known: use sgd"),
     (3, {}, "rule=3 is none: give one of sgd, decay"),
@@ -281,35 +286,52 @@ NO_TRAINING = [
     ("sgd", {"clip": "1"}, "clip='1' leaves no gradient"),
     ("sgd", {"callback": "x"}, "callback='x' is no function"),
     ("sgd", {"sharded": "no"}, "sharded='no': use True or False"),
-    ("sgd", {"evaluate_every": 0}, "evaluate_every=0 is no number of steps: use 1 or more"),
-]
-
-
-IN_A_STEP = [
+    ("sgd", {"evaluate": 0.5}, "evaluate=0.5 is no function"),
+    ("sgd", {"evaluate_every": 0}, "evaluate_every=0 has to be a whole number, 1 or more"),
     ("sgd", {"lr_schedule": lambda update: -1}, "lr_schedule=-1 on update 0 is no rate"),
+    ("sgd", {"lr_schedule": lambda update: math.nan}, "lr_schedule=nan on update 0 is no rate"),
+    ("sgd", {"lr_schedule": below_zero}, "lr_schedule=-0.1 on update 0 is no rate: return 0 or"),
+    (torch.optim.SGD, {"lr_schedule": below_zero}, "lr_schedule=-0.001 on update 0 is no rate"),
     ("sgd", {"loss": "mse"}, "loss='mse' is no function of (outputs, labels)"),
     ("sgd", {"loss": nn.MSELoss}, "loss=<class 'torch.nn.modules.loss.MSELoss'> is no function"),
     ("sgd", {"weight": "rows"}, "weight='rows' is no function of (inputs, labels)"),
+    ("sgd", {"weight": None}, "weight=None is no function of (inputs, labels)"),
 ]
+
+
+def unread():
+    raise AssertionError("a batch was read")
+    yield
 
 
 def refusals(comm, name):
     says = []
-    for rule, how, _ in NO_TRAINING + IN_A_STEP * (name == "ddp"):
+    for rule, how, _ in NO_TRAINING:
         try:
-            TRAIN[name](comm, given_to(name), pairs(), rule, **ALIKE[name][1] | how)
+            TRAIN[name](comm, given_to(name), unread(), rule, **ALIKE[name][1] | how)
         except ValueError as error:
             says.append(str(error))
-        else:
-            says.append("it trained")
-    with pytest.raises(TypeError, match="got an unexpected keyword argument 'clips': all strat"):
-        TRAIN[name](comm, given_to(name), pairs(), clips=1.0, **ALIKE[name][1])
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'clips': it has clip"):
+        TRAIN[name](comm, given_to(name), unread(), clips=1.0, **ALIKE[name][1])
     return says
 
 
-@pytest.mark.parametrize("name", ["ddp", "sync_server", "model", "pipeline", "ensemble"])
-def test_a_rule_or_an_option_that_is_none_is_refused_before_training(name):
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_cannot_train_is_refused_on_every_rank_before_a_batch_is_read(name):
     for found in dlviz.launch(refusals, ALIKE[name][0], args=(name,), timeout=60).results:
-        expectations = NO_TRAINING + IN_A_STEP * (name == "ddp")
-        for says, (rule, how, expected) in zip(found, expectations, strict=True):
+        for says, (rule, how, expected) in zip(found, NO_TRAINING, strict=True):
             assert says.startswith(expected), (rule, how)
+
+
+def below_zero_later(optimizer):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 1 - update)
+
+
+@pytest.mark.parametrize("rule", ["sgd", torch.optim.SGD])
+def test_a_scheduler_s_rate_is_refused_where_it_becomes_negative(rule):
+    moves, w = update_rules.Moves(update_rules.as_rule(rule), None, below_zero_later), PROBE.clone()
+    moves.bind([w.requires_grad_()])
+    moves.step([w], [torch.ones(WIDTH, dtype=torch.float64)])
+    moves.step([w], [None])
+    with pytest.raises(ValueError, match="^lr_schedule=-0.* on update 2 is no rate"):
+        moves.step([w], [None])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import signal
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 import dlviz
+from dlviz.cluster import Saved
 from dlviz.models.result import Result
 from dlviz.parallel import STRATEGIES, pipeline
 from dlviz.parallel.data import DDP
@@ -88,6 +92,49 @@ def test_an_ensemble_trains_on_without_a_lost_rank():
     assert [*run.lost] == [1]
     without = [[loss != loss for loss in losses] for losses in run.results if losses is not None]
     assert without == [[False, True, False]] * 2
+
+
+def lost_in_its_third_step(comm, name, evaluator):
+    """In the second of two trainings, whose evaluations are its own."""
+    evaluate = {"evaluate": lambda net: (net[0].bias.sum().item(), comm.rank)}
+    first = STRATEGIES[name](comm, tied(), BATCHES, lr=0.1, **evaluate).evaluations
+
+    def stop(step, loss, net):
+        if comm.rank == evaluator and len(seen) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen.append(step)
+
+    seen = []
+    how = {"lr": 0.1, "callback": stop, **evaluate}
+    return first, STRATEGIES[name](comm, tied(), BATCHES * 3, **how).evaluations
+
+
+@pytest.mark.parametrize(("name", "evaluator"), [
+    ("ensemble", 0), ("hogwild", 0), ("async_server", 1), ("sync_server", 1), ("easgd", 1),
+])  # fmt: skip
+def test_evaluations_outlive_the_rank_that_evaluates(name, evaluator):
+    run = dlviz.launch(
+        lost_in_its_third_step, 3, args=(name, evaluator), may_lose=(evaluator,), timeout=30
+    )
+    assert [*run.lost] == [evaluator]
+    left = [found for found in run.results if found is not None]
+    assert len(left) == 2 and left[0] == left[1]
+    first, second = left[0]
+    assert first and len(second) == 1 and next(iter(second.values()))[1] == evaluator
+
+
+def test_what_a_rank_was_writing_when_it_was_lost_is_left_out(tmp_path):
+    comm = SimpleNamespace(
+        groups=SimpleNamespace(saves={}, path=lambda *_: str(tmp_path / "saved")),
+        number=1, members=(0, 1), size=2, rank=0, waiting=SimpleNamespace(may_lose={0}),
+    )  # fmt: skip
+    saved = Saved(comm)
+    for number in range(3):
+        saved.add((number, "found" * 10))
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-20])
+    assert [number for number, _ in saved.of(0)] == [0, 1] and saved.of(1) == []
+    assert Saved(comm).of(0) == []
 
 
 def test_federated_evaluations_are_by_the_number_of_rounds():

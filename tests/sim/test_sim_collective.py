@@ -17,7 +17,7 @@ from dlviz.collectives import ALGORITHMS, all_reduce
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.metrics import bytes_sent, makespan
 from dlviz.patterns import Transfer
-from dlviz.sim.collective import PATTERNS, Messages, transfers
+from dlviz.sim.collective import PATTERNS, Messages, fewest_elements, transfers
 
 ALPHA, BETA, GAMMA = 10e-6, 1e-9, 0.1e-9
 LINK = Link(ALPHA, 1 / BETA)
@@ -380,3 +380,19 @@ def test_a_thousand_ranks_send_two_million_messages_round_the_ring():
     assert len(trace.messages) == 2 * 255 * 256 and len(trace.spans) == 4 * 255 * 256
     priced = sim.collective_seconds("ring", 256, 1 << 20, ALPHA, BETA)
     assert makespan(trace) == pytest.approx(priced, abs=1e-9)
+
+
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_on_the_fewest_elements_every_chunk_is_one_and_takes_as_long_as_a_large_one(ranks):
+    racks = Topology.racks(2, 4, LINK, LINK)
+    expected = {"ring": ranks, "halving_doubling": 1 << (ranks.bit_length() - 1), "tree": 1}
+    expected["hierarchical"] = 2 * (ranks - 4) if ranks > 4 else ranks  # of the smaller node
+    for name, few in expected.items():
+        assert fewest_elements(name, ranks, racks) == few
+        if name == "hierarchical":
+            continue
+        grown = machine(Topology.racks(2, 4, *[Link(ALPHA, 1 / (1000 * BETA))] * 2), 1000 * GAMMA)
+        small = sim.collective(name, ranks, few, grown)
+        assert small.messages.count.max() == max(1, few // ranks) or name != "ring"
+        large = sim.collective(name, ranks, 1000 * few, machine(racks))
+        assert makespan(small) == pytest.approx(makespan(large))

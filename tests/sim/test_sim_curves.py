@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from inspect import isfunction
 
 import numpy as np
 import pytest
 
 from dlviz import metrics, sim
-from dlviz.machine import Device, Link, Topology
+from dlviz.machine import Device, Link, Topology, classroom
 from dlviz.sim import federated
+from dlviz.trace import Trace
 
 COSTS = {"forward": 1.0, "backward_input": 1.0, "backward_weight": 1.0}
 SIZES = {"layers": 2, "hidden": 8, "sequence": 8}
@@ -37,6 +39,10 @@ FORMS = {  # each with an argument of every kind of number that it takes
     sim.matmul_lower_bound: {"m": 4, "k": 4, "n": 4, "ranks": 2},
     federated.local_steps: {"examples": 10, "epochs": 2, "batch": 4},
     federated.noise_length: {"sigma": 1.0, "parameters": 3, "drawn": 2.0},
+    federated.largest_clip: {"clients": 4, "bits": 32},
+    federated.client_seconds: {
+        "steps": 10, "nbytes": 100, "step": 1e-3, "latency": 1e-2, "bandwidth": 1e6, "exchanges": 2,
+    },
     Link(1e-3, 1e9).seconds: {"nbytes": 8},
 }  # fmt: skip
 OTHERS = {  # that give several numbers
@@ -66,6 +72,77 @@ def test_an_array_of_any_number_gives_the_curve_of_the_formula(form):
         assert isinstance(curve, np.ndarray) and curve[0] == one
         alone = [form(**call | {name: value.item()}) for value in values]
         np.testing.assert_array_equal(curve, alone)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__qualname__)
+def test_a_list_of_any_number_is_taken_as_an_array(form):
+    call = FORMS[form]
+    for name in numbers(call):
+        values = [call[name], 2 * call[name]]
+        curve = form(**call | {name: np.array(values)})
+        for several in (values, tuple(values), [[value] for value in values]):
+            found = form(**call | {name: several})
+            assert found.shape == np.shape(several) and found.dtype == curve.dtype, name
+            np.testing.assert_array_equal(found.ravel(), curve)
+
+
+def of_numpy(value):
+    """The number as numpy has it, in so few bits that a product of two overflows."""
+    if isinstance(value, int):
+        return np.int8(value)
+    return np.float64(value) if isinstance(value, float) else value
+
+
+LAYER = sim.Layer("w", 1e-3, 1e-3, 120)
+NUMBERED = {
+    **OTHERS,
+    sim.best_grid: {"m": 100, "k": 100, "n": 100, "ranks": 4},
+    sim.matmul_table: {"m": 100, "k": 100, "n": 100, "ranks": 4},
+    sim.collective: {"algorithm": "ring", "ranks": 4, "nbytes": 120, "machine": classroom(4)},
+    sim.simulate: {"schedule": "1f1b", "ranks": 4, "microbatches": 100},
+    sim.mlp_layers: {"widths": [8, 4, 2], "batch": 100, "flops": 1e9},
+    sim.data_parallel: {"layers": [LAYER], "machine": classroom(4), "bucket_bytes": 120},
+    sim.strategy: {
+        "name": "local_sgd", "layers": [LAYER], "batches": 12, "machine": classroom(4), "every": 3,
+    },
+    sim.TransformerShape: {**SIZES, "heads": 2, "vocabulary": 100},
+    sim.mesh_step: {"axes": {"dp": 1, "pp": 2, "tp": 2}, "machine": classroom(4), **SIZES,
+                    "vocabulary": 100, "batch": 100, "microbatches": 4},
+    sim.plans: {"shape": sim.TransformerShape(2, 8, 2, 100, 8), "machine": classroom(4),
+                "devices": 4, "batch": 100, "itemsize": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", {**FORMS, **NUMBERED}, ids=lambda form: form.__qualname__)
+def test_a_number_of_numpy_s_is_the_number(form):
+    call = {**FORMS, **NUMBERED}[form]
+    given = {name: of_numpy(value) for name, value in call.items()}
+    if "axes" in call:
+        given["axes"] = {name: np.int8(length) for name, length in call["axes"].items()}
+    found, expected = form(**given), form(**call)
+    assert repr(found) == repr(expected) and type(found) is type(expected)
+    if isinstance(found, Trace):
+        assert metrics.makespan(found) == metrics.makespan(expected)
+
+
+def test_every_function_of_numbers_is_among_these():
+    public = {getattr(sim, name) for name in sim.__all__} | {
+        one
+        for one in vars(federated).values()
+        if getattr(one, "__module__", "") == federated.__name__
+    }
+    wrapped = {one for one in public if hasattr(one, "__wrapped__")}
+    assert wrapped <= {*FORMS, *NUMBERED}
+    assert {one for one in public if isfunction(one)} - wrapped <= {
+        sim.mesh_groups, sim.why_none_fits, federated._check_seconds, federated._mean_of_last,
+    }  # fmt: skip
+
+
+def test_rows_of_unequal_lengths_are_no_array():
+    with pytest.raises(
+        ValueError, match=r"^nbytes=\[\[1, 2\], \[3\]\] has rows of unequal lengths"
+    ):
+        sim.collective_seconds("ring", 4, [[1, 2], [3]], 1e-5, 1e-9)
 
 
 def test_arrays_are_broadcast():

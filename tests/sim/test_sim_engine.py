@@ -339,12 +339,6 @@ def test_the_start_times_of_rows_are_those_of_the_trace(name):
     assert starts == [row.tolist() for row in by_rank]
 
 
-def test_what_has_begun_later_stays_and_puts_off_what_needs_it_alone():
-    schedule = Schedule([[parse("0F0"), parse("0F1")], [parse("1F0"), parse("1F1")]], (0, 1))
-    assert start_times(schedule, Costs(), [[3.0]]) == [[3.0, 4.0], [4.0, 5.0]]
-    assert start_times(schedule, Costs(), [[], [0.0, 9.0]]) == [[0.0, 1.0], [1.0, 9.0]]
-
-
 def test_the_actions_of_a_slow_rank_take_as_many_times_as_long():
     """1F1B on 2 ranks, the second one 3 times as slow: its m forwards and backwards follow each
     other without a gap."""

@@ -8,9 +8,13 @@ import math
 import numpy as np
 import pytest
 
+from dlviz.federated import Arrivals
+from dlviz.federated.secure.fixed_point import FixedPoint
 from dlviz.federated.secure.terms import Terms
 from dlviz.sim.federated import (
     client_bytes,
+    client_seconds,
+    largest_clip,
     local_steps,
     noise_length,
     poisson_round_seconds,
@@ -67,6 +71,26 @@ def test_what_a_secure_round_sends_and_gets_is_all_that_it_has():
 )
 def test_a_client_makes_a_step_for_each_batch_that_it_has_begun(examples, epochs, batch, steps):
     assert local_steps(examples, epochs, batch) == steps
+
+
+@pytest.mark.parametrize(("clients", "bits"), [(2, 32), (7, 32), (50, 32), (3, 48)])
+def test_the_largest_clip_is_the_last_that_a_secure_sum_takes(clients, bits):
+    most = largest_clip(clients, bits)
+    FixedPoint(clients, float(most), bits).check()
+    with pytest.raises(ValueError, match=f"clip={most} or less"):
+        FixedPoint(clients, most + 1.0, bits).check()
+    assert largest_clip(2, 16) == 0  # not even 1
+
+
+def test_a_client_answers_after_its_exchanges_bytes_and_steps():
+    link = {"latency": 0.01, "bandwidth": 1e6}
+    assert client_seconds(5, 20_000, step=0.02, **link) == pytest.approx(0.02 + 0.02 + 0.1)
+    assert client_seconds(5, 20_000, step=0.02, exchanges=4, **link) == pytest.approx(0.2)
+    assert client_seconds(5, 20_000, step=0.02) == pytest.approx(0.1)
+    modelled = Arrivals(0.02, [1.0, 3.0], **link).seconds(1, 5, 20_000)
+    assert client_seconds(5, 20_000, step=0.06, **link) == pytest.approx(modelled)
+    with pytest.raises(ValueError, match="bandwidth=0 bytes/s sends nothing"):
+        client_seconds(5, 20_000, step=0.02, bandwidth=0.0)
 
 
 def test_the_noise_is_as_long_as_what_is_drawn():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import dlviz
+from dlviz import models
 from dlviz.machine import Link, classroom
 from dlviz.metrics import makespan
-from dlviz.sim import Layer, data_parallel, data_parallel_seconds, scaling_curves
+from dlviz.sim import Layer, data_parallel, data_parallel_seconds, mlp_layers, scaling_curves
 from dlviz.sim.scaling import scaled
 
 ALPHA, BETA, NBYTES = 1e-5, 1e-9, 4_000_000
@@ -36,7 +37,7 @@ def test_a_step_is_compute_one_all_reduce_and_what_of_the_others_no_backward_hid
 def test_a_model_that_grows_with_the_ranks_sends_as_many_times_the_bytes(ranks):
     found = data_parallel_seconds(ranks, 0.1, NBYTES, ALPHA, BETA, scaling="model_weak")
     assert found == pytest.approx(0.1 + ring(ranks, ranks * NBYTES), rel=1e-12)
-    times = scaled(ranks, NBYTES, 0.1, ALPHA, BETA, way="model_weak").speedup
+    times = scaled(ranks, NBYTES, 0.1, ALPHA, BETA, scaling="model_weak").speedup
     assert times == pytest.approx(ranks * 0.1 / found, rel=1e-12)
 
 
@@ -140,6 +141,20 @@ def test_so_does_a_step_in_which_the_batch_or_the_model_grows(scaling, algorithm
     if algorithm == "ring":
         grown = 8 if scaling == "model_weak" else 1
         assert bytes_sent == 2 * 7 * grown * 4 * 256_000
+
+
+def test_the_layers_of_an_mlp_are_those_of_the_model_and_cost_two_flop_an_element_and_row():
+    layers = mlp_layers((4, 3, 2), batch=5, flops=1e3)
+    assert [layer.name for layer in layers] == ["1", "3"]
+    assert [layer.forward for layer in layers] == pytest.approx([0.120, 0.060])
+    assert [layer.backward for layer in layers] == pytest.approx([0.120, 0.120])
+    parameters = dict(models.MLP((4, 3, 2)).named_parameters())
+    for name, _, _, nbytes in layers:
+        assert nbytes == sum(p.nbytes for own, p in parameters.items() if f".{name}." in f".{own}")
+    with pytest.raises(ValueError, match="width=0 has to be a whole number"):
+        mlp_layers((4, 0), batch=5, flops=1e3)
+    with pytest.raises(ValueError, match="mlp_layers: flops=0 has to be"):
+        mlp_layers((4, 3), batch=5, flops=0)
 
 
 def test_an_update_comes_after_the_last_bucket_on_a_slow_rank_as_many_times_as_long():

@@ -14,7 +14,7 @@ from dlviz.analysis.applied import applied
 from dlviz.machine import Chance, Device, Link, Machine, Topology
 from dlviz.sim import Layer, strategy
 from dlviz.sim.programs import Receive, play
-from dlviz.sim.strategies import SERVED
+from dlviz.sim.strategies import PROGRAMS, SERVED, beside_bytes, shares_batches
 from dlviz.widgets.consistency import strategies as methods
 from dlviz.widgets.consistency.strategies import KNOBS, machine_of, played
 from dlviz.widgets.control import Choice
@@ -180,10 +180,24 @@ def test_a_rank_that_waits_for_ever_is_named():
         play([nothing(), waits()], machine(1, [1]))
 
 
+def test_who_shares_a_batch_is_who_steps_together():
+    shared = {name for name in PROGRAMS if shares_batches(name)}
+    assert shared == {"sync_server", "local_sgd", "gossip"}
+    assert shares_batches("stale_synchronous", bound=0)
+    assert shares_batches("easgd", form="synchronous", alpha=0.1)
+    assert not shares_batches("easgd", form="asynchronous")
+
+
+def test_a_push_has_a_flag_for_each_parameter_and_one_number_besides():
+    sizes = {name: beside_bytes(name, tensors=4) for name in PROGRAMS}
+    pushes = dict.fromkeys(("sync_server", "async_server", "stale_synchronous"), 20)
+    assert sizes == {**pushes, "easgd": 0, "gossip": 0, "local_sgd": 4}
+
+
 CASES = [
     ("sync_server", {"backups": 1}, {}),
     ("stale_synchronous", {"bound": 1}, {}),
-    ("async_server", {}, {"way": "chance"}),
+    ("async_server", {}, {"slowed": "chance"}),
     ("easgd", {"form": "round_robin"}, {}),
     ("easgd", {"form": "asynchronous"}, {}),
     ("gossip", {"topology": "ring"}, {}),
@@ -254,8 +268,8 @@ def paced(values, expected):
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_a_paced_run_goes_as_it_was_played(method, own, more, brief, monkeypatch):
     if own in IN_TURN:  # nobody takes what comes first: no delay of a rank changes an order
-        monkeypatch.setattr(methods, "GRADIENT", methods.GRADIENT / 3)
-    values = {"method": method, "workers": 4, "slow": 2.5, "way": "one", **FIRST, **own, **more}
+        monkeypatch.setattr(methods, "FLOPS", 3 * methods.FLOPS)
+    values = {"method": method, "workers": 4, "slow": 2.5, "slowed": "one", **FIRST, **own, **more}
     expected = played(values)
     expected.validate()
     rows = operations(expected)

@@ -57,7 +57,7 @@ def test_it_says_what_a_slow_worker_costs_and_how_old_gradients_are():
         ("workers", True, "workers=True has to be"),
         ("slow", 0.5, "slow=0.5 has to be 1 to 5"),
         ("slow", "very", "slow='very' has to be"),
-        ("way", "sometimes", "way='sometimes' is unknown"),
+        ("slowed", "sometimes", "slowed='sometimes' is unknown"),
         ("backups", 4, "backups=4 of 4 workers leave nobody"),
         ("bound", -1, "bound=-1 has to be a whole number from 0 to 8"),
         ("every", 0, "every=0 has to be a whole number from 1 to 8"),
@@ -261,6 +261,7 @@ class Page(ExplorerPage):
         return self.root.bounding_box()["height"]
 
 
+@pytest.mark.sweep  # test_every_explorer moves every control
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser, tmp_path):
@@ -268,7 +269,7 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
     page, faults = open_page(browser, explorer, "consistency/index", ["one"])
     shown = Page(page)
     changes = {
-        "way": lambda: shown.control("slow").select_option("chance"),
+        "slowed": lambda: shown.control("slow").select_option("chance"),
         "slow": lambda: shown.slide("takes", 4),
         "workers": lambda: shown.slide("workers", 8),
         "sync_server": lambda: shown.control("method").select_option("sync_server"),

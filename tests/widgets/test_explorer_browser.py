@@ -346,6 +346,7 @@ def test_in_jupyterlab_a_run_is_stopped_at_once_the_first_of_a_kernel_too(lab, h
     assert shown.control("run it on real ranks").is_enabled()
 
 
+@pytest.mark.sweep
 def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(lab):
     lab.shown(0)
     lab.page.wait_for_selector(".dlv-cost")

@@ -20,14 +20,17 @@ from dlviz.widgets.federated.prediction import (
     KNOBS,
     LABELS,
     PARAMETERS,
+    asked,
+    client_bytes,
     client_seconds,
     dealt,
     delta,
     names,
     round_seconds,
+    steps,
 )
 from dlviz.widgets.federated.recorded import CONTROLS, recorded
-from dlviz.widgets.federated.run import FATES, fates_of
+from dlviz.widgets.federated.run import FATES, arrivals, fates_of
 
 
 def state(explorer):
@@ -67,6 +70,20 @@ def test_a_round_lasts_the_mean_over_all_that_may_be_drawn(sigma, deadline):
     else:
         lasts = np.mean([min(max(asked), limit) for asked in itertools.combinations(took, 3)])
     assert round_seconds(values) == pytest.approx(lasts)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_run_models_the_seconds_that_are_predicted(secure):
+    values = {**FIRST, "alpha": 0.1, "secure": secure}  # client 2 has no digit
+    out, back, _ = client_bytes(values, asked(values))
+    sizes = dealt(10, 0.1).sum(axis=1).tolist()
+    seen = [(1, out) if secure else (size, out + back) for size in sizes]  # by the server
+    model = arrivals(values)
+    took = [model.seconds(k, steps(values, many), nbytes) for k, (many, nbytes) in enumerate(seen)]
+    expected = client_seconds(values)
+    assert [t for t, size in zip(took, sizes, strict=True) if size] == pytest.approx(
+        [t for t in expected if t]
+    )
 
 
 def test_epsilon_is_shown_only_with_noise_and_is_the_accountants():
@@ -317,7 +334,9 @@ def test_a_deadline_closes_every_round_and_a_method_without_enough_clients_moves
 RECORDED = recorded()["runs"]
 
 
-@pytest.mark.parametrize("place", [0, 4, 5, 7])
+@pytest.mark.parametrize(
+    "place", [0, *(pytest.param(p, marks=pytest.mark.sweep) for p in (4, 5, 7))]
+)
 def test_a_recorded_run_is_what_its_controls_give(place):
     """Of accuracy up to what another processor's rounding may do; all else to the last digit."""
     stored = dict(RECORDED[place])
@@ -515,8 +534,9 @@ CHANGES = {  # tab: control: what the reader does
 }
 
 
+@pytest.mark.sweep  # test_every_explorer moves every control
 @pytest.mark.slow
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path, theme):
     explorer = FederatedExplorer(theme=theme)
     page, faults = open_page(browser, explorer, "federated/index", ["one"])

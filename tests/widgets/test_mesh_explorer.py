@@ -196,6 +196,7 @@ class Page(ExplorerPage):
         assert self.root.locator("[data-onto]").count() == 0
 
 
+@pytest.mark.sweep  # test_every_explorer moves every control
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path):

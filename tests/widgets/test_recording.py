@@ -27,14 +27,12 @@ class Halves(Recording):
         return abs(values["number"])
 
     def work(self):
-        values = dict(self._now)
-
-        def run(progress):
+        def run(values, progress):
             if values["number"] == 13:
                 raise RuntimeError("13 cannot be run")
             return {"half": values["number"] / 2}, TRACE
 
-        return self.recording(values, run)
+        return self.recording(dict(self._now), run)
 
     def payload(self) -> dict[str, Any]:
         return {"title": "Halves", "run": self._run or self.run_of(self._now).get("run")}

@@ -9,7 +9,7 @@ import pytest
 from explorer_page import ExplorerPage, open_page, saved_pages
 
 from dlviz.sim.scaling import scaled
-from dlviz.widgets import CollectiveExplorer, ScalingExplorer
+from dlviz.widgets import CollectiveExplorer, ConsistencyExplorer, ScalingExplorer
 from dlviz.widgets.scaling import MOST, SIZES
 
 
@@ -22,7 +22,7 @@ def state_of(explorer):
 
 
 def test_the_lines_are_the_closed_form_of_each_number_of_ranks():
-    explorer = ScalingExplorer(nbytes=SIZES[10], compute=0.05, overlap=0.25, way="weak")
+    explorer = ScalingExplorer(nbytes=SIZES[10], compute=0.05, overlap=0.25, scaling="weak")
     state = state_of(explorer)
     known = {name: getattr(explorer, name) for name in explorer.names}
     for ranks in range(1, MOST + 1):
@@ -40,7 +40,7 @@ def test_the_lines_are_the_closed_form_of_each_number_of_ranks():
         ("alpha", "fast", "alpha='fast' is not a number"),
         ("overlap", 2, "overlap=2 is not a part"),
         ("buckets", 1.5, "buckets=1.5 has to be a whole number"),
-        ("way", "up", "way='up' is unknown"),
+        ("scaling", "up", "scaling='up' is unknown"),
         ("nbytes", -1, "nbytes"),
     ],
 )
@@ -57,7 +57,7 @@ def test_an_invalid_value_shows_an_error_and_changes_nothing(name, value, says):
 
 
 def test_the_chart_holds_a_speed_up_below_one_and_all_its_labels(browser):
-    slower = ScalingExplorer(ranks=9, nbytes=10**9, beta=2e-9, compute=2e-3, way="model_weak")
+    slower = ScalingExplorer(ranks=9, nbytes=10**9, beta=2e-9, compute=2e-3, scaling="model_weak")
     assert state_of(slower)["lines"]["speedup"]["lines"][-1]["y"][8] < 0.01
     page, faults = open_page(browser, slower, "scaling/index")
     outside = page.locator(".one .dlv-costs").evaluate_all("""charts => charts.flatMap(chart => {
@@ -70,6 +70,27 @@ def test_the_chart_holds_a_speed_up_below_one_and_all_its_labels(browser):
     })""")
     assert outside == [] and not faults
     page.close()
+
+
+@pytest.mark.parametrize(
+    ("explorer", "name", "value", "other"),
+    [
+        (ScalingExplorer, "scaling", "weak", "strong"),
+        (ConsistencyExplorer, "slowed", "chance", "one"),
+    ],
+)
+def test_a_control_is_found_by_the_name_that_it_had(explorer, name, value, other):
+    says = rf"way of {explorer.__name__} is called {name} now\."
+    with pytest.warns(DeprecationWarning, match=says) as warned:
+        own = explorer(way=value)
+    assert warned[0].filename == __file__
+    assert getattr(own, name) == value and "way" not in state_of(own)["controls"]
+    with pytest.warns(DeprecationWarning, match=says):
+        own.way = other
+    with pytest.warns(DeprecationWarning, match=says):
+        assert own.way == getattr(own, name) == state_of(own)["controls"][name] == other
+    with pytest.raises(TypeError, match=f"two values of '{name}'"):
+        explorer(**{"way": value, name: other})
 
 
 def test_a_name_that_is_no_control_is_refused():

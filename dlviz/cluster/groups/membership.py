@@ -21,9 +21,9 @@ LEFT = 256  # tensors, of a quarter of a megabyte at most
 
 
 class Groups:
-    """The groups of one rank. `calls` counts the collective calls made in each, by its number;
-    `next` is an unused group number; `threads` are those of this process that run none of the
-    program's code."""
+    """The groups of one rank. `calls` counts the collective calls made in each, by its number,
+    and `saves` the `Saved` (saved.py); `next` is an unused group number; `threads` are those of
+    this process that run none of the program's code."""
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class Groups:
         threads: set[int],
     ):
         self.calls: dict[int, int] = {}
+        self.saves: dict[int, int] = {}
         self.next = 2
         self.folder = folder
         self.threads = threads

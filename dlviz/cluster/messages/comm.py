@@ -517,7 +517,7 @@ class Comm(Collectives):
         board, rank = self._endpoint.board, self._endpoint.rank
         board.put(rank, DONE, 0)
         board.put(rank, TOTAL, len(iterable) if isinstance(iterable, Sized) else 0)
-        self.process.announce(name)
+        self.process.announce("progress", name)
         for number, item in enumerate(iterable):
             yield item
             board.put(rank, DONE, number + 1)

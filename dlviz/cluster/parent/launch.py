@@ -97,8 +97,9 @@ def launch(
 
     A rank ends as Python does: it waits for the threads that the worker has started and that are no
     daemons, then calls what is registered with `atexit` (after an exception too). A thread that
-    still runs when the time is up is named in a warning, and the results are there all the same.
-    The `__cause__` of a RankError is the rank's exception, where that can be pickled.
+    still runs 5 s after the last worker has returned, or when the time is up, is named in a
+    warning, and the results are there all the same. The `__cause__` of a RankError is the rank's
+    exception, where that can be pickled.
 
     `progress` is called many times a second, in place of bars and of a warning that the run was
     late (see `Run.late`): with the name of the ranks' bar, how far the last rank is, and of how

@@ -46,6 +46,7 @@ class Remote:
         self.overdue = ""  # what should have found it finished
         self.progress: str | None = None  # name of the progress bar that it began last
         self.ended = False  # its process
+        self.returned: float | None = None  # perf_counter, when its worker had
         self.leave: bool | None = None  # whether only threads of its own keep it from its end
         self.left_running: list[str] = []  # names of threads that ran when it ended
         self.pending: set[str] = set()  # questions that it has not answered yet
@@ -100,6 +101,8 @@ class Remote:
                 self.send(b"program" + program.answer(*rest))
             case "progress":
                 (self.progress,) = rest
+            case "returned":
+                self.returned = perf_counter()
             case "state":
                 (self.state,) = rest
             case "rows":
@@ -107,6 +110,7 @@ class Remote:
             case "leave":
                 (self.leave,) = rest
             case "done":
+                self.returned = self.returned or perf_counter()
                 self.result, self.rows, self.state, self.left_running = rest
             case "failed":
                 self.failure, self.rows, self.state = rest

@@ -7,6 +7,7 @@ when it is done.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -34,6 +35,7 @@ from dlviz.trace import Trace
 
 SETTLED = 0.2  # s until a process that died is known to be dead
 LEAVING = 5.0  # s for ranks to end that leave threads
+LINGER = 5.0  # s that threads may go on when all workers have returned
 NEWS = 2.0  # s to wait for the death of a rank after another has lost its connection to it
 
 
@@ -60,6 +62,7 @@ class Supervisor:
         self.progress = progress
         self._size = ranks
         self._may_lose = may_lose
+        self._lingers = True  # the run, while threads go on
         self._unsent: list[tuple[int, bytes]] = []  # ranks, and records of losses for them
         self._left = ExitStack()
 
@@ -183,6 +186,7 @@ class Supervisor:
         states = None if self._unsent else self._watch.look()
         if states is not None:
             raise self._deadlock(states)
+        self._leave_threads()
         if perf_counter() - self.started > self.timeout:
             self._end_late()
 
@@ -199,6 +203,16 @@ class Supervisor:
                     self.board.put(number, cell, 0)
                 self._unsent += [(other, record) for other in range(self._size) if other != number]
         self._unsent = [each for each in self._unsent if not write_to(self._folder, *each)]
+
+    def _leave_threads(self) -> None:
+        """Once all workers have returned, and the last did so a while ago: end without threads that
+        still go on."""
+        returned = [rank.returned or math.inf for rank in self.ranks if rank.lost is None]
+        since = max(returned, default=math.inf)
+        if self._lingers and perf_counter() - since > LINGER:
+            self._lingers = False
+            for rank in self.ranks:
+                rank.ask("leave")
 
     def _end_late(self) -> None:
         """The time is up: leave the threads whose rank has only these to wait for, and lose the

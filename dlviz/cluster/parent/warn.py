@@ -148,7 +148,7 @@ def _left_running(trace: Trace) -> str:
     more = f" (and {len(threads) - 1} more such)" if len(threads) > 1 else ""
     return (
         f"rank {rank} has its result, and its thread {name!r}{more} was still running when the "
-        "time of the run was up: end it in the worker, or make it a daemon."
+        "run ended: end it in the worker, or make it a daemon."
     )
 
 

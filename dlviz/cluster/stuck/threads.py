@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dlviz.cluster.stuck.stacks import Called, stacks
 
@@ -22,10 +22,10 @@ def awake(found: Mapping[int, Sequence[Called]]) -> set[int]:
     return {thread for thread, calls in found.items() if not _rests(calls)}
 
 
-def join_all(leave: threading.Event) -> list[str]:
+def join_all(leave: threading.Event, waits: Callable[[], None]) -> list[str]:
     """Wait, as Python does at its end, for the threads that are no daemons, until `leave` is set;
-    the names of those that are still running."""
-    left = []
+    the names of those that are still running. Calls `waits` once, where it has to wait."""
+    left, is_first = [], True
     for thread in threading.enumerate():
         if thread.daemon or thread is threading.current_thread():
             continue
@@ -33,6 +33,9 @@ def join_all(leave: threading.Event) -> list[str]:
             if leave.is_set():
                 left.append(thread.name)
                 break
+            if is_first:
+                waits()
+                is_first = False
             thread.join(0.05)
     return left
 

@@ -58,7 +58,7 @@ def train(
 
     Cost: nothing is sent.
     """
-    training = Training(comm, model.to(comm.device), rule, lr, options)
+    training = Training(comm, model.to(comm.device), rule, lr, options, loss, weight)
     comm.together(lambda left: check_same_model(left, model))
     pairs = training.read_ahead(batches)
     LayerSpans(comm, model)

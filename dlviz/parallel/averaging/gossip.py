@@ -111,7 +111,7 @@ def train(
     Cost per step: 2|w| bytes from each rank (ring), |w| (matching), however many ranks there are.
     """
     check_topology(comm.size, topology)
-    training = Training(comm, model, rule, lr, options)
+    training = Training(comm, model, rule, lr, options, loss, weight)
     begin(comm, model)
     number = 0
 
@@ -122,4 +122,4 @@ def train(
         mix(comm, [p.detach() for p in trained(model)], topology, number)
         number += 1
 
-    return training.run(batches, loss, weight, finish, alike=False)
+    return training.run(batches, finish, alike=False)

@@ -82,7 +82,7 @@ def train(
     """
     check_counts(every=every)
     reduce = all_reduce_called(all_reduce)
-    training = Training(comm, model, rule, lr, options)
+    training = Training(comm, model, rule, lr, options, loss, weight)
     begin(comm, model)
     parameters = trained(model)
     steps, examples = 0, 0.0  # of this rank, since the last average
@@ -100,4 +100,4 @@ def train(
         if steps:  # the last average, so that all ranks return one model
             average(comm, parameters, examples, reduce)
 
-    return training.run(batches, loss, weight, finish, end)
+    return training.run(batches, finish, end)

@@ -65,7 +65,7 @@ def train(
 
     Cost per batch: 2|w| bytes for each rank but rank 0, which receives and sends (n-1)|w| each.
     """
-    training = Training(comm, model, rule, lr, options)
+    training = Training(comm, model, rule, lr, options, loss, weight)
     begin(comm, model)
     whole = fill_buckets(model, float("inf"))  # one for each dtype
 
@@ -81,4 +81,4 @@ def train(
             training.update()
         copy_back(comm, model)
 
-    return training.run(batches, loss, weight, finish)
+    return training.run(batches, finish)

@@ -213,8 +213,8 @@ def train(
     **options: Unpack[Options],
 ) -> Result:
     """Train with `DDP`: as `data.train`."""
-    training = Training(comm, model.to(comm.device), rule, lr, options)
+    training = Training(comm, model.to(comm.device), rule, lr, options, loss, weight)
     weight = counting(loss, weight)
     of_batches, of_forwards = (rows, rows) if weight is rows else in_step(weight)
     net = DDP(model, comm, all_reduce, bucket_bytes, of_forwards)
-    return training.run(batches, loss, of_batches, lambda _: training.update(), net=net)
+    return training.run(batches, lambda _: training.update(), net=net, weight=of_batches)

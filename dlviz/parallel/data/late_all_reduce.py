@@ -56,7 +56,7 @@ def train(
     Cost: the bytes of one all-reduce of all gradients, hidden behind the next step.
     """
     reduce, lane = all_reduce_called(all_reduce), comm.lane("comm")  # beside the next step
-    training = Training(comm, model, rule, lr, options)
+    training = Training(comm, model, rule, lr, options, loss, weight)
     begin(comm, model)
     whole = fill_buckets(model, float("inf"))  # one for each dtype
     bucket_of = {p: bucket for bucket in whole for p in bucket.parameters}
@@ -80,7 +80,7 @@ def train(
         # g_t leaves now; the end of step t+1 waits for it.
         in_flight[:] = [lane.submit(_average, reduce, bucket) for bucket in whole]
 
-    return training.run(batches, loss, weight, finish, end=apply_the_mean)
+    return training.run(batches, finish, end=apply_the_mean)
 
 
 def _average(comm: Comm, reduce: Callable[..., None], bucket: Bucket) -> None:

@@ -69,11 +69,11 @@ def train(
 ) -> Result:
     """Train with `average_gradients`: as `data.train`."""
     all_reduce_called(all_reduce)
-    training = Training(comm, model, rule, lr, options)
+    training = Training(comm, model, rule, lr, options, loss, weight)
     begin(comm, model)
 
     def finish(share: float) -> None:
         average_gradients(comm, model, share, all_reduce)
         training.update()
 
-    return training.run(batches, loss, weight, finish)
+    return training.run(batches, finish)

@@ -8,14 +8,11 @@ parameters           its new value, back                                        
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dlviz.cluster import Comm
-
-if TYPE_CHECKING:
-    from dlviz.trace import Trace
 
 SENT = ("activations", "gradients", "parameter_gradients", "parameters")  # the place is the tag
 
@@ -48,9 +45,3 @@ class Exchange:
         sent = torch.tensor([*self.nbytes.values()])
         self.comm.all_reduce(sent)
         return {f"bytes_of_{what}": n for what, n in zip(SENT, sent.tolist(), strict=True)}
-
-
-def bytes_sent_as(trace: Trace) -> dict[str, int]:
-    """The bytes in `trace`, by name in SENT."""
-    table = trace.messages
-    return {what: int(table.nbytes[table.tag == tag].sum()) for tag, what in enumerate(SENT)}

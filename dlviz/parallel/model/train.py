@@ -114,7 +114,9 @@ def train(
     free_others(model, own)
     led = [p for p in trained(own) if p not in ties.copied]
     state = partial(whole_state, comm, model)
-    training = Training(comm, own, rule, lr, options, led, whole=partial(whole.model, state))
+    training = Training(
+        comm, own, rule, lr, options, loss, weight, led, whole=partial(whole.model, state)
+    )
     training.moves.norm = partial(joint_norm, comm)
     pairs = training.read(batches, "model distribution")
     LayerSpans(comm, model)

@@ -69,7 +69,14 @@ def train(
     state = partial(gathered_state, comm)
     whole = Assembled(comm, stages, options)
     training = Training(
-        comm, own, rule, lr, options, whole=lambda: whole.model(lambda: state(_on_cpu(own)))
+        comm,
+        own,
+        rule,
+        lr,
+        options,
+        loss,
+        weight,
+        whole=lambda: whole.model(lambda: state(_on_cpu(own))),
     )
     moves, parameters = training.moves, training.parameters
     if moves.clip is not None and not schedule.flushes:

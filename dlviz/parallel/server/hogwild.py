@@ -156,7 +156,7 @@ def train(
             f"hogwild trains in memory of the host, and rank {comm.rank} computes on "
             f"{comm.device}: give launch device='cpu'."
         )
-    training = Training(comm, model, rule, lr, options)
+    training = Training(comm, model, rule, lr, options, loss, weight)
     if isinstance(training.moves.rule, TorchRule):
         raise ValueError(
             "hogwild moves numbers in memory that all ranks share, and a torch optimizer the "

@@ -113,7 +113,7 @@ def sync_server(
     begin(comm, model)
     slices, workers, counts = cut(model, servers), range(servers, comm.size), (0, 0)
     own = [*slices[comm.rank]] if comm.rank < servers else []
-    training = Training(comm, model, rule, lr, options, own, evaluator=servers)
+    training = Training(comm, model, rule, lr, options, loss, weight, own, evaluator=servers)
     share_norm(training.moves, comm, servers)
     pairs = training.read_ahead(batches)
     parcels = [Parcel(comm, part, server) for server, part in enumerate(slices)]

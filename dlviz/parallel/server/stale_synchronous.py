@@ -120,7 +120,8 @@ def stale_synchronous(
         how: Any = {"loss": loss, "weight": weight, "lr": lr, **options}
         return sync_server(comm, model, batches, rule, **how)
     parameters = trained(model) if comm.rank == 0 else []
-    training = Training(comm, model, rule, lr, options, parameters, evaluator=1)
+    given = comm, model, rule, lr, options, loss, weight, parameters
+    training = Training(*given, evaluator=1)
     pairs = training.read_ahead(batches)
     begin(comm, model)
     parcel, losses, missing = Parcel(comm, model), Losses(comm, len(pairs)), 0

@@ -20,7 +20,15 @@ from torch import nn
 
 from dlviz import collectives
 from dlviz.cluster import Comm
-from dlviz.models.mean_of import Loss, MeanOverRows, Weight, of_batch, weighed, weight_of
+from dlviz.models.mean_of import (
+    Loss,
+    MeanOverRows,
+    Weight,
+    check_loss,
+    of_batch,
+    weighed,
+    weight_of,
+)
 from dlviz.parallel.step.batch_norm import weigh_norms
 from dlviz.parallel.step.batches import Batch, on, outputs_of
 from dlviz.parallel.step.hooks import tensors_in
@@ -55,13 +63,7 @@ def no_mean() -> NoReturn:
 def counting(loss: Loss, weight: Weight) -> Weight:
     """What a shard weighs: `weight`, or in place of `rows` what the loss itself counts. Raises
     ValueError for what is no loss or no weight."""
-    if isinstance(loss, type) or not callable(loss):
-        raise ValueError(
-            f"loss={loss!r} is no function of (outputs, labels): give one, as "
-            "torch.nn.functional.mse_loss or torch.nn.MSELoss()."
-        )
-    if not callable(weight):
-        raise ValueError(f"weight={weight!r} is no function of (inputs, labels).")
+    check_loss(loss, weight)
     return weight_of(loss) or weight if weight is rows else weight
 
 

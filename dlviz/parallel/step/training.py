@@ -10,42 +10,29 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import nn
 
-from dlviz.cluster import Comm
+from dlviz.cluster import Comm, Saved
+from dlviz.models.mean_of import Loss, Weight, check_loss
+from dlviz.models.options import TrainingOptions, check_options, squares
 from dlviz.models.result import Result
 from dlviz.parallel.step.batches import Batch, Batches, read, read_ahead, shard
 from dlviz.parallel.step.prices import update_seconds
 from dlviz.parallel.step.replicas import differing, take
-from dlviz.parallel.step.sharded_step import Loss, Losses, Weight, learn, trained
-from dlviz.parallel.update_rules import Moves, Rates, TorchRule, as_rule, squares
+from dlviz.parallel.step.sharded_step import Losses, learn, trained
+from dlviz.parallel.update_rules import Moves, TorchRule, as_rule
 
 
-class Options(TypedDict, total=False):
-    """Keyword arguments of every strategy's `train`.
+class Options(TrainingOptions, total=False):
+    """Keyword arguments of every strategy's `train`: those of any training (models/options.py).
 
-    clip            the largest joint norm of all gradients of an update: larger ones are scaled
-                    down, as by torch.nn.utils.clip_grad_norm_
-    lr_schedule     the rate of each update: a function of its number, from 0, or one that makes a
-                    torch scheduler of an optimizer: `lambda o: torch.optim.lr_scheduler.StepLR(o,
-                    10)`
-    evaluate        called with the model as trained so far, a copy in evaluation mode, on the first
-                    rank that computes, after every `evaluate_every` steps (1 by default); what it
-                    returns is in `evaluations`, by the number of steps
-    callback        called on every rank after each of its steps, with the step's number, the loss
-                    of the rank's part of the batch (nan without one), and its model or part
     sharded         True: `batches` are this rank's shards, of which none is cut or compared; for
                     strategies whose ranks share the rows of a batch
     """
 
-    clip: float | None
-    lr_schedule: Rates | None
-    evaluate: Callable[[nn.Module], Any] | None
-    evaluate_every: int
-    callback: Callable[[int, float, nn.Module], Any] | None
     sharded: bool
 
 
@@ -59,7 +46,8 @@ def joint_norm(comm: Comm, gradients: Sequence[torch.Tensor | None]) -> float:
 
 
 class Training:
-    """Moves this rank's `parameters`, reports each step, and makes the result.
+    """Moves this rank's `parameters`, reports each step, and makes the result. Raises ValueError,
+    on each rank that is given it, for what is no loss, weight, rule, rate or option.
 
     `whole` gives, on rank `evaluator`, the model to evaluate; every rank calls it.
     """
@@ -71,37 +59,26 @@ class Training:
         rule: Any,
         lr: float | None,
         options: Options,
+        loss: Loss,
+        weight: Weight,
         parameters: Sequence[torch.Tensor] | None = None,
         *,
         evaluator: int = 0,
         whole: Callable[[], nn.Module | None] | None = None,
     ):
-        if unknown := [name for name in options if name not in Options.__annotations__]:
-            raise TypeError(
-                f"train() got an unexpected keyword argument {unknown[0]!r}: all strategies have "
-                f"{', '.join(Options.__annotations__)}, and each what its docstring says."
-            )
+        check_options(options, Options)
+        check_loss(loss, weight)
         self.comm, self.model, self.options = comm, model, options
+        self.loss, self.weight = loss, weight
         self.moves = Moves(as_rule(rule, lr), options.get("clip"), options.get("lr_schedule"))
         self.parameters = trained(model) if parameters is None else parameters
         self.moves.bind(self.parameters)
-        if lr is not None and self.moves.sets_rates:
-            raise ValueError(
-                f"lr={lr!r} has no effect beside lr_schedule=, which gives each update's rate: "
-                "leave one of them out."
-            )
+        if self.moves.rates is not None:
+            self.moves.rates.refuse_beside(lr)
         self.evaluations: dict[int, Any] = {}
+        self._saved = Saved(comm)  # they outlive the rank that evaluates
         self._evaluator, self._whole = evaluator, whole or self._copy
         self._every = self._next = options.get("evaluate_every", 1)
-        if isinstance(self._every, bool) or not (isinstance(self._every, int) and self._every > 0):
-            raise ValueError(
-                f"evaluate_every={self._every!r} is no number of steps: use 1 or more."
-            )
-        for name in ("evaluate", "callback"):
-            if options.get(name) is not None and not callable(options.get(name)):
-                raise ValueError(f"{name}={options.get(name)!r} is no function.")
-        if not isinstance(options.get("sharded", False), bool):
-            raise ValueError(f"sharded={options.get('sharded')!r}: use True or False.")
 
     def record_weights(self) -> None:
         """Record the memory of this rank's weights, and of its rule's state."""
@@ -146,23 +123,22 @@ class Training:
     def run(
         self,
         batches: Batches,
-        loss: Loss,
-        weight: Weight,
         finish: Callable[[float], Any],
         end: Callable[[], Any] = lambda: None,
         net: nn.Module | None = None,
+        weight: Weight | None = None,
         alike: bool = True,
     ) -> Result:
         """Forward and backward of `net`, by default the model, on this rank's shard of each batch,
         then `finish(share)`, the weight of the shard; the ranks share the rows as evenly as
         possible. `end()` follows the last; then the ranks' models are `alike`."""
-        comm, losses = self.comm, Losses(self.comm)
+        comm, losses, net = self.comm, Losses(self.comm), net or self.model
         sharded = self.options.get("sharded", False)
         pairs = read(comm, batches, sharded=sharded)
         for step, batch in enumerate(comm.progress(pairs, "training")):
             with comm.span("phase", f"step {step}", step=step):
                 part = batch if sharded else shard(batch, comm.rank, comm.size)
-                share, mean = learn(comm, net or self.model, part, loss, weight)
+                share, mean = learn(comm, net, part, self.loss, weight or self.weight)
                 finish(share)  # where strategies differ: what is sent, when weights move
                 losses.add(step, share, mean)
                 self.end_step(step, share, mean)
@@ -186,6 +162,7 @@ class Training:
             if model is not None:
                 with torch.no_grad():
                     self.evaluations[steps] = evaluate(model.eval())
+                self._saved.add((steps, self.evaluations[steps]))
 
     def _copy(self) -> nn.Module | None:
         return copy.deepcopy(self.model) if self.comm.rank == self._evaluator else None
@@ -204,5 +181,5 @@ class Training:
     def _evaluated(self, left: Comm) -> dict[int, Any]:
         rank = self.comm.members[self._evaluator]
         if rank not in left.members:
-            return {}  # lost, and with it what it has found
+            return dict(self._saved.of(self._evaluator))  # up to its loss
         return left.broadcast_object(self.evaluations, left.members.index(rank))

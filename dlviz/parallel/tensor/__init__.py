@@ -7,6 +7,7 @@ attention.py     self-attention by heads, also with shared keys and values
 embedding.py     the vocabulary-parallel embedding, whose weight is the output layer's too
 cross_entropy.py the loss of logits that are cut along the vocabulary
 transformer.py   a Transformer made of these, with or without sequence parallelism
+cut_parameter.py a parameter of which torch's clip_grad_norm_ must not take the norm
 parameters.py    from a whole model's state and back, partial gradients, the norm of all gradients
 regather.py      what sequence parallelism saves of a product's input
 product.py       the block of a layer's product on a rank, and its place in the whole

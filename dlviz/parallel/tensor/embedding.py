@@ -26,6 +26,7 @@ from dlviz.models.transformer import SmallEmbedding, check_tokens
 from dlviz.parallel.step.replicas import check_replicas
 from dlviz.parallel.tensor.checks import check_divides, check_names, check_shape
 from dlviz.parallel.tensor.conjugate import f, g, gather_sequence, scatter_sequence
+from dlviz.parallel.tensor.cut_parameter import cut_parameter
 from dlviz.parallel.tensor.product import Product
 from dlviz.parallel.tensor.regather import Regathered
 
@@ -57,7 +58,7 @@ class VocabularyParallelEmbedding(nn.Module):
         self.cuts = {"weight": 0}
         self.product = Product(comm, 0)
         self.product.layer = "logits"
-        self.weight = nn.Parameter(torch.empty(vocabulary // comm.size, hidden))  # (V/n, h)
+        self.weight = cut_parameter(comm, torch.empty(vocabulary // comm.size, hidden))  # (V/n, h)
         self.reset_parameters()
 
     @torch.no_grad()

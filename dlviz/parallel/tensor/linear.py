@@ -34,6 +34,7 @@ from dlviz.parallel.tensor.conjugate import (
     gather_sequence,
     scatter_sequence,
 )
+from dlviz.parallel.tensor.cut_parameter import cut_parameter
 from dlviz.parallel.tensor.product import Entered, Product
 from dlviz.parallel.tensor.regather import Regathered
 
@@ -68,8 +69,9 @@ class ShardedLinear(nn.Module):
         self.cuts = {"weight": 1} if cut else {"weight": 0, "bias": 0}
         shape = [outputs, inputs]
         shape[cut] //= comm.size  # (n/t, k) column-parallel, (n, k/t) row-parallel
-        self.weight = nn.Parameter(torch.empty(shape))
-        self.bias = nn.Parameter(torch.empty(outputs if cut else shape[0])) if bias else None
+        self.weight = cut_parameter(comm, torch.empty(shape))
+        whole = nn.Parameter(torch.empty(outputs))
+        self.bias = (whole if cut else cut_parameter(comm, torch.empty(shape[0]))) if bias else None
         self.checked = False
         self.reset_parameters()
 

@@ -23,13 +23,13 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.models.options import check_clip, squares
 from dlviz.parallel.step.layers import layers_of
 from dlviz.parallel.step.replicas import check_replicas, flat_by_dtype, spread
 from dlviz.parallel.tensor.checks import check_shape
 from dlviz.parallel.tensor.conjugate import reduced
 from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
 from dlviz.parallel.tensor.linear import ShardedLinear
-from dlviz.parallel.update_rules import squares
 
 
 class AxisParameter(NamedTuple):
@@ -78,8 +78,7 @@ def clip_gradients(comm: Comm, net: nn.Module, most: float, all_reduce: str = "r
 
     Cost: one all-reduce of 8 bytes.
     """
-    if not most > 0:
-        raise ValueError(f"clip={most!r} leaves no gradient: use a norm above 0, or None.")
+    check_clip(most)
     norm = gradient_norm(comm, net, all_reduce)
     for *_, p, _, _ in axis_parameters(comm, net):
         if p.grad is not None:

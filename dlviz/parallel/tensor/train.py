@@ -74,7 +74,14 @@ def train(
     whole = Assembled(comm, model, options)
     net = cut(comm, model, all_reduce, sequence_parallel)
     training = Training(
-        comm, net, rule, lr, options, whole=partial(whole.model, partial(whole_state, comm, net))
+        comm,
+        net,
+        rule,
+        lr,
+        options,
+        loss,
+        weight,
+        whole=partial(whole.model, partial(whole_state, comm, net)),
     )
     training.moves.norm = lambda _: gradient_norm(comm, net, all_reduce)
     pairs = training.read(batches, "tensor parallelism")

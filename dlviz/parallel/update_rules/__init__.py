@@ -25,7 +25,8 @@ from typing import Any
 import torch
 
 from dlviz.counts import check_counts
-from dlviz.parallel.update_rules.moves import AS_IN, AnyRule, Moves, Rates, TorchRule, squares
+from dlviz.models.options import Rates, squares
+from dlviz.parallel.update_rules.moves import AS_IN, AnyRule, Moves, TorchRule
 from dlviz.parallel.update_rules.printed import (
     AdaGradAsPrinted,
     AdamAsPrinted,

@@ -4,7 +4,8 @@
     η ← η_t                      lr_schedule=
     w ← rule(w, g)               a rule of dlviz, or a torch optimizer
 
-The norm is that of the whole model, also where ranks hold parts of it.
+The norm is that of the whole model, also where ranks hold parts of it. What clip and lr_schedule
+are is in models/options.py.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from dlviz.models.options import Rates, RateSchedule, check_clip, clipped, squares
 from dlviz.parallel.update_rules.rule import Rule, Tensor
 
 MakeOptimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 AnyRule = str | Rule | MakeOptimizer
-Rates = Callable[[Any], Any]  # the number of an update -> its rate, or an optimizer -> a scheduler
 AS_IN = "lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)"
 
 
@@ -91,30 +91,16 @@ class Moves:
     clip."""
 
     def __init__(self, rule: Any, clip: float | None = None, schedule: Rates | None = None):
-        if clip is not None and not (isinstance(clip, int | float) and clip > 0):
-            raise ValueError(f"clip={clip!r} leaves no gradient: use a norm above 0, or None.")
+        check_clip(clip)
         self.rule, self.clip = rule, clip
         self.norm: Callable[[Sequence[Tensor | None]], float] = lambda gs: squares(gs) ** 0.5
         self._schedule = schedule
-        self._scheduler: Any = None
-        self._shadow: Any = None  # has the rate of a scheduler, where the rule is no optimizer
-        self.sets_rates = False  # whether a function gives the rate of each update
-        self._updates = 0
+        self.rates: RateSchedule | None = None  # once it is bound
 
     @property
     def lr(self) -> float:
         """The rate of the next update."""
-        if self._shadow is not None:
-            return self._shadow.param_groups[0]["lr"]
-        if not self.sets_rates:
-            return self.rule.lr
-        assert self._schedule is not None
-        rate = self._schedule(self._updates)
-        if not (isinstance(rate, int | float) and 0 <= rate < math.inf):
-            raise ValueError(
-                f"lr_schedule={rate!r} on update {self._updates} is no rate: return 0 or more."
-            )
-        return float(rate)
+        return self.rule.lr if self.rates is None else self.rates.rate
 
     @property
     def state_tensors(self) -> int:
@@ -127,61 +113,21 @@ class Moves:
         if isinstance(self.rule, TorchRule):
             self.rule.bind(parameters)
         if self._schedule is not None:
-            self._bind_schedule(self._schedule)
+            optimizer = getattr(self.rule, "optimizer", None)
+            self.rates = RateSchedule(self._schedule, getattr(self.rule, "lr", math.nan), optimizer)
 
     def clipped(self, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The gradients, scaled where their joint norm is larger than `clip`, as by torch's
-        clip_grad_norm_."""
+        """The gradients, scaled where their joint norm is larger than `clip`."""
         if self.clip is None:
             return gradients
-        factor = min(1.0, self.clip / (self.norm(gradients) + 1e-6))
-        return gradients if factor == 1 else [g if g is None else g * factor for g in gradients]
-
-    def _bind_schedule(self, schedule: Any) -> None:
-        needs = (
-            "it needs a function of the update's number, from 0, that returns its rate, or one "
-            "that makes a torch scheduler of an optimizer"
-        )
-        if not callable(schedule):
-            raise ValueError(f"lr_schedule={schedule!r} is no function: {needs}.")
-        try:
-            first = schedule(0)
-        except (TypeError, AttributeError) as error:  # torch's: 0 is no optimizer
-            optimizer = getattr(self.rule, "optimizer", None)
-            if optimizer is None:
-                cell = torch.zeros(1, requires_grad=True)
-                optimizer = self._shadow = torch.optim.SGD([cell], lr=self.rule.lr)
-            try:
-                self._scheduler = schedule(optimizer)
-            except (TypeError, AttributeError):
-                raise ValueError(f"lr_schedule= failed on update 0 ({error}): {needs}.") from error
-            first = None
-        known = isinstance(self._scheduler, LRScheduler) or isinstance(first, int | float)
-        if not known or isinstance(self._scheduler, ReduceLROnPlateau):
-            made = type(first if self._scheduler is None else self._scheduler).__name__
-            raise ValueError(f"lr_schedule= gave a {made}: {needs}.")
-        self.sets_rates = self._scheduler is None
-        changed = self._shadow is not None and self._shadow.param_groups[0]["momentum"]
-        if changed:
-            raise ValueError(
-                f"{type(self._scheduler).__name__} changes momentum beside the rate, and here it "
-                f"is the rule's: give it cycle_momentum=False, or a torch optimizer as {AS_IN}."
-            )
+        return clipped(gradients, self.clip, self.norm(gradients))
 
     def step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """Take one update by gradients that are clipped already."""
-        if self.sets_rates or self._shadow is not None:
-            self.rule.lr = self.lr
+        if self.rates is not None:
+            rate = self.rates.rate
+            if self.rates.is_own:
+                self.rule.lr = rate
         self.rule.step(parameters, gradients)
-        self._updates += 1
-        if self._scheduler is not None:
-            if self._shadow is not None:
-                self._shadow.step()  # it has no gradient; torch wants an update before the rate's
-            self._scheduler.step()
-
-
-def squares(gradients: Sequence[Tensor | None]) -> float:
-    """The squared joint norm."""
-    there = [g.coalesce().values() if g.is_sparse else g for g in gradients if g is not None]
-    wide = (g.detach().to(torch.promote_types(g.dtype, torch.float64)) for g in there)
-    return sum(torch.linalg.vector_norm(g).item() ** 2 for g in wide)
+        if self.rates is not None:
+            self.rates.advance()

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from dlviz.analysis.axes import axes
 from dlviz.viz import palette
-from dlviz.viz.charts.figure import Figure, lay_out, named_rows
+from dlviz.viz.charts.figure import Figure, headings, lay_out, named_rows
 from dlviz.viz.words import text
 from dlviz.viz.words.labels import hover
 
@@ -64,11 +64,7 @@ def axis_bytes(
         own = [row for row in rows if row.nbytes[part]]
         figure.add_trace(_bars(own, part))
         figure.add_trace(_key(name, part))
-    for y, name in heads:
-        figure.add_annotation(
-            x=0, xref="paper", xanchor="left", y=y, showarrow=False,
-            text=f"<b>{text.cut(name, 60)}</b>", font={"size": 12},
-        )  # fmt: skip
+    headings(figure, heads)
     most = max(sum(row.nbytes) for row in rows)
     low = min([row.y for row in rows] + [y for y, _ in heads])
     lay_out(

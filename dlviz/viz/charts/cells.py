@@ -13,7 +13,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.viz import palette
-from dlviz.viz.charts.figure import ROWS, Figure, lay_out
+from dlviz.viz.charts.figure import ROWS, Figure, heat_map, lay_out
 from dlviz.viz.words import text
 
 ROW, LEAST = 26.0, 130.0  # pixels: a row, all of them at least
@@ -98,15 +98,5 @@ def _cells(numbers: np.ndarray, rows: list[str], columns: list[str]) -> go.Heatm
         [f"{row}, {column}: {n:,.5g}" for column, n in zip(columns, own, strict=True)]
         for row, own in zip(rows, numbers.tolist(), strict=True)
     ]
-    return go.Heatmap(
-        z=np.where(numbers > 0, numbers, np.nan),
-        zmin=0,
-        zmax=max(numbers.max(), 1),
-        colorscale=[[i / 3, color] for i, color in enumerate(palette.TRAFFIC)],
-        showscale=False,
-        xgap=2,
-        ygap=2,
-        hoverongaps=False,
-        customdata=summary,
-        hovertemplate="%{customdata}<extra></extra>",
-    )
+    filled = np.where(numbers > 0, numbers, np.nan)
+    return heat_map(filled, max(numbers.max(), 1), summary, hoverongaps=False)

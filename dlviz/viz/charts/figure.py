@@ -8,7 +8,7 @@ a page strips style sheets (a notebook that is not trusted) the figure stays lig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -166,6 +166,33 @@ def message_key(name: str, symbol: str, color: str, **options: Any) -> go.Scatte
         line={"color": color, "width": 1.6},
         marker={"color": color, "size": 9, "symbol": symbol.replace("arrow", "triangle-right")},
         hoverinfo="skip",
+        **options,
+    )
+
+
+def headings(figure: go.Figure, names: Iterable[tuple[float, str]]) -> None:
+    """Bold names at the left edge, at these heights."""
+    for y, name in names:
+        figure.add_annotation(
+            x=0, xref="paper", xanchor="left", y=y, showarrow=False,
+            text=f"<b>{text.cut(name, 60)}</b>", font={"size": 12},
+        )  # fmt: skip
+
+
+def heat_map(
+    z: np.ndarray, most: float, hovers: list[list[str]], *, showscale: bool = False, **options: Any
+) -> go.Heatmap:
+    """Cells coloured by their values in `z`, from 0 to `most`, with a text to show for each."""
+    return go.Heatmap(
+        z=z,
+        zmin=0,
+        zmax=most,
+        colorscale=[[i / 3, color] for i, color in enumerate(palette.TRAFFIC)],
+        showscale=showscale,
+        xgap=2,
+        ygap=2,
+        customdata=hovers,
+        hovertemplate="%{customdata}<extra></extra>",
         **options,
     )
 

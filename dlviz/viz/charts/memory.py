@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 from dlviz.analysis.clocks import clock_of, shared
 from dlviz.analysis.memory import Held, counts_microbatches, held, highest, window
 from dlviz.viz import palette
-from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.charts.figure import Figure, headings, lay_out
 from dlviz.viz.words import text
 from dlviz.viz.words.hosts import mark_lines
 from dlviz.viz.words.labels import hover
@@ -59,11 +59,7 @@ def memory(
     for one in plan.strips:
         figure.add_traces(_strip(one, plan, what, theme, unit, size))
         _peak(figure, one, plan, theme, size)
-    for name, y in plan.heads:
-        figure.add_annotation(
-            x=0, xref="paper", xanchor="left", y=y, showarrow=False,
-            text=f"<b>{text.cut(name, 60)}</b>", font={"size": 12},
-        )  # fmt: skip
+    headings(figure, ((y, name) for name, y in plan.heads))
     if not plan.most:
         annotation = {"showarrow": False, "font": {"color": colors["faint"], "size": 12}}
         figure.add_annotation(text="no memory was recorded", **annotation)

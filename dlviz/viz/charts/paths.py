@@ -17,7 +17,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.viz import palette
-from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.charts.figure import Figure, lay_out, slider
 from dlviz.viz.words import text
 
 GRID = 61  # points of the surface in each direction
@@ -162,22 +162,12 @@ def _left(name: str, points: np.ndarray, x: tuple[float, float], y: tuple[float,
 
 
 def _slider(stops: list[int], theme: str) -> dict[str, Any]:
-    colors = palette.colors(theme)
     jump = {**STILL, "frame": {"duration": 0, "redraw": True}}
     return {
-        "bgcolor": colors["faint"],
-        "activebgcolor": colors["ink"],
-        "bordercolor": colors["faint"],
-        "tickcolor": colors["faint"],
-        "active": 0,
+        **slider("0", 0, 56, INNER, theme),
         "x": 0.26,
         "len": 0.74,
-        "y": -56 / INNER,
-        "yanchor": "top",
-        "pad": {"t": 0, "b": 0},
         "currentvalue": {"prefix": "step ", "font": {"size": 12}},
-        "ticklen": 4,
-        "font": {"size": 11},
         "steps": [
             {"label": str(stop), "method": "animate", "args": [[str(stop)], jump]} for stop in stops
         ],

@@ -19,7 +19,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.viz import palette
-from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.charts.figure import Figure, heat_map, lay_out
 from dlviz.viz.words import text
 
 TITLE = "The best plan of each shape"
@@ -162,18 +162,7 @@ def _heat(found: PlanMap) -> go.Heatmap:
     words = [["" for _ in found.tp] for _ in found.pp]
     for cell in found.cells:
         words[cell.y][cell.x] = _hover(cell)
-    return go.Heatmap(
-        z=found.slowness,
-        zmin=0,
-        zmax=1,
-        colorscale=[[i / 3, color] for i, color in enumerate(palette.TRAFFIC)],
-        showscale=False,
-        xgap=2,
-        ygap=2,
-        hoverongaps=True,
-        customdata=words,
-        hovertemplate="%{customdata}<extra></extra>",
-    )
+    return heat_map(found.slowness, 1, words, hoverongaps=True)
 
 
 def _hover(cell: PlanCell) -> str:

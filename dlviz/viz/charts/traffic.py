@@ -25,7 +25,7 @@ from dlviz.analysis import messages as analysis
 from dlviz.analysis.clocks import clock_of
 from dlviz.analysis.hosts import group_numbers, rank_groups, side_by_side
 from dlviz.viz import palette
-from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.charts.figure import Figure, heat_map, lay_out
 from dlviz.viz.words import text
 from dlviz.viz.words.hosts import short, whereabouts
 
@@ -188,22 +188,18 @@ def _map(trace: Trace, sent: np.ndarray, count: np.ndarray, most: int, scale: bo
     """The heat map of one Trace, with the scale of colours if `scale`."""
     ranks, where = in_order(trace), whereabouts(trace)
     names = {rank: text.clean(f"rank {rank}{where.get(rank, '')}") for rank in ranks}
-    return go.Heatmap(
-        z=np.where(count > 0, sent, np.nan),
-        zmin=0,
-        zmax=max(most, 1),
-        colorscale=[[i / 3, color] for i, color in enumerate(palette.TRAFFIC)],
-        xgap=2,
-        ygap=2,
+    hovers = [
+        [
+            _hover_text(names[a], names[b], int(sent[i, j]), int(count[i, j]))
+            for j, b in enumerate(ranks)
+        ]
+        for i, a in enumerate(ranks)
+    ]
+    return heat_map(
+        np.where(count > 0, sent, np.nan),
+        max(most, 1),
+        hovers,
         hoverongaps=False,
-        customdata=[
-            [
-                _hover_text(names[a], names[b], int(sent[i, j]), int(count[i, j]))
-                for j, b in enumerate(ranks)
-            ]
-            for i, a in enumerate(ranks)
-        ],
-        hovertemplate="%{customdata}<extra></extra>",
         showscale=scale,
         colorbar={
             "title": {"text": "sent", "side": "right"},

@@ -69,7 +69,5 @@ def cost_map(
     rows = mapped.rows(batch)
     axes.set_xticks(rows["tickvals"], rows["ticktext"], **paper.WORDS)
     axes.set_yticks([*names], [*names.values()], **paper.WORDS)
-    axes.set_xlabel(mapped.AXIS, loc="right", **paper.WORDS)
-    ink = palette.colors(theme)["ink"]
-    axes.set_ylabel(mapped.SHAPES, color=ink, fontsize=paper.BODY, **paper.WORDS)
+    paper.titles(axes, mapped.AXIS, mapped.SHAPES, theme)
     return figure

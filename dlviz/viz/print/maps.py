@@ -139,9 +139,7 @@ def curve(
         if name in ranges:
             low_high = ranges[name].min(axis=0), ranges[name].max(axis=0)
             axes.fill_between(line.get_xdata(), *low_high, color=line.get_color(), alpha=0.15, lw=0)
-    axes.set_xlabel(text.short(xlabel, 80), loc="right", **paper.WORDS)
-    ink = palette.colors(theme)["ink"]
-    axes.set_ylabel(text.short(ylabel, 60), color=ink, fontsize=paper.BODY, **paper.WORDS)
+    paper.titles(axes, xlabel, ylabel, theme)
     return figure
 
 

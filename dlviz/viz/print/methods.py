@@ -18,7 +18,6 @@ from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from dlviz.viz.charts.losses import Curves
@@ -78,7 +77,7 @@ def spectrum(
         (spread_out.decades(*plan.y), axes.set_yticks),
     ):
         mark(np.log10(places), words, **paper.WORDS)
-    _name(axes, "examples to target", "examples / s", theme)
+    paper.titles(axes, "examples to target", "examples / s", theme)
     return figure
 
 
@@ -115,7 +114,7 @@ def losses(
         axes.set_ylim(10**low, 10**high)
         axes.set_yticks(places, [""] * len(marks) if panel else marks, **paper.WORDS)
         paper.ticks(axes)
-        _name(axes, label, "" if panel else "loss", theme)
+        paper.titles(axes, label, "" if panel else "loss", theme)
     return figure
 
 
@@ -143,7 +142,7 @@ def disagreement(
     axes.set_ylim(plan.low - 0.03 * (plan.high - plan.low), plan.high)
     axes.set_yticks(*apart.marks(plan), **paper.WORDS)
     paper.ticks(axes)
-    _name(axes, f"{text.TIMES[clock]} (s)", "distance from the mean / its length", theme)
+    paper.titles(axes, f"{text.TIMES[clock]} (s)", "distance from the mean / its length", theme)
     return figure
 
 
@@ -160,10 +159,3 @@ def _mark(look: palette.MethodLook, theme: str) -> dict[str, Any]:
         "markeredgecolor": look.color if look.turn else ink,
         "markeredgewidth": 1.4 if look.turn else 0.7,
     }
-
-
-def _name(axes: Axes, x: str, y: str, theme: str) -> None:
-    """The axes' titles."""
-    axes.set_xlabel(x, loc="right", **paper.WORDS)
-    ink = palette.colors(theme)["ink"]
-    axes.set_ylabel(y, color=ink, fontsize=paper.BODY, **paper.WORDS)

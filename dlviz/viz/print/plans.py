@@ -57,6 +57,5 @@ def plans(
         axes.add_patch(Rectangle(corner, 1, 1, zorder=3, **frame))
     axes.set_xticks(range(len(found.tp)), [str(ranks) for ranks in found.tp], **paper.WORDS)
     axes.set_yticks(range(len(found.pp)), names, **paper.WORDS)
-    axes.set_xlabel(mapped.ACROSS, loc="right", **paper.WORDS)
-    axes.set_ylabel(mapped.DOWN, color=colors["ink"], fontsize=paper.BODY, **paper.WORDS)
+    paper.titles(axes, mapped.ACROSS, mapped.DOWN, theme)
     return figure

@@ -108,7 +108,7 @@ def stability(
     paper.ticks(axes)
     axes.set_yticks(*paper.levels(*alpha), **paper.WORDS)
     _scale(figure, axes, ScalarMappable(norm, scale), theme)
-    _name(axes, "learning rate η", "pull α = ηρ", theme)
+    paper.titles(axes, "learning rate η", "pull α = ηρ", theme)
     return figure
 
 
@@ -147,7 +147,7 @@ def bars(
         for x, height, word in zip(left, heights, words, strict=True):
             if word:
                 paper.label(axes, x + wide / 2, height, word, ink, va="bottom")
-    _name(axes, xlabel, ylabel, theme)
+    paper.titles(axes, xlabel, ylabel, theme)
     return figure
 
 
@@ -163,10 +163,3 @@ def _scale(figure: Figure, axes: Axes, of: ScalarMappable, theme: str) -> None:
                      labelfontfamily=paper.FAMILY)  # fmt: skip
     side.set_title("spectral radius\nof a round", fontsize=paper.LABEL, color=colors["ink"],
                    loc="left", pad=8, **paper.WORDS)  # fmt: skip
-
-
-def _name(axes: Axes, x: str, y: str, theme: str) -> None:
-    """The axes' titles."""
-    axes.set_xlabel(text.short(x, 80), loc="right", **paper.WORDS)
-    ink = palette.colors(theme)["ink"]
-    axes.set_ylabel(text.short(y, 60), color=ink, fontsize=paper.BODY, **paper.WORDS)

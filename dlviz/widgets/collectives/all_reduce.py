@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Generator
 from functools import lru_cache
 from typing import Any
@@ -16,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from dlviz import metrics
-from dlviz.analysis.contributions import MAX_RANKS
+from dlviz.analysis.contributions import MAX_RANKS, encode, snapshots
+from dlviz.analysis.crossovers import near_cheapest
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim import collective, collective_seconds
+from dlviz.sim.collective import fewest_elements
 from dlviz.trace import Trace
-from dlviz.viz import encode
 from dlviz.viz.words import text
 from dlviz.widgets.control import whole
 from dlviz.widgets.running import Found, Progress, late_words
@@ -71,7 +71,7 @@ def lines_of(
             name: [each.tolist() for each in rates(ranks, np.array(SIZES), line)]
             for name, line in lines.items()
         },
-        "cheapest": turns(lines),
+        "cheapest": near_cheapest(SIZES, lines, NEAR),
     }
 
 
@@ -91,42 +91,17 @@ def all_ranks(
 def ahead(lines: dict[str, np.ndarray]) -> dict[str, Any]:
     """Lines to six digits, which can be drawn before the kernel has answered."""
     summary = {name: [float(f"{took:.6g}") for took in line] for name, line in lines.items()}
-    return {"curves": summary, "cheapest": turns(lines)}
+    return {"curves": summary, "cheapest": near_cheapest(SIZES, lines, NEAR)}
 
 
 def winners(found: dict[int, dict[str, np.ndarray]]) -> list[list[int]]:
     """The map of the cheapest algorithm by ranks and size, as places in ALGORITHMS."""
 
     def row(lines: dict[str, np.ndarray]) -> list[int]:
-        begins, names = zip(*turns(lines), strict=True)
+        begins, names = zip(*near_cheapest(SIZES, lines, NEAR), strict=True)
         return [ALGORITHMS.index(names[bisect_right(begins, size) - 1]) for size in SIZES]
 
     return [row(lines) for lines in found.values()]
-
-
-def turns(lines: dict[str, np.ndarray]) -> list[tuple[float, str]]:
-    """Which algorithm is the cheapest from which size on; costs NEAR the least count as the least.
-
-    Of the algorithms near the least at a size, the one that stays near for longest wins; its turn
-    begins where it starts to cost less than the one before.
-    """
-    names, costs = [*lines], np.array([*lines.values()])  # (algorithms, sizes)
-    near = costs <= costs.min(axis=0) * (1 + NEAR)
-    found, place = [], 0
-    while place < len(SIZES):
-        left = near[:, place:]
-        stays = np.where(left.all(axis=1), len(SIZES), np.argmin(left, axis=1))
-        best = int(np.lexsort((costs[:, place], -stays))[0])
-        at = float(SIZES[0])
-        if found:
-            before = names.index(found[-1][1])
-            ahead_of = np.flatnonzero(costs[before, :place] <= costs[best, :place])[-1]
-            low, high = ahead_of, ahead_of + 1
-            gap = costs[best, low : high + 1] - costs[before, low : high + 1]
-            at = SIZES[low] + gap[0] / (gap[0] - gap[1]) * (SIZES[high] - SIZES[low])
-        found.append((float(at), names[best]))
-        place += int(stays[best])
-    return found
 
 
 def rates(ranks: int, nbytes: Any, seconds: Any) -> list[Any]:
@@ -201,13 +176,8 @@ def machine(
 
 def cells_of(algorithm: str, ranks: int, topology: str) -> int:
     """The fewest cells that the algorithm can cut evenly; a few of a tensor that it never cuts."""
-    if algorithm == "halving_doubling":
-        return 1 << (ranks.bit_length() - 1)
-    if algorithm == "hierarchical":
-        on = network(ranks, Link(1.0, 1.0), topology)
-        nodes = Counter(on.node(rank) for rank in range(ranks))
-        return len(nodes) * min(nodes.values())
-    return ranks if algorithm == "ring" else min(ranks, WHOLE)
+    least = fewest_elements(algorithm, ranks, network(ranks, Link(1.0, 1.0), topology))
+    return least if least > 1 else min(ranks, WHOLE)
 
 
 def simulated(
@@ -227,7 +197,9 @@ def played(**controls: Any) -> Trace:
     cells = cells_of(controls["algorithm"], ranks, controls["topology"])
     table.nbytes[:] = np.round(table.count * (controls["nbytes"] / cells))
     in_steps(table)
-    buffers = contents(trace, ranks, cells) if ranks <= MAX_RANKS else []
+    buffers = []
+    if ranks <= MAX_RANKS:
+        buffers = snapshots(trace, [np.array(encode(k, ranks, cells)) for k in range(ranks)])
     meta = {**trace.meta, "machine": link_of(**controls)}
     return Trace(trace.spans, table, buffers=buffers, meta=meta)
 
@@ -250,33 +222,6 @@ def in_steps(table: Any) -> None:
         rows = np.flatnonzero(table.step == step)
         rows = rows[np.argsort(table.received[rows], kind="stable")]
         table.wall_received[rows] = step + np.linspace(0.4, 0.8, len(rows))
-
-
-def contents(trace: Trace, ranks: int, cells: int) -> list[dict[str, Any]]:
-    """Snapshots of every rank's cells, filled by `encode`: at first, and after each message, in
-    the order of `in_steps`."""
-    table = trace.messages
-    held = [np.array(encode(rank, ranks, cells)) for rank in range(ranks)]
-    shots: list[dict[str, Any]] = []
-
-    def shoot(rank: int, time: float, wall: float) -> None:
-        own = {"rank": rank, "name": "buffer", "time": time, "wall": wall, "index": len(shots)}
-        shots.append({**own, "array": held[rank].copy()})
-
-    for rank in range(ranks):
-        shoot(rank, 0.0, 0.0)
-    for step in np.unique(table.step).tolist():
-        rows = np.flatnonzero(table.step == step)
-        rows = rows[np.argsort(table.wall_received[rows])]
-        carried = {}
-        for row in rows.tolist():
-            low, high = table.offset[row], table.offset[row] + table.count[row]
-            carried[row] = slice(low, high), held[table.src[row]][low:high].copy()
-        for row, (where, came) in carried.items():
-            rank = int(table.dst[row])
-            held[rank][where] = came + (held[rank][where] if table.op[row] == "sum" else 0)
-            shoot(rank, float(table.received[row]), float(table.wall_received[row]))
-    return shots
 
 
 def run(progress: Progress, **controls: Any) -> Found:

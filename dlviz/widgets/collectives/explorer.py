@@ -203,7 +203,7 @@ class CollectiveExplorer(Explorer):
             "names": TITLES,
             "topologies": TOPOLOGIES,
             "limits": {"ranks": RANKS, "run": RUNNABLE},
-            "styles": [palette.line(i) for i in range(len(ALGORITHMS))],
+            "styles": [palette.stroke(i) for i in range(len(ALGORITHMS))],
             "sizes": SIZES,
             **{name: self._model[name] for name in ("curves", "at", "cheapest")},
             "near": NEAR,

@@ -11,7 +11,6 @@ What is predicted is played by dlviz/sim/strategies.py. The arithmetic is in str
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dlviz.sim.strategies import SERVED
@@ -45,12 +44,12 @@ class ConsistencyExplorer(Recording):
 
     `method` is one of "sync_server", "async_server", "stale_synchronous", "easgd", "local_sgd" and
     "gossip", `workers` their number, without the server. `slow`, 1 to 5, is how many times as long
-    the last worker takes (`way="one"`), or one operation in ten of any worker (`way="chance"`).
-    `backups`, `bound`, `form` and `alpha`, `every` and `topology` are the methods' own. All may be
-    set later; an invalid value shows an error in the widget and changes nothing. `run()` does what
-    the button does; the last runs are shown again where their controls are chosen, and on a saved
-    page. `trace` is what is predicted, `measured` the Trace of the last run, or None. Raises
-    ValueError for an invalid first value.
+    the last worker takes (`slowed="one"`), or one operation in ten of any worker
+    (`slowed="chance"`). `backups`, `bound`, `form` and `alpha`, `every` and `topology` are the
+    methods' own. All may be set later; an invalid value shows an error in the widget and changes
+    nothing. `run()` does what the button does; the last runs are shown again where their controls
+    are chosen, and on a saved page. `trace` is what is predicted, `measured` the Trace of the last
+    run, or None. Raises ValueError for an invalid first value.
     """
 
     module = "consistency/index"
@@ -62,10 +61,11 @@ class ConsistencyExplorer(Recording):
         Slider("workers", "workers", 4, values=range(WORKERS[0], WORKERS[1] + 1),
                says="{} workers"),
         (
-            Choice("way", "slow", "one", options=SLOWED),
+            Choice("slowed", "slow", "one", options=SLOWED),
             Slider("slow", "takes", 3.0, values=SLOW, says="{} times as long", short="{}×"),
         ),
     )  # fmt: skip
+    former = {"way": "slowed"}
 
     def begin(self) -> None:
         super().begin()
@@ -86,13 +86,12 @@ class ConsistencyExplorer(Recording):
         return chosen(values)
 
     def work(self) -> Callable[[Progress], Found]:
-        values = dict(self._now)
-        return self.recording(values, partial(run, values))
+        return self.recording(dict(self._now), run)
 
     def label(self, values: dict[str, Any]) -> str:
         own = [f"{knob.label} {values[knob.name]}" for knob in KNOBS[values["method"]]]
         slow, workers = values["slow"], values["workers"]
-        slowed = [f"{slow:g}× as long: {SLOWED[values['way']]}"] if slow > 1 else []
+        slowed = [f"{slow:g}× as long: {SLOWED[values['slowed']]}"] if slow > 1 else []
         many = f"{workers} worker{'s' * (workers > 1)}"
         return ", ".join([METHODS[values["method"]], *own, many, *slowed])
 
@@ -136,8 +135,8 @@ class ConsistencyExplorer(Recording):
 def chosen(values: dict[str, Any]) -> dict[str, Any]:
     """The controls that matter to the chosen method."""
     own = {name: values[name] for name in ("method", "workers", "slow")}
-    slowed = values["way"] if values["slow"] > 1 else ""
-    return {**own, "way": slowed, **options_of(values)}
+    slowed = values["slowed"] if values["slow"] > 1 else ""
+    return {**own, "slowed": slowed, **options_of(values)}
 
 
 DETAILS = [

@@ -18,8 +18,8 @@ from dlviz.analysis.waits import waits_until
 from dlviz.analysis.workers import work_rate
 from dlviz.machine import Chance, Device, Machine, Topology
 from dlviz.machine.machine import CLASSROOM
-from dlviz.sim.data_parallel import Layer
-from dlviz.sim.strategies import SERVED, strategy
+from dlviz.sim.data_parallel import mlp_layers
+from dlviz.sim.strategies import SERVED, beside_bytes, shares_batches, strategy
 from dlviz.trace import Trace
 from dlviz.widgets.control import Choice, Slider, one_of, whole
 from dlviz.widgets.running import Found, Progress, late_words
@@ -60,9 +60,9 @@ GRADIENT = 0.06  # s
 STEPS = 16  # gradients of a worker
 ROWS = 8  # examples of a gradient
 WIDTHS = (64, 32, 10)  # of the network
+FLOPS = sum(layer.forward + layer.backward for layer in mlp_layers(WIDTHS, ROWS, 1)) / GRADIENT
 LR = 0.2
 SHOWN = ("forward", "backward", "update", "send", "recv", "wait")
-BESIDE = {"easgd": 0, "gossip": 0, "local_sgd": 1}  # numbers in a message; else flags of parameters
 DIGITS = 6  # of a second: the front end's times
 
 
@@ -93,31 +93,12 @@ def options_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return {knob.name: values[knob.name] for knob in KNOBS[values["method"]]}
 
 
-def shares(values: Mapping[str, Any]) -> bool:
-    """Whether the workers share the rows of each batch, rather than take whole ones in turn."""
-    method = values["method"]
-    dealt = method == "async_server" or (method == "stale_synchronous" and values["bound"] > 0)
-    return not (dealt or (method == "easgd" and values["form"] != "synchronous"))
-
-
 def batches_of(values: Mapping[str, Any]) -> tuple[int, int]:
     """How many batches there are, and of how many rows, so that each worker has STEPS gradients of
     ROWS rows."""
     workers = values["workers"]
-    return (STEPS, ROWS * workers) if shares(values) else (STEPS * workers, ROWS)
-
-
-def layers_of() -> list[Layer]:
-    """The network by layers, a gradient of ROWS rows taking GRADIENT: as many FLOPs in a forward as
-    in the gradient of the weights, and of the inputs where there is a layer below."""
-    pairs = list(zip(WIDTHS, WIDTHS[1:], strict=False))
-    flops = [(2 * ROWS * a * b, 2 * ROWS * a * b * (2 if place else 1))
-             for place, (a, b) in enumerate(pairs)]  # fmt: skip
-    speed = sum(map(sum, flops)) / GRADIENT
-    return [
-        Layer(str(2 * place + 1), forward / speed, backward / speed, 4 * (a * b + b))
-        for place, ((a, b), (forward, backward)) in enumerate(zip(pairs, flops, strict=True))
-    ]
+    shared = shares_batches(values["method"], **options_of(values))
+    return (STEPS, ROWS * workers) if shared else (STEPS * workers, ROWS)
 
 
 def machine_of(values: Mapping[str, Any]) -> Machine:
@@ -126,25 +107,23 @@ def machine_of(values: Mapping[str, Any]) -> Machine:
     workers, slow = values["workers"], values["slow"]
     factors: list[float | Chance] = [1.0] * workers
     if slow > 1:
-        if values["way"] == "chance":
+        if values["slowed"] == "chance":
             factors = [Chance(PROBABILITY, slow)] * workers
         else:
             factors[-1] = slow
     factors = [1.0] * serves + factors
-    layers = layers_of()
-    flops = 2 * ROWS * WIDTHS[0] * WIDTHS[1] / layers[0].forward
-    device = Device("explorer", flops=flops, memory=1e9, memory_bandwidth=1e9)
+    device = Device("explorer", flops=FLOPS, memory=1e9, memory_bandwidth=1e9)
     topology = Topology.switch(len(factors), CLASSROOM)
     return Machine(device, topology, None, tuple(factors))
 
 
 def played(values: Mapping[str, Any]) -> Trace:
     """The predicted Trace."""
-    layers, machine = layers_of(), machine_of(values)
+    layers, machine = mlp_layers(WIDTHS, ROWS, FLOPS), machine_of(values)
     update = 3 * sum(layer.nbytes for layer in layers) / machine.device.memory_bandwidth
     many, _ = batches_of(values)
     method, options = values["method"], options_of(values)
-    beside = 4 * BESIDE.get(method, 2 * len(layers) + 1)
+    beside = beside_bytes(method, 2 * len(layers))
     if method == "easgd":
         del options["alpha"]  # takes no time
         options["samples"] = ROWS * 4 * WIDTHS[0], ROWS * 8  # float32 pixels, int64 labels

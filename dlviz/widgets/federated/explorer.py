@@ -12,7 +12,6 @@ first in recorded.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -114,8 +113,8 @@ class FederatedExplorer(Recording):
     def shown(self) -> list[dict[str, Any]]:
         """The runs that are drawn, the recorded ones behind the reader's."""
         made = recorded()["runs"] if self.examples else []
-        places = enumerate(made, self._ended)
-        return [*self._runs, *({**styled(at), "recorded": True, **one} for at, one in places)]
+        drawn = [{**palette.stroke(at), **one} for at, one in enumerate(made, self._ended)]
+        return [*self._runs, *({"recorded": True, **one} for one in drawn)]
 
     def check(self, values: Values) -> None:
         check(values)
@@ -124,14 +123,13 @@ class FederatedExplorer(Recording):
         return chosen(values)
 
     def work(self) -> Callable[[Progress], Found]:
-        values = dict(self._now)
-        return self.recording(values, partial(run, values))
+        return self.recording(dict(self._now), run)
 
     def record(self, values: Values, found: dict[str, Any], trace: Trace) -> dict[str, Any]:
         self._ended += 1
         if self._ended == 1:
             self.examples = False  # the reader has one to look at
-        return {"controls": values, **styled(self._ended - 1), "recorded": False, **found}
+        return {"controls": values, **palette.stroke(self._ended - 1), "recorded": False, **found}
 
     def pages(self) -> Iterator[tuple[Values, dict[str, Any]]]:
         """The runs, and what was predicted of each."""
@@ -183,16 +181,6 @@ class FederatedExplorer(Recording):
         }
 
 
-def styled(place: int) -> dict[str, str]:
-    """How the line of a run is drawn."""
-    color, dash = palette.line(place)
-    return {"color": color, "dash": DASHES[dash]}
-
-
-DASHES = {
-    "solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "12 4",
-    "longdashdot": "12 3 2 3",
-}  # fmt: skip
 LOOKS = {  # of a fate: its name for readers, its hue
     "answered": ("in the new weights", palette.FATES["answered"][2]),
     "late": ("late", palette.FATES["late"][2]),

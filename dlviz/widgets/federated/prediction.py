@@ -1,8 +1,6 @@
 """What the explorer of federated learning predicts of its controls: bytes, seconds and late clients
 of a round, who has which digits, epsilon. Without torch.
 
-    seconds of client k = 2 α + bytes / β + steps x step x factor_k        `Arrivals`, as in a run
-
 The closed forms are those of dlviz/sim/federated.py and of dlviz/federated.
 """
 
@@ -12,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +18,6 @@ from dlviz.sim import federated as form
 from dlviz.sim.federated import ClientBytes
 from dlviz.viz.words import text
 from dlviz.widgets.control import one_of
-
-if TYPE_CHECKING:
-    from dlviz.federated.arrivals import Arrivals
 
 Values = dict[str, Any]
 
@@ -161,9 +156,8 @@ def client_bytes(values: Values, many: int) -> ClientBytes:
 
 
 def sum_clip(values: Values) -> float:
-    """The largest value whose sum over the clients of a round fits the modulus, in steps of
-    2^-16."""
-    return float((2 ** (SUM_BITS - 1) - 1) // (asked(values) << 16))
+    """The largest value whose sum over the clients of a round fits the modulus."""
+    return float(form.largest_clip(asked(values), SUM_BITS))
 
 
 def round_bytes(values: Values) -> int:
@@ -191,35 +185,20 @@ def slow_ones(values: Values) -> list[int]:
     return [*range(clients - round(values["slow"] * clients), clients)]
 
 
-def arrivals(values: Values) -> Arrivals:
-    """The model of the clients' times. Secure aggregation adds three round trips and their bytes;
-    its server knows of one example of each client, and of no bytes back."""
-    from dlviz.federated.arrivals import Arrivals
-
+def factors(values: Values) -> list[float]:
+    """How many times as long as another's a step of each client takes."""
     slow = slow_ones(values)
-    factors = [FACTOR if k in slow else 1.0 for k in range(values["clients"])]
-    latency = LATENCY
-    if values["secure"]:
-        sizes = dealt(values["clients"], values["alpha"]).sum(axis=1).tolist()
-        of_one = steps(values, 1)
-        factors = [
-            factor * max(steps(values, size), 1) / of_one
-            for factor, size in zip(factors, sizes, strict=True)
-        ]
-        each = client_bytes(values, asked(values))
-        latency = 4 * LATENCY + (each.back + each.beside) / BANDWIDTH / 2  # counted there and back
-    return Arrivals(STEP, factors, latency, BANDWIDTH)
+    return [FACTOR if client in slow else 1.0 for client in range(values["clients"])]
 
 
 def client_seconds(values: Values) -> list[float]:
     """Seconds from the beginning of a round to each client's answer; 0 for one without data."""
-    model, secure = arrivals(values), values["secure"]
-    out, back, _ = form.client_bytes(PARAMETERS, values["bits"])
-    nbytes = out if secure else out + back
+    nbytes = sum(client_bytes(values, asked(values)))
+    link = {"latency": LATENCY, "bandwidth": BANDWIDTH, "exchanges": 4 if values["secure"] else 1}
     sizes = dealt(values["clients"], values["alpha"]).sum(axis=1).tolist()
     return [
-        model.seconds(k, steps(values, 1 if secure else size), nbytes) if size else 0.0
-        for k, size in enumerate(sizes)
+        form.client_seconds(steps(values, size), nbytes, step=STEP * each, **link) if size else 0.0
+        for size, each in zip(sizes, factors(values), strict=True)
     ]
 
 

@@ -16,15 +16,22 @@ import numpy as np
 from dlviz.trace import Trace
 from dlviz.viz.words import text
 from dlviz.widgets.federated.prediction import (
+    BANDWIDTH,
+    LATENCY,
     NEEDS,
     SCALED,
+    STEP,
     SUM_BITS,
     WIDTHS,
     Values,
-    arrivals,
+    asked,
     attackers,
+    client_bytes,
+    dealt,
     epsilons,
+    factors,
     liars,
+    steps,
     sum_clip,
 )
 from dlviz.widgets.running import Found, Progress
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
     import torch
 
     from dlviz.cluster import Comm
-    from dlviz.federated import Round
+    from dlviz.federated import Arrivals, Round
 
     Tensor = torch.Tensor
 
@@ -165,6 +172,22 @@ def play(comm: Comm, values: Values) -> tuple[list[Round], dict[int, list[int]]]
     draw = residues_histogram if secure else histogram
     last = came[-1] if heard else []  # rank 0 alone hears
     return rounds, {k: draw(row) for k, row in zip(last, heard, strict=True)}
+
+
+def arrivals(values: Values) -> Arrivals:
+    """The model of the clients' times, by which a client answers after `client_seconds`. The server
+    of secure aggregation knows of one example of each client, and of the bytes out alone: the other
+    bytes count as latency, there and back."""
+    from dlviz.federated import Arrivals
+
+    longer, latency = factors(values), LATENCY
+    if values["secure"]:
+        sizes = dealt(values["clients"], values["alpha"]).sum(axis=1).tolist()
+        made = [max(steps(values, size), 1) / steps(values, 1) for size in sizes]
+        longer = [factor * more for factor, more in zip(longer, made, strict=True)]
+        each = client_bytes(values, asked(values))
+        latency = 4 * LATENCY + (each.back + each.beside) / BANDWIDTH / 2
+    return Arrivals(STEP, longer, latency, BANDWIDTH)
 
 
 def record_masked(comm: Comm, heard: list[Any]) -> None:

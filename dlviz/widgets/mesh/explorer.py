@@ -12,7 +12,6 @@ once the reader pauses. Prices and runs are in run.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dlviz.viz import palette
@@ -85,8 +84,7 @@ class MeshExplorer(Recording):
             self.show()
 
     def work(self) -> Callable[[Progress], Found]:
-        values = dict(self._now)
-        return self.recording(values, partial(run, values))
+        return self.recording(dict(self._now), run)
 
     def label(self, values: dict[str, Any]) -> str:
         axes = ", ".join(f"{axis} {values[axis]}" for axis in values["order"].split(","))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -156,7 +155,7 @@ class PlanExplorer(Recording):
             raise ValueError(long)
         values = {**self._now, "plan": name_of(row)}
         of = self._shapes[values["model"]], machine_of(values), values["batch"], row
-        return self.recording(values, partial(run, *of))
+        return self.recording(values, lambda _, progress: run(*of, progress))
 
     def picture(self) -> Figure:
         """The shortest step within a memory limit, over the limit."""

@@ -12,7 +12,6 @@ The arithmetic is in dlviz/sim/layer_cuts.py, the blocks are in picture.py, the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -99,8 +98,7 @@ class TensorExplorer(Recording):
         long = too_long(**self._now)
         if long:
             raise ValueError(long)
-        values = dict(self._now)
-        return self.recording(values, partial(run, values))
+        return self.recording(dict(self._now), run)
 
     def record(self, values: dict[str, Any], found: dict[str, Any], trace: Trace) -> dict[str, Any]:
         return {**super().record(values, found, trace), "player": played(values, trace)}

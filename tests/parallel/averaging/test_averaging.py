@@ -169,6 +169,20 @@ def test_round_robin_is_the_two_equations_one_worker_after_the_other_to_the_last
         assert result["losses"] == losses
 
 
+def test_algorithm_1_begins_with_normalised_inputs_and_weights_drawn_by_xaviers_rule():
+    given = [(5 + 3 * inputs, labels) for inputs, labels in batches(4)]
+    prepared = easgd.normalised(given)
+    inputs = torch.cat([each for each, _ in prepared])
+    assert float(inputs.mean()) == pytest.approx(0, abs=1e-12)
+    assert float(inputs.std(correction=0)) == pytest.approx(1)
+    assert all(after is before for (_, after), (_, before) in zip(prepared, given, strict=True))
+    model = nn.Linear(200, 100)
+    assert easgd.xavier(model, seed=3) is model and not model.bias.any()
+    drawn = model.weight.clone()
+    assert 0.99 * (6 / 300) ** 0.5 < float(drawn.abs().max().detach()) <= (6 / 300) ** 0.5
+    assert torch.equal(easgd.xavier(nn.Linear(200, 100), seed=3).weight, drawn)
+
+
 def test_synchronous_elastic_averaging_sums_over_all_workers(results):
     centre, workers = Net(), [Net() for _ in range(3)]
     for batch in batches(5):

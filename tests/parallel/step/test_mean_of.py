@@ -1,6 +1,8 @@
 """Where a batch is cut, its loss and gradients are those of one process, whatever the loss is the
 mean of; or the loss is refused."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -130,6 +132,30 @@ def test_a_loss_that_is_no_mean_over_rows_is_recognised(name):
         for rows in (slice(0, 2), slice(2, 4), slice(4, 6)):
             tried(outputs[rows], y[rows])
         tried.check()
+
+
+def is_refused(tried, *parts):
+    for outputs, labels in parts:
+        tried(outputs, labels)
+    try:
+        tried.check()
+    except ValueError:
+        return True
+    return False
+
+
+def test_no_pattern_of_ignored_rows_passes_for_a_mean_over_rows():
+    """Whole, or in two parts of as many rows."""
+    generator = torch.Generator().manual_seed(0)
+    for rows in range(2, 9):
+        outputs = torch.randn(rows, 3, generator=generator, dtype=torch.float64)
+        labels = torch.randint(3, (rows,), generator=generator)
+        for ignored in itertools.product((False, True), repeat=rows):
+            given = labels.masked_fill(torch.tensor(ignored), 7)
+            parts = zip(outputs.tensor_split(2), given.tensor_split(2), strict=True)
+            for given_in in ([(outputs, given)], parts):
+                tried = MeanOverRows(lambda o, t: functional.cross_entropy(o, t, ignore_index=7))
+                assert is_refused(tried, *given_in) == (0 < sum(ignored) < rows), ignored
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

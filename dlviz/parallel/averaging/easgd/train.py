@@ -170,7 +170,8 @@ def train(
     """
     check_form(form)
     check_workers(comm, "easgd")
-    training = Training(comm, model, rule, lr, options, evaluator=1, whole=lambda: one.centre())
+    given = comm, model, rule, lr, options, loss, weight
+    training = Training(*given, evaluator=1, whole=lambda: one.centre())
     moves = training.moves
     if not (isinstance(alpha, int | float) and 0 <= alpha < math.inf and moves.lr > 0):
         raise ValueError(

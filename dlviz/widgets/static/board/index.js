@@ -87,16 +87,12 @@ export function drawingBoard({
   return {
     root,
     openers,
-    colors: (colors) => {
-      shown.set({ colors: { ...colors, ...look.marks } });
-      shown.flush();
-    },
+    colors: (colors) => shown.show({ colors: { ...colors, ...look.marks } }),
     choose: (action) => {
       const is = (/** @type {Part} */ { stage, kind, microbatch }) =>
         stage === action?.stage && kind === action.kind && microbatch === action.microbatch;
       const cell = action && board.now.board.cells.find((one) => one.parts.some(is));
-      shown.set({ chosen: cell ? placeOf(cell) : null });
-      shown.flush();
+      shown.show({ chosen: cell ? placeOf(cell) : null });
     },
     press: (event) => void (press(board, event) && scroller.focus({ preventScroll: true })),
     turnOff: gestures.turnOff,

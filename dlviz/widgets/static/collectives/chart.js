@@ -3,7 +3,7 @@ import { nearest } from "../shared/arrays.js";
 import { s } from "../shared/dom.js";
 import { lines } from "../shared/lines.js";
 import { bytes } from "../shared/numbers.js";
-import { styleOf } from "./styles.js";
+import { styleOf } from "./state.js";
 import { cheapestWords } from "./words.js";
 
 /** @import { Lines } from "../shared/lines.js" */

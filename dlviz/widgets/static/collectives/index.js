@@ -3,9 +3,9 @@ import { h } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
 import { form } from "../shared/form.js";
 import { COSTS, tabs } from "../shared/tabs.js";
+import { within } from "../player/within.js";
 import { linesChart } from "./chart.js";
 import { winnerMaps } from "./maps.js";
-import { messages } from "./messages.js";
 import { foresee } from "./state.js";
 import { pricesTable } from "./table.js";
 import { ranWords } from "./words.js";
@@ -40,14 +40,16 @@ function render({ model, el }) {
     h("div", { class: "dlv-pictures" }, linesChart(own, HEIGHT), winnerMaps(own, HEIGHT)),
     ...pricesTable(own),
   );
-  const noMessages = messages(own, own.tabs.panels.messages);
+  own.tabs.panels.messages.classList.add("dlv-player");
+  const player = within(model, own.tabs.panels.messages);
+  own.shown.paints(["controls"], () => player.show(model.get("players")?.[own.shown.now.controls.algorithm]));
   const mapped = () => own.shown.set({ maps: maps() });
   lookAhead(own);
   model.on("change:maps", mapped);
   const stop = own.begin();
   return () => {
     model.off("change:maps", mapped);
-    noMessages();
+    player.stop();
     stop();
   };
 }

@@ -3,8 +3,7 @@ import { below, beside, fitted, grid, pointIn } from "../shared/chart.js";
 import { h, s } from "../shared/dom.js";
 import { bytes } from "../shared/numbers.js";
 import { boxesOf, mapOf } from "./geometry.js";
-import { isOf } from "./state.js";
-import { styleOf } from "./styles.js";
+import { isOf, styleOf } from "./state.js";
 
 /** @import { Collectives, Controls, Data } from "./state.js" */
 /** @import { Box, Mark } from "../shared/chart.js" */

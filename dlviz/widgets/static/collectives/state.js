@@ -23,7 +23,7 @@ import { placeOf } from "../shared/arrays.js";
  * @property {Record<string, string>} names
  * @property {Record<string, string>} topologies
  * @property {{ ranks: [number, number], run: number }} limits
- * @property {[color: string, dash: string][]} styles of the algorithms
+ * @property {{ color: string, dash: string }[]} styles of the algorithms' lines
  * @property {number[]} sizes bytes
  * @property {Curves} curves
  * @property {Record<string, [number[], number[], number[]]> | null} at prices at each of `sizes`
@@ -68,6 +68,11 @@ export function isCheapest({ now, near }, name) {
  * @type {(data: { link?: Partial<Controls> }, controls: Record<string, any>) => boolean} */
 export function isOf({ link }, controls) {
   return link != null && Object.entries(link).every(([name, value]) => controls[name] === value);
+}
+
+/** The style of an algorithm's line. @type {(data: Prices, name: string) => Prices["styles"][number]} */
+export function styleOf({ styles, algorithms }, name) {
+  return styles[algorithms.indexOf(name)];
 }
 
 /** @type {(own: Pick<Prices, "algorithms" | "at" | "curves">, place: number) => Prices["now"]} */

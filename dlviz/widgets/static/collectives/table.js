@@ -2,8 +2,7 @@
 import { h, write } from "../shared/dom.js";
 import { bytes, digits, seconds } from "../shared/numbers.js";
 import { table } from "../shared/table.js";
-import { isCheapest } from "./state.js";
-import { styleOf } from "./styles.js";
+import { isCheapest, styleOf } from "./state.js";
 import { CHEAPEST, cheapestWords, rate } from "./words.js";
 
 /** @import { Table } from "../shared/table.js" */

@@ -1,7 +1,7 @@
 // Explores who waits for whom: a method and its parameter, workers and their speed; timeline, moment, run.
 import { clamp } from "../shared/arrays.js";
 import { h, write } from "../shared/dom.js";
-import { explorer } from "../shared/explorer.js";
+import { answer, explorer } from "../shared/explorer.js";
 import { form, recordedRuns } from "../shared/form.js";
 import { seconds } from "../shared/numbers.js";
 import { button } from "../shared/stage.js";
@@ -29,10 +29,9 @@ function render({ model, el }) {
   const { shown, frame } = own;
   const travel = own.travel;
   reading(own);
-  const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  shown.paints(["data"], () => write(answer, answerWords(shown.now.data)));
   frame.controls(...form(own), [own.bar.start, recordedRuns(own)]);
-  frame.body.append(own.trouble, own.bar.line, answer, ...plot(own, travel), timeBar(own, travel),
+  frame.body.append(own.trouble, own.bar.line, answer(own, () => answerWords(shown.now.data)),
+    ...plot(own, travel), timeBar(own, travel),
     h("div", { class: "dlv-pictures" }, momentPicture(own), workersTable(own)));
   const stop = own.begin();
   return () => {

@@ -1,6 +1,6 @@
 // One moment as a picture: the server among its workers, what each does, the messages in transit.
 import { s } from "../shared/dom.js";
-import { tile } from "../shared/paint.js";
+import { fills } from "../shared/paint.js";
 import { doingAt, dotsAt, spotsOf } from "./geometry.js";
 import { nameOf, served } from "./state.js";
 import { doesWords, momentWords } from "./words.js";
@@ -16,27 +16,25 @@ const DOT = 5;
 export function momentPicture({ shown }) {
   const { now } = shown;
   const svg = s("svg", { class: "dlv-moment", role: "img", viewBox: `0 0 ${SIZE} ${SIZE}`, width: SIZE, height: SIZE });
-  const own = Math.random().toString(36).slice(2); // patterns need names unique on the page
+  const { shown: kinds, look } = now.data;
+  const filled = fills(look.kinds, [...kinds, "idle"]);
   shown.paints(["predicted", "measured", "which", "at"], () => {
     const side = now[now.which] ?? now.predicted;
     const doing = doingAt(side, now.at);
-    svg.replaceChildren(...drawn(side, now.data, doing, now.at, own));
+    svg.replaceChildren(...drawn(side, now.data, doing, now.at, filled));
     svg.setAttribute("aria-label", momentWords(side, now.data.shown, now.at, doing));
   });
   return svg;
 }
 
-/** @type {(side: Side, data: Data, doing: Doing[], at: number, own: string) => SVGElement[]} */
-function drawn(side, { shown, look: { kinds } }, doing, at, own) {
+/** @type {(side: Side, data: Data, doing: Doing[], at: number, filled: ReturnType<typeof fills>) => SVGElement[]} */
+function drawn(side, { shown, look: { kinds } }, doing, at, filled) {
   const spots = spotsOf(side, SIZE);
-  const patterned = [...shown, "idle"].filter((kind) => kinds[kind].pattern);
-  /** @type {(kind: string) => string} */
-  const fillOf = (kind) => (kinds[kind].pattern ? `url(#${own}-${kind})` : kinds[kind].color);
   const dots = dotsAt(side, at, spots);
   return [
-    s("defs", {}, patterned.map((kind) => tile(kinds[kind], `${own}-${kind}`))),
+    filled.defs,
     s("path", { class: "dlv-links", d: linksOf(side, spots) }),
-    ...spots.map((spot) => rankOf(side, shown, spot, doing[spot.rank], fillOf, kinds)),
+    ...spots.map((spot) => rankOf(side, shown, spot, doing[spot.rank], filled.of, kinds)),
     ...dots.map((dot) => s("circle", {
       class: "dlv-dot", "data-message": dot.message, cx: dot.x.toFixed(1), cy: dot.y.toFixed(1), r: DOT,
       fill: kinds[dot.push || !served(side) ? "send" : "recv"].color,

@@ -1,9 +1,10 @@
 // The workers in numbers: what each does at the shown moment, and its averages.
 import { h, write } from "../shared/dom.js";
-import { digits } from "../shared/numbers.js";
+import { digits, percent } from "../shared/numbers.js";
+import { table } from "../shared/table.js";
 import { doingAt } from "./geometry.js";
 import { nameOf, served } from "./state.js";
-import { doesWords, percent } from "./words.js";
+import { doesWords } from "./words.js";
 
 /** @import { Child } from "../shared/dom.js" */
 /** @import { Consistency, Side, Worker } from "./state.js" */
@@ -22,31 +23,29 @@ function age(staleness) {
 }
 
 /** The table; a cell has the prediction, then the measurement. @type {(own: Consistency) => HTMLElement} */
-export function workersTable({ shown }) {
+export function workersTable(own) {
+  const { shown } = own;
   const { now } = shown;
-  const box = h("div", { class: "dlv-workers" });
   /** @type {HTMLElement[][]} */
   let live = [];
-  /** @type {(...text: Child[]) => HTMLElement} */
-  const amount = (...text) => h("td", { class: "dlv-amount" }, text);
-
-  shown.paints(["predicted", "measured", "data"], () => {
+  /** @type {<T extends Worker | Side>(of: (one: T) => string, own: T, other?: T | null) => Child} */
+  const both = (of, own, other) => [of(own), other ? h("strong", {}, ` | ${of(other)}`) : null];
+  const box = table(own, ["predicted", "measured", "data"], () => {
     const { predicted, measured } = now;
     const first = served(predicted) ? 1 : 0;
-    /** @type {<T extends Worker | Side>(of: (one: T) => string, own: T, other?: T | null) => HTMLElement} */
-    const both = (of, own, other) => amount(of(own), other ? h("strong", {}, ` | ${of(other)}`) : null);
-    live = predicted.workers.map(() => [h("td", { class: "dlv-does" }), amount(), amount()]);
-    box.replaceChildren(h("table", {},
-      h("thead", {}, h("tr", {}, h("td", {}), ["now", "clock c", "last staleness"].map((name, i) =>
-        h("th", { scope: "col", class: i ? "dlv-amount" : null }, name)),
-      COLUMNS.map(([name]) => h("th", { scope: "col", class: "dlv-amount" }, name)))),
-      h("tbody", {}, predicted.workers.map((worker, i) => h("tr", {},
-        h("th", { scope: "row" }, nameOf(predicted, i + first)), live[i],
-        COLUMNS.map(([, of]) => both(of, worker, measured?.workers[i]))))),
-      h("tfoot", {}, h("tr", {}, h("th", { scope: "row", colspan: 4 },
-        measured ? "all; predicted | measured" : "all, predicted"),
-      COLUMNS.map(([, , of]) => both(of, predicted, measured))))));
-  });
+    live = predicted.workers.map(() => ["does", "amount", "amount"].map((kind) => h("td", { class: `dlv-${kind}` })));
+    return {
+      kind: "", words: [0, 1], heads: ["worker", "now", "clock c", "last staleness", ...COLUMNS.map(([name]) => name)],
+      rows: predicted.workers.map((worker, i) => ({
+        name: nameOf(predicted, i + first),
+        cells: [...live[i], ...COLUMNS.map(([, of]) => both(of, worker, measured?.workers[i]))],
+      })),
+      foot: [{
+        name: measured ? "all; predicted | measured" : "all, predicted",
+        cells: COLUMNS.map(([, , of]) => both(of, predicted, measured)),
+      }],
+    };
+  }, "dlv-workers");
   shown.paints(["predicted", "measured", "data", "which", "at"], () => {
     const side = now[now.which] ?? now.predicted;
     const first = served(side) ? 1 : 0;

@@ -1,5 +1,5 @@
 // A run of a method in words: a bar, a moment, the measurement.
-import { digits, gapWords, seconds } from "../shared/numbers.js";
+import { digits, gapWords, percent, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
 import { nameOf, served } from "./state.js";
 
@@ -33,11 +33,6 @@ export function barLines(side, i, shown, how) {
   ];
   if (waited[i] > start[i]) lines.push(`waits ${seconds(waited[i] - start[i])} of it`);
   return lines;
-}
-
-/** A share in percent. @type {(value: number) => string} */
-export function percent(value) {
-  return `${Math.round(100 * value)} %`;
 }
 
 /** The result in a sentence. @type {(data: Data) => string} */

@@ -18,8 +18,7 @@ export function accuracyChart(own, height) {
   const box = h("select", {
     "aria-label": "over",
     onchange() {
-      shown.set({ across: /** @type {Across} */ (box.value) });
-      shown.flush();
+      shown.show({ across: /** @type {Across} */ (box.value) });
     },
   }, ACROSS.map(([value, words]) => h("option", { value }, words)));
   shown.paints(["across"], () => void (box.value = now.across));

@@ -1,6 +1,6 @@
 // Explores federated averaging: which clients a round asks, whose data differ, who is late, who is trusted; runs.
-import { h, write } from "../shared/dom.js";
-import { explorer } from "../shared/explorer.js";
+import { h } from "../shared/dom.js";
+import { answer, explorer } from "../shared/explorer.js";
 import { form } from "../shared/form.js";
 import { toggle } from "../shared/stage.js";
 import { tabs } from "../shared/tabs.js";
@@ -35,9 +35,8 @@ function render({ model, el }) {
     own.tabs.panels[tab].append(h("div", { class: "dlv-toolbar", role: "group", "aria-label": `controls of ${tab}` },
       form(own, tab).map((group) => h("span", {}, group))));
   }
-  const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  shown.paints(["data", "part"], () => write(answer, shown.now.data.predicted.answer[shown.now.part]));
-  frame.body.append(...Object.values(own.tabs.panels), own.trouble, own.bar.line, answer,
+  const words = () => shown.now.data.predicted.answer[shown.now.part];
+  frame.body.append(...Object.values(own.tabs.panels), own.trouble, own.bar.line, answer(own, words, ["data", "part"]),
     h("div", { class: "dlv-pictures" }, accuracyChart(own, HEIGHT), runsTable(own)), ...clientRows(own));
   return own.begin();
 }

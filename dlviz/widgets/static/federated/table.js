@@ -1,8 +1,8 @@
 // The runs in numbers, with the controls in which they differ; choosing one shows its clients.
-import { bytes, seconds } from "../shared/numbers.js";
+import { amount, bytes, seconds } from "../shared/numbers.js";
 import { table } from "../shared/table.js";
 import { showRun } from "./state.js";
-import { manyWords, percent } from "./words.js";
+import { percent } from "./words.js";
 
 /** @import { Federated } from "./state.js" */
 
@@ -21,7 +21,7 @@ export function runsTable(own) {
         name: recorded && !runs[0].recorded ? `${name} (recorded)` : name, line: { color, dash },
         press: () => showRun(own, i), chosen: i === current,
         cells: [percent(last(accuracy)), bytes(last(nbytes)), seconds(last(took)),
-          epsilon.length ? manyWords(last(epsilon)) : "–"],
+          epsilon.length ? amount(last(epsilon)) : "–"],
       })),
     };
   }, "dlv-scroll dlv-runs");

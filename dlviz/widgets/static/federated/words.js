@@ -1,5 +1,5 @@
 // A run, a round and a client in words.
-import { besideWords, bytes, digits, seconds } from "../shared/numbers.js";
+import { amount, besideWords, bytes, digits, seconds } from "../shared/numbers.js";
 import { outcome } from "../shared/running.js";
 import { currentOf } from "./state.js";
 
@@ -10,18 +10,13 @@ export function percent(share) {
   return `${(100 * share).toFixed(1)} %`;
 }
 
-/** A number to three digits. @type {(value: number) => string} */
-export function manyWords(value) {
-  return value >= 1000 ? Number(value.toPrecision(3)).toLocaleString("en") : digits(value);
-}
-
 /** A run after a round, in lines. @type {(run: Run, round: number) => string[]} */
 export function pointLines({ name, accuracy, nbytes, seconds: took, epsilon, recorded }, round) {
   return [
     recorded ? `${name} (recorded)` : name,
     `after ${round + 1} ${round ? "rounds" : "round"}: ${percent(accuracy[round])} read`,
     `${bytes(nbytes[round])}, ${seconds(took[round])} (modelled)`,
-    ...(epsilon.length ? [`ε = ${manyWords(epsilon[round])}`] : []),
+    ...(epsilon.length ? [`ε = ${amount(epsilon[round])}`] : []),
   ];
 }
 

@@ -18,8 +18,7 @@ export function move({ shown, choose, frame }, axis, place) {
 export function next({ shown, frame }) {
   const names = shown.now.data.axes.map(([axis]) => axis);
   const axis = names[(names.indexOf(shown.now.axis) + 1) % names.length];
-  shown.set({ axis });
-  shown.flush();
+  shown.show({ axis });
   /** @type {(rest: string) => HTMLElement | null} */
   const chip = (rest) => /** @type {HTMLElement | null} */ (frame.body.querySelector(`.dlv-meshchip${rest}`));
   if (chip(":focus")) chip(`[data-axis="${axis}"]`)?.focus();
@@ -54,10 +53,7 @@ function chip(own, axis, title) {
   let from = null;
   /** @type {Element | null} */
   let onto = null; // the drop target
-  const show = () => {
-    shown.set({ axis });
-    shown.flush();
-  };
+  const show = () => shown.show({ axis });
   const element = h("button", {
     type: "button", "data-axis": axis, class: "dlv-meshchip", title: `${title} parallel; ← → move it`,
     style: `border-bottom-color: ${shown.now.data.hues[axis]}`,

@@ -1,6 +1,5 @@
 // Explores which axis of a mesh belongs on the fast links: the groups of each, bytes over both kinds of links, a run.
-import { h, write } from "../shared/dom.js";
-import { explorer } from "../shared/explorer.js";
+import { answer, explorer } from "../shared/explorer.js";
 import { form, recordedRuns } from "../shared/form.js";
 import { axesBar, move, next } from "./axes.js";
 import { meshPicture } from "./picture.js";
@@ -22,9 +21,8 @@ function render({ model, el }) {
     more: { axis: /** @type {Axis} */ ("tp") },
   }));
   own.frame.controls(...form(own), [own.bar.start, recordedRuns(own)]);
-  const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  own.shown.paints(["data"], () => write(answer, answerWords(own.shown.now.data)));
-  own.frame.body.append(own.trouble, axesBar(own), meshPicture(own), own.bar.line, answer, trafficTable(own));
+  own.frame.body.append(own.trouble, axesBar(own), meshPicture(own), own.bar.line,
+    answer(own, () => answerWords(own.shown.now.data)), trafficTable(own));
   return own.begin();
 }
 

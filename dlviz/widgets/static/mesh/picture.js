@@ -2,7 +2,7 @@
 import { fitted } from "../shared/chart.js";
 import { h, s, write } from "../shared/dom.js";
 import { digits } from "../shared/numbers.js";
-import { tile } from "../shared/paint.js";
+import { fills } from "../shared/paint.js";
 import { tooltip } from "../shared/tooltip.js";
 import { HEIGHT, pictureOf } from "./geometry.js";
 import { placeIn } from "./state.js";
@@ -19,7 +19,7 @@ export function meshPicture({ shown }) {
   const plot = h("div", { class: "dlv-plot" }, svg);
   const element = h("div", {}, title, plot);
   const { element: box, show: showTip, hide } = tooltip(plot);
-  const id = Math.random().toString(36).slice(2); // patterns are named for the whole page
+  const owners = fills(now.data.owners);
   plot.append(box);
   plot.addEventListener("pointermove", (event) => {
     const over = /** @type {Element} */ (event.target).closest("[data-rank]");
@@ -35,19 +35,16 @@ export function meshPicture({ shown }) {
     const groups = placements[controls.order].groups[now.axis];
     const width = fitted(svg, element.clientWidth, HEIGHT);
     const picture = pictureOf(controls.nodes, groups.flat().length, groups, width);
-    svg.replaceChildren(...drawn(now.data, now.axis, picture, id));
+    svg.replaceChildren(...drawn(now.data, now.axis, picture, owners));
     svg.setAttribute("aria-label", pictureWords(now.data, now.axis));
   });
   return element;
 }
 
-/** @type {(data: Data, axis: Axis, picture: Picture, id: string) => SVGElement[]} */
-function drawn({ controls, placements, owners, axes }, axis, { nodes, ranks, link, groups }, id) {
+/** @type {(data: Data, axis: Axis, picture: Picture, filled: ReturnType<typeof fills>) => SVGElement[]} */
+function drawn({ controls, placements, owners, axes }, axis, { nodes, ranks, link, groups }, filled) {
   const of = placements[controls.order].groups[axis];
-  /** @type {(group: number) => string} */
-  const fillOf = (group) => (owners[group].pattern ? `url(#${id}-${group})` : owners[group].color);
   const per = ranks.length / nodes.length;
-  const patterned = owners.flatMap((style, i) => (style.pattern ? [tile(style, `${id}-${i}`)] : []));
   /** @type {(rank: number, box: Box) => SVGElement} */
   const rankDrawn = (rank, box) => {
     const group = of.findIndex((one) => one.includes(rank));
@@ -58,11 +55,11 @@ function drawn({ controls, placements, owners, axes }, axis, { nodes, ranks, lin
       style: `fill: ${owners[group].ink}`,
     }, text);
     return s("g", { "data-rank": rank, "data-group": group },
-      s("rect", { class: "dlv-block", rx: 4, ...box, fill: fillOf(group) }),
+      s("rect", { class: "dlv-block", rx: 4, ...box, fill: filled.of(group) }),
       line(`rank ${rank}`, 0, false), axes.map(([one], i) => line(`${one} ${places[one]}`, i + 1, one === axis)));
   };
   return [
-    s("defs", {}, patterned),
+    filled.defs,
     ...nodes.map((box, node) => s("g", { "data-place": 2 },
       s("rect", { class: "dlv-meshnode", rx: 6, ...box }),
       s("text", { class: "dlv-start", x: box.x + 8, y: box.y + 10 }, `node ${node}`),

@@ -1,6 +1,6 @@
 // Bytes over fast and slow links along each axis in a step, predicted and measured.
 import { h } from "../shared/dom.js";
-import { seconds } from "../shared/numbers.js";
+import { exact, seconds } from "../shared/numbers.js";
 import { table } from "../shared/table.js";
 import { chosen, traffic } from "./state.js";
 import { groupWords } from "./words.js";
@@ -13,10 +13,8 @@ const HEADS = ["bytes of all ranks in a step", "groups", "a rank sends at most",
 
 /** @type {(own: Mesh) => HTMLElement} */
 export function trafficTable({ shown, ...own }) {
-  return table({ shown, ...own }, ["data", "axis"], () => tableOf(shown.now.data, shown.now.axis, (axis) => {
-    shown.set({ axis });
-    shown.flush();
-  }));
+  const show = (/** @type {Axis} */ axis) => shown.show({ axis });
+  return table({ shown, ...own }, ["data", "axis"], () => tableOf(shown.now.data, shown.now.axis, show));
 }
 
 /** @type {(data: Data, chosenAxis: Axis, show: (axis: Axis) => void) => Table} */
@@ -45,6 +43,3 @@ function tableOf(data, chosenAxis, show) {
       ...(run ? [{ name: "measured, by the device clock", cells: [seconds(run.total)] }] : [])],
   };
 }
-
-/** @type {(value: number) => string} */
-const exact = (value) => value.toLocaleString("en");

@@ -1,14 +1,14 @@
 // Step time over memory: the place of each plan and of the limit, and the plan at a point. Pure.
+import { nearestPoint } from "../shared/chart.js";
 import { scaleLog } from "../shared/scale.js";
 
+/** @import { Mark } from "../shared/chart.js" */
 /** @import { Scale } from "../shared/scale.js" */
 /** @import { Plans } from "./state.js" */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [58, 14, 14, 34]; // pixels
 const ROOM = 1.25; // beyond the outermost plans, as a ratio
 const NEAR = 9; // pixels from a plan to the pointer
-
-/** @typedef {{ value: number, at: number }} Mark */
 
 /**
  * @typedef {object} Drawn
@@ -61,10 +61,5 @@ export function marks(scale, apart) {
 /** The plan nearest to a point, within NEAR pixels; -1 if there is none.
  * @type {(drawn: Drawn, px: number, py: number) => number} */
 export function planAt({ points }, px, py) {
-  let [best, least] = [-1, NEAR ** 2];
-  points.forEach(([x, y], i) => {
-    const off = (x - px) ** 2 + (y - py) ** 2;
-    if (off < least) [best, least] = [i, off];
-  });
-  return best;
+  return nearestPoint(points, [px, py], NEAR);
 }

@@ -1,6 +1,5 @@
 // Explores all plans of a model on a machine: the best one, the memory limit, why a plan fails; runs one.
-import { h, write } from "../shared/dom.js";
-import { explorer } from "../shared/explorer.js";
+import { answer, explorer } from "../shared/explorer.js";
 import { form, recordedRuns } from "../shared/form.js";
 import { memoryLimit } from "./limit.js";
 import { planMap } from "./map.js";
@@ -30,13 +29,12 @@ function render({ model, el }) {
   }));
   const { shown } = own;
   own.frame.controls(...form(own), [memoryLimit(own)], [own.bar.start, recordedRuns(own)]);
-  const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  shown.paints(["data", "controls"], () => write(answer, answerWords(shown.now.data, shown.now.controls)));
+  const words = () => answerWords(shown.now.data, shown.now.controls);
   const former = [planMap(own, HEIGHT), planTable(own)]; // dimmed while new plans are computed
   shown.paints(["data"], () => {
     for (const part of former) part.setAttribute("aria-busy", String(!shown.now.data.settled));
   });
-  own.frame.body.append(own.trouble, own.bar.line, answer, ...former);
+  own.frame.body.append(own.trouble, own.bar.line, answer(own, words, ["data", "controls"]), ...former);
   return own.begin();
 }
 

@@ -86,8 +86,7 @@ function playerOf(model, el, at) {
    * @type {(changes: Partial<Shown>) => void} */
   function show(changes) {
     const had = frame.root.contains(document.activeElement);
-    shown.set(changes);
-    shown.flush();
+    shown.show(changes);
     const has = frame.root.contains(document.activeElement) && !document.activeElement?.matches(UNFOCUSED);
     if (had && !has) frame.root.focus({ preventScroll: true });
   }

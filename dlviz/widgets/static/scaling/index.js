@@ -1,7 +1,7 @@
 // Explores how far data parallelism scales: speed-up and communication over the number of ranks.
 import { clamp } from "../shared/arrays.js";
-import { h, write } from "../shared/dom.js";
-import { explorer } from "../shared/explorer.js";
+import { h } from "../shared/dom.js";
+import { answer, explorer } from "../shared/explorer.js";
 import { form } from "../shared/form.js";
 import { lines } from "../shared/lines.js";
 
@@ -23,9 +23,8 @@ function render({ model, el }) {
   const { now } = own.shown;
   const most = now.data.words.length;
   own.frame.controls(...form(own));
-  const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  own.shown.paints(["data"], () => write(answer, now.data.words[now.data.controls.ranks - 1]));
-  own.frame.body.append(own.trouble, answer, h("div", { class: "dlv-pictures" },
+  const words = () => now.data.words[now.data.controls.ranks - 1];
+  own.frame.body.append(own.trouble, answer(own, words), h("div", { class: "dlv-pictures" },
     ["speedup", "ratio"].map((name) => lines(own, {
       names: ["data"], height: HEIGHT, describe: () => ({ ...now.data.lines[name], here: now.data.controls.ranks }),
       choose: (x) => own.choose({ ranks: clamp(Math.round(x), 1, most) }),

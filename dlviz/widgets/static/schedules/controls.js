@@ -108,10 +108,7 @@ function valueIn(box, name) {
 function togglesOf({ shown, board }) {
   const path = toggle("critical path", "show the critical path (c)", true, (on) => shown.set({ path: on }));
   /** @type {(label: string, name: string, what: "table" | "csv") => Toggle} */
-  const opens = (label, name, what) => toggle(label, name, false, (on) => {
-    shown.set({ opened: on ? what : "" });
-    shown.flush();
-  });
+  const opens = (label, name, what) => toggle(label, name, false, (on) => shown.show({ opened: on ? what : "" }));
   const table = opens("table", "show a table of all actions (t)", "table");
   const csv = opens("CSV", "the schedule as CSV", "csv");
   shown.paints(["opened", "path"], () => {

@@ -110,10 +110,7 @@ function keysOf(own) {
   const { shown } = own;
   /** @type {(along: number, by: number) => (event: KeyboardEvent) => void} */
   const move = (along, by) => (event) => own.choosing.moved(event, along, by);
-  const table = () => {
-    shown.set({ opened: shown.now.opened === "table" ? "" : "table" });
-    shown.flush();
-  };
+  const table = () => shown.show({ opened: shown.now.opened === "table" ? "" : "table" });
   return [
     ["← →", "previous, next action of the rank", { ArrowLeft: move(-1, 0), ArrowRight: move(1, 0) }],
     ["↑ ↓", "rank above, below", { ArrowUp: move(0, -1), ArrowDown: move(0, 1) }],

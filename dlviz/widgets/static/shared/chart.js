@@ -26,6 +26,17 @@ export function pointIn(svg, { clientX, clientY }) {
   return [(clientX - box.left) * scale, (clientY - box.top) * scale];
 }
 
+/** The index of the point nearest to another, within `reach` pixels; -1 if there is none.
+ * @type {(points: number[][], to: number[], reach: number) => number} */
+export function nearestPoint(points, [px, py], reach) {
+  let [best, least] = [-1, reach ** 2];
+  points.forEach(([x, y], i) => {
+    const away = (x - px) ** 2 + (y - py) ** 2;
+    if (away < least) [best, least] = [i, away];
+  });
+  return best;
+}
+
 /** The lines of two axes. @type {(box: Box, across: Mark[], up: Mark[]) => SVGElement} */
 export function grid({ left, right, top, bottom }, across, up) {
   return s("g", { class: "dlv-axis" },

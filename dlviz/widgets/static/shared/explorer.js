@@ -136,8 +136,7 @@ export function explorer(model, el, {
   function gone() {
     alone = plan.alone?.(model);
     own.frame.gone();
-    shown.set({ live: false });
-    shown.flush();
+    shown.show({ live: false });
   }
 
   const own = /** @type {Own} */ ({
@@ -172,6 +171,14 @@ function allKeys(own, { form }, { fit, runnable }, more) {
   };
   return [...formKeys(own, form, fit), ...more,
     ...(runnable === null ? [] : [/** @type {KeyRow} */ ([RUN, "run it, stop it", { [RUN]: run }])])];
+}
+
+/** The line with the answer, written again when one of `names` changes.
+ * @type {(own: Explorer<any, any>, words: () => string, names?: string[]) => HTMLElement} */
+export function answer({ shown }, words, names = ["data"]) {
+  const line = h("p", { class: "dlv-cheapest", role: "status" });
+  shown.paints(names, () => write(line, words()));
+  return line;
 }
 
 /** Whether the kernel refused the controls that the reader sees, so that the picture shows others.
@@ -296,8 +303,7 @@ function begin(own, queue, foresee) {
   });
   model.on("change:state", heard);
   frame.root.dataset.asking = "false";
-  shown.set({ width: frame.body.clientWidth });
-  shown.flush();
+  shown.show({ width: frame.body.clientWidth });
   return () => {
     model.off("change:state", heard);
     clearTimeout(pause);

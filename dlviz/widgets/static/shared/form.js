@@ -1,7 +1,7 @@
 // The inputs and keys of an explorer's controls, which the kernel describes (dlviz/widgets/control.py).
 import { clamp, placeOf } from "./arrays.js";
 import { focusedNear, h, write } from "./dom.js";
-import { bytes, typed } from "./numbers.js";
+import { bytes, percent, typed } from "./numbers.js";
 
 /** @import { Child } from "./dom.js" */
 /** @import { Explorer } from "./explorer.js" */
@@ -17,7 +17,7 @@ import { bytes, typed } from "./numbers.js";
 /** @typedef {(name: string, value: any) => any} Fit the nearest value of a slider that can be chosen now */
 
 /** @type {Record<string, (value: number) => string>} */
-const UNITS = { number: String, bytes, percent: (share) => `${Math.round(100 * share)} %` };
+const UNITS = { number: String, bytes, percent };
 /** @type {Record<string, [less: string, more: string]>} */
 const ARROWS = { "← →": ["ArrowLeft", "ArrowRight"], "↑ ↓": ["ArrowDown", "ArrowUp"] };
 

@@ -1,8 +1,8 @@
 // Lines over an axis, with the chosen and measured values and the point at the pointer or keys, in words.
-import { clamp } from "./arrays.js";
-import { below, beside, cross, grid, lineThrough, pointIn, sized } from "./chart.js";
+import { clamp, nearest } from "./arrays.js";
+import { below, beside, cross, grid, lineThrough, nearestPoint, pointIn, sized } from "./chart.js";
 import { h, s, write } from "./dom.js";
-import { bytes, digits, seconds } from "./numbers.js";
+import { amount, bytes, percent, seconds } from "./numbers.js";
 import { roundStep, scaleLinear, scaleLog } from "./scale.js";
 import { tooltip } from "./tooltip.js";
 
@@ -34,8 +34,7 @@ const REACH = 24; // pixels from a point
 const APART = { bytes: 70, seconds: 70, number: 34, up: 20 }; // pixels between two marks
 /** @type {Record<string, (value: number) => string>} */
 const UNITS = {
-  bytes: (value) => bytes(Math.round(value)), seconds, percent: (share) => `${Math.round(100 * share)} %`,
-  number: (value) => (value >= 1000 ? Number(value.toPrecision(3)).toLocaleString("en") : digits(value)),
+  bytes: (value) => bytes(Math.round(value)), seconds, percent, number: amount,
 };
 
 /** @type {(axis: Axis, value: number) => string} */
@@ -152,19 +151,13 @@ const rankOf = ({ kind }) => ["best", "", "own"].indexOf(kind ?? "");
 
 /** The value at the nearest point. @type {(line: Line, x: any) => number} */
 function valueAt({ x, y }, at) {
-  return y[x.reduce((best, value, i) => (Math.abs(value - at) < Math.abs(x[best] - at) ? i : best), 0)];
+  return y[nearest(x, at)];
 }
 
 /** The nearest point; null if none is within reach. @type {(points: number[][][], at: number[]) => Point | null} */
-export function pointAt(points, [px, py]) {
-  /** @type {Point | null} */
-  let found = null;
-  let least = REACH ** 2;
-  points.forEach((line, number) => line.forEach(([x, y], i) => {
-    const away = (x - px) ** 2 + (y - py) ** 2;
-    if (away < least) [least, found] = [away, { line: number, i }];
-  }));
-  return found;
+export function pointAt(points, at) {
+  const all = points.flatMap((own, line) => own.map((_, i) => ({ line, i })));
+  return all[nearestPoint(points.flat(), at, REACH)] ?? null;
 }
 
 /** The point next to another, on its line or the next one.

@@ -1,4 +1,4 @@
-// Numbers in words: seconds, bytes, three significant digits; typed numbers.
+// Numbers in words: seconds, bytes, percent, three significant digits, all digits; typed numbers.
 
 /** @typedef {[name: string, size: number]} Unit a unit of time and its seconds */
 
@@ -52,6 +52,21 @@ export function bytes(value) {
   if (!known) return `${value} ${value === 1 ? "byte" : "bytes"}`;
   const many = value / known[1];
   return `${many < 999.5 ? digits(many) : Math.round(many).toLocaleString("en")} ${known[0]}`;
+}
+
+/** A share in percent. @type {(share: number) => string} */
+export function percent(share) {
+  return `${Math.round(100 * share)} %`;
+}
+
+/** A number to three digits, large ones with commas. @type {(value: number) => string} */
+export function amount(value) {
+  return value >= 1000 ? Number(value.toPrecision(3)).toLocaleString("en") : digits(value);
+}
+
+/** A number with all digits; a mean that is not whole, to a tenth. @type {(value: number) => string} */
+export function exact(value) {
+  return value.toLocaleString("en", { maximumFractionDigits: 1 });
 }
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;

@@ -97,6 +97,19 @@ export function tile({ color, pattern, line }, id, make = s) {
       make("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: line, "stroke-width": 1.1 })));
 }
 
+/** The fills of an SVG by the names of their styles; it has to contain `defs`, the patterns of `names`.
+ * @type {(styles: Style[] | Record<string, Style>, names?: string[]) => { defs: SVGElement, of: (name: string |
+ *   number) => string }} */
+export function fills(styles, names = Object.keys(styles)) {
+  const own = /** @type {Record<string, Style>} */ ({ ...styles });
+  const id = Math.random().toString(36).slice(2); // patterns need names unique on the page
+  const patterned = names.filter((name) => own[name].pattern);
+  return {
+    defs: s("defs", {}, patterned.map((name) => tile(own[name], `${id}-${name}`))),
+    of: (name) => (own[name].pattern ? `url(#${id}-${name})` : own[name].color),
+  };
+}
+
 /** A small picture of a style, for a legend. @type {(style: Style) => HTMLCanvasElement} */
 export function swatch(style) {
   const canvas = document.createElement("canvas");

@@ -12,6 +12,7 @@ import { oncePerPicture } from "./dom.js";
  * @property {(...names: (keyof T)[]) => void} stale repaints the parts that depend on these names, all parts without a
  *   name
  * @property {() => void} flush paints immediately what is due
+ * @property {(changes: Partial<T>) => void} show changes some of it and paints immediately
  * @property {() => void} stop paints no more
  */
 
@@ -44,17 +45,21 @@ export function state(first) {
     later();
   }
 
+  /** @type {State<T>["set"]} */
+  function set(changes) {
+    const names = /** @type {(keyof T)[]} */ (Object.keys(changes));
+    const changed = names.filter((name) => !Object.is(now[name], changes[name]));
+    Object.assign(now, changes);
+    if (changed.length) stale(...changed);
+  }
+
   return {
-    now,
-    set(changes) {
-      const names = /** @type {(keyof T)[]} */ (Object.keys(changes));
-      const changed = names.filter((name) => !Object.is(now[name], changes[name]));
-      Object.assign(now, changes);
-      if (changed.length) stale(...changed);
-    },
+    now, set, stale, flush,
     paints: (names, paint) => void parts.push({ names, paint, stale: true }),
-    stale,
-    flush,
+    show(changes) {
+      set(changes);
+      flush();
+    },
     stop: () => later.cancel(),
   };
 }

@@ -29,10 +29,7 @@ export function tabs({ shown, frame }, parts) {
   const panels = /** @type {any} */ (Object.fromEntries(parts.map(([part]) =>
     [part, h("div", { role: "tabpanel", "aria-label": part })])));
   /** @type {(part: P) => void} */
-  const show = (part) => {
-    shown.set({ part });
-    shown.flush();
-  };
+  const show = (part) => shown.show({ part });
   const turn = () => show(parts[(parts.findIndex(([part]) => part === now.part) + 1) % parts.length][0]);
   const buttons = parts.map(([part, words]) =>
     h("button", { type: "button", role: "tab", "data-part": part, onclick: () => show(part) }, words));

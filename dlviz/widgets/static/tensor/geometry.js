@@ -3,7 +3,7 @@ import { clamp, segments } from "../shared/arrays.js";
 import { apart } from "../shared/chart.js";
 import { scaleLog } from "../shared/scale.js";
 
-/** @import { Box as Sides } from "../shared/chart.js" */
+/** @import { Box as Sides, Mark } from "../shared/chart.js" */
 /** @import { Scale } from "../shared/scale.js" */
 /** @import { Block, CostMap, Layer, Matrix } from "./state.js" */
 
@@ -96,8 +96,7 @@ function depths(blocks) {
 
 /** The map: B to the right, C_out up. `across`: marks of B; `up`: marks of C_out.
  * @typedef {{ x: Scale, y: Scale, regions: { form: string, points: number[][], middle: number[], fits: boolean }[],
- *   lines: { says: string, from: number[], to: number[] }[], across: { value: number, at: number }[], up: { value:
- *   number, at: number }[] }} Drawn */
+ *   lines: { says: string, from: number[], to: number[] }[], across: Mark[], up: Mark[] }} Drawn */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [38, 16, 6, 32]; // pixels around the map
 const FITS = 2200; // square pixels that the name of a region needs

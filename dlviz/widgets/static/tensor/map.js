@@ -2,9 +2,9 @@
 import { placeOf } from "../shared/arrays.js";
 import { below, beside, cross, fitted, grid, lineThrough, pointIn } from "../shared/chart.js";
 import { h, s, write } from "../shared/dom.js";
+import { exact } from "../shared/numbers.js";
 import { labelsOf, mapOf } from "./geometry.js";
 import { fitting, titleOf } from "./state.js";
-import { exact } from "./words.js";
 
 /** @import { Drawn } from "./geometry.js" */
 /** @import { Data, Size, Tensor } from "./state.js" */

@@ -1,11 +1,10 @@
 // The matrices as blocks in the colours of their ranks, and the collectives between them.
 import { h, s, write } from "../shared/dom.js";
 import { bytes } from "../shared/numbers.js";
-import { swatch, tile } from "../shared/paint.js";
+import { fills, swatch } from "../shared/paint.js";
 import { tooltip } from "../shared/tooltip.js";
 import { fitted } from "../shared/chart.js";
 import { pictureOf } from "./geometry.js";
-import { standOut } from "./state.js";
 import { blockLines, pictureWords, rankWords, shapeWords } from "./words.js";
 
 /** @import { Arrow, Picture, Placed } from "./geometry.js" */
@@ -22,27 +21,27 @@ export function matricesPicture(own, height) {
   const element = h("div", { class: "dlv-owners" },
     h("div", { class: "dlv-rankbar" }, h("h4", {}, "Who has which block"), ranksBar(own)), plot, about);
   plot.append(box);
-  const id = Math.random().toString(36).slice(2); // patterns need names unique on the page
+  const owners = fills(now.data.owners);
   /** @type {Picture} */
   let picture = { matrices: [], signs: [], arrows: [] };
 
   plot.addEventListener("pointermove", (event) => {
     const part = /** @type {Element} */ (event.target).closest("[data-block]");
     const [place, rank] = (part?.getAttribute("data-block") ?? "-1 -1").split(" ").map(Number);
-    standOut(own, { pointed: rank });
+    shown.show({ pointed: rank });
     const found = picture.matrices[place];
     const sheet = found?.sheets.find((one) => one.rank === rank);
     if (sheet) showTip(event, blockLines(found.matrix, rank, sheet.block));
     else hide();
   });
   plot.addEventListener("pointerleave", () => {
-    standOut(own, { pointed: -1 });
+    shown.show({ pointed: -1 });
     hide();
   });
   shown.paints(["data", "width", "part"], () => {
     if (!element.clientWidth) return;
     picture = pictureOf(now.data, fitted(svg, element.clientWidth, height), height);
-    svg.replaceChildren(...drawn(own, picture, id));
+    svg.replaceChildren(...drawn(own, picture, owners));
     svg.setAttribute("aria-label", pictureWords(now.data));
   });
   shown.paints(["data", "width", "part", "rank", "pointed"], () => {
@@ -62,7 +61,7 @@ function ranksBar(own) {
   const { now } = shown;
   const bar = h("span", { class: "dlv-rankbar", role: "group", "aria-label": "the blocks of one rank" });
   const buttons = now.data.owners.map((style, rank) => h("button", {
-    type: "button", "aria-label": `rank ${rank}`, onclick: () => standOut(own, { rank: now.rank === rank ? -1 : rank }),
+    type: "button", "aria-label": `rank ${rank}`, onclick: () => shown.show({ rank: now.rank === rank ? -1 : rank }),
   }, swatch(style), ` ${rank}`));
   bar.append("rank", ...buttons);
   shown.paints(["data", "rank"], () => buttons.forEach((one, rank) => {
@@ -72,15 +71,11 @@ function ranksBar(own) {
   return bar;
 }
 
-/** @type {(own: Tensor, picture: Picture, id: string) => SVGElement[]} */
-function drawn(own, { matrices, signs, arrows }, id) {
-  const { owners } = own.shown.now.data;
-  /** @type {(rank: number) => string} */
-  const fillOf = (rank) => (owners[rank].pattern ? `url(#${id}-${rank})` : owners[rank].color);
-  const patterned = owners.flatMap((style, rank) => (style.pattern ? [tile(style, `${id}-${rank}`)] : []));
+/** @type {(own: Tensor, picture: Picture, owners: ReturnType<typeof fills>) => SVGElement[]} */
+function drawn(own, { matrices, signs, arrows }, owners) {
   return [
-    s("defs", {}, patterned),
-    ...matrices.map((placed, place) => matrixOf(placed, place, fillOf)),
+    owners.defs,
+    ...matrices.map((placed, place) => matrixOf(placed, place, owners.of)),
     ...signs.map(({ x, y, text }) => s("text", { x, y, class: "dlv-sign" }, text)),
     ...arrows.map((arrow) => arrowOf(own, arrow)),
   ];

@@ -86,10 +86,3 @@ export function along({ data, ahead }, values) {
   if (!name || isAlong(data, ahead, name)) return null;
   return { name, sizes: data.sizes.map((size) => fitting(data, data.controls, name, size)) };
 }
-
-/** Highlights the blocks of a rank immediately; -1: all.
- * @type {(own: Tensor, which: Partial<Pick<More, "rank" | "pointed">>) => void} */
-export function standOut({ shown }, which) {
-  shown.set(which);
-  shown.flush();
-}

@@ -1,9 +1,8 @@
 // What a rank sends in each direction and form, and the measurement.
 import { h } from "../shared/dom.js";
-import { digits, seconds } from "../shared/numbers.js";
+import { digits, exact, seconds } from "../shared/numbers.js";
 import { table } from "../shared/table.js";
 import { titleOf } from "./state.js";
-import { exact } from "./words.js";
 
 /** @import { Row } from "../shared/table.js" */
 /** @import { Data, Price, Tensor } from "./state.js" */

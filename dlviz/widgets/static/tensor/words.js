@@ -7,11 +7,6 @@ import { outcome } from "../shared/running.js";
 
 const ITEMSIZE = 4; // bytes
 
-/** Bytes with all digits; a mean over the ranks that is not whole, to a tenth. @type {(value: number) => string} */
-export function exact(value) {
-  return value.toLocaleString("en", { maximumFractionDigits: 1 });
-}
-
 /** The shape of a matrix in words. @type {(shape: [number, number]) => string} */
 export function shapeWords([rows, columns]) {
   return `${rows} × ${columns}`;

@@ -14,10 +14,8 @@ export function arrangement(own) {
   if (scene.rows.length < 2) return { button: null };
   const panel = h("div", { class: "dlv-panel dlv-rowlist", role: "region", "aria-label": "rows", hidden: true });
   own.answers.add("rows", panel);
-  const open = opens(toggle("rows", "show, hide, pin and move rows", false, (on) => {
-    shown.set({ rowsOpen: on });
-    shown.flush();
-  }), panel);
+  const open = opens(toggle("rows", "show, hide, pin and move rows", false,
+    (on) => shown.show({ rowsOpen: on })), panel);
 
   /** Moves a row up or down by one. @type {(row: number, by: number) => void} */
   function move(row, by) {

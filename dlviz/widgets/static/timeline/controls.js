@@ -60,10 +60,7 @@ export function controls(own, more, steps) {
  * @type {(timeline: Timeline, name: "arrows" | "critical" | "table" | "source", label: string, title: string) =>
  *   Toggle} */
 function toggled({ shown }, name, label, title) {
-  const own = toggle(label, title, shown.now[name], (on) => {
-    shown.set({ [name]: on });
-    shown.flush();
-  });
+  const own = toggle(label, title, shown.now[name], (on) => shown.show({ [name]: on }));
   shown.paints([name], () => own.setAttribute("aria-pressed", String(shown.now[name])));
   return own;
 }

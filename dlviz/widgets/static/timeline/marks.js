@@ -15,10 +15,8 @@ export function marks(own) {
   const flags = h("div", { class: "dlv-flags" });
   own.answers.add("marks", panel);
   picture.plot.append(flags);
-  const open = opens(toggle("marks", "list the marks; N marks a moment", false, (on) => {
-    shown.set({ marksOpen: on });
-    shown.flush();
-  }), panel);
+  const open = opens(toggle("marks", "list the marks; N marks a moment", false,
+    (on) => shown.show({ marksOpen: on })), panel);
 
   /** @type {() => Mark[]} */
   const all = () => model.get("marks") ?? [];
@@ -27,8 +25,7 @@ export function marks(own) {
   function add() {
     const time = now.span >= 0 ? clock().start[now.span] : now.range?.from ?? (now.from + now.to) / 2;
     put([...all(), { clock: clock().name, time, note: "" }]);
-    shown.set({ marksOpen: true });
-    shown.flush();
+    shown.show({ marksOpen: true });
     /** @type {HTMLElement | null} */ (panel.querySelector("li:last-of-type input"))?.focus();
   }
 
