@@ -41,6 +41,7 @@ def test_a_method_is_tuned_by_the_rounds_of_its_median_seed_and_then_by_its_end(
     slow, quick = [0.5, 0.5, 0.9], [0.5, 0.9, 0.9]
     found = tuned({0.1: [slow, slow, quick], 0.2: [quick, slow, quick]}, 0.9)
     assert found.rate == 0.2 and found.rounds == [2, 3, 2] and found.ends == [0.9] * 3
+    assert tuned({0.1: [[0.9, 0.5, 0.5]], 0.2: [[0.5, 0.5, 0.95]]}, 0.9).rate == 0.1
     never = tuned({0.1: [[0.3]], 0.2: [[0.4]], 0.4: [[0.2]]}, 0.9)
     assert never.rate == 0.2 and never.rounds == [math.inf]
     with pytest.raises(ValueError, match="a rate without a run"):
