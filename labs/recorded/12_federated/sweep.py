@@ -1,6 +1,6 @@
 """The trainings that lab 12 compares: each method at several rates, five seeds each.
 
-    python labs/recorded/12_federated/sweep.py [STUDY ...]      5 minutes of processor time
+    python labs/recorded/12_federated/sweep.py [STUDY ...]      takes some minutes
 
 writes sweep.json beside it: when and where it was made, and a row for each training with the number
 of test images that the network recognises after each round (of stragglers three rows: of all, of

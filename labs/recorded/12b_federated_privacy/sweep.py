@@ -1,7 +1,7 @@
 """The trainings that lab 12b compares: five seeds each, of which each deals the images, draws the
 initial weights and the clients, and orders the batches.
 
-    python labs/recorded/12b_federated_privacy/sweep.py [STUDY ...]   6 minutes of processor time
+    python labs/recorded/12b_federated_privacy/sweep.py [STUDY ...]   takes some minutes
 
 writes sweep.json beside it: when and where it was made, and a row for each training, with the
 number of test images, of 360, that the network recognises after each round; of the study
