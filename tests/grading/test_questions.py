@@ -39,7 +39,7 @@ SLOW = 2e-3, 1e-7  # alpha and beta of lab 02's slow network
 LAST = 16 * 2 * 64 * 128 / 23.443e6  # s, the backward of lab 03's first layer on a rank of four
 COUNTED = {  # exact, and counted in runs alone
     "weights-that-differ", "dropped-digits", "column-row-all-reduces", "sequence-parallel-bytes",
-    "best-scaled-batch", "deadline-digits-read", "digits-read-federated", "digits-read-clipped",
+    "best-scaled-batch", "steps-of-large-batch", "deadline-digits-read", "digits-read-federated", "digits-read-clipped",
     "rules-that-read", "mlp-all-reduces",
 }  # fmt: skip
 
@@ -145,8 +145,7 @@ def formulas() -> dict[str, float]:
         "autograd-storage": 4 * 64 * (64 + 128 + 128) / 1000,
         "momentum-speed-up": walked("sgd", [1, 100], lr=2 / 101)
         / walked("momentum", [1, 100], lr=4 / 121, momentum=(9 / 11) ** 2),
-        "adagrad-turned": 205 / 31,
-        "nesterov-as-printed": make_rule("nesterov", 0.01, printed=True).stable_rate(1),
+        "bytes-of-large-model": 10e9 * 4 * (2 + make_rule("adam", 0.1).state_tensors) / 1e9,
         "gradient-noise": (256 / 16) ** 0.5,
         "butterfly-messages": messages("butterfly", 4),
         "ring-time": 1e3 * dlviz.sim.collective_seconds("ring", 4, 100_000, *SLOW),
