@@ -33,7 +33,7 @@ TRIES, LATE = 8, "times are not reliable"
 FIGURE = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 ASKED = re.compile(r'(predict\(\s*"([^"]+)",\s*)\.\.\.')
-PREDICTED = re.compile(r"\bpredicted\s(.*?)\sat\s+\d\d:\d\d:\d\d", re.DOTALL)
+PREDICTED = re.compile(r"\bpredicted\s(.*?)\s+at\s+\d\d:\d\d:\d\d", re.DOTALL)
 STILL = re.compile(r'<figure class="dlv-still.*src="data:image/png;base64,([^"]*)"', re.DOTALL)
 WIDTH, COLORS = 800, 256  # pixels and colours of a figure's picture
 
@@ -83,7 +83,7 @@ def run(client: NotebookClient, notebook: NotebookNode) -> None:
     guesses = {each.asks: each.example for lab in by_lab().values() for each in lab}
     for number, (i, cell) in enumerate(code, 1):
         asked = cell.source
-        cell.source = ASKED.sub(lambda m: f"{m[1]}{guesses[m[2]]:g}", asked)
+        cell.source = ASKED.sub(lambda m: f"{m[1]}{guesses[m[2]]!r}", asked)
         for _ in range(TRIES):
             client.execute_cell(cell, i)
             if not any(LATE in output.get("text", "") for output in cell.outputs):

@@ -38,8 +38,8 @@ from dlviz.parallel.update_rules.rules import SGD, AdaGrad, Adam, Decay, Momentu
 __all__ = [
     "NAMES", "RATE", "SGD", "AdaGrad", "AdaGradAsPrinted", "Adam", "AdamAsPrinted", "AnyRule",
     "Decay", "Momentum", "MomentumAsPrinted", "Moves", "Nesterov", "NesterovAsPrinted", "RMSProp",
-    "RMSPropAsPrinted", "Rates", "Rule", "TorchRule", "as_rule", "descend", "make", "race", "squares",
-    "steps_until",
+    "RMSPropAsPrinted", "Rates", "Rule", "TorchRule", "as_rule", "descend", "make", "race",
+    "squares", "steps_until",
 ]  # fmt: skip
 
 # name: the rule, and what the lecture's table prints

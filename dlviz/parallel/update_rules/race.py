@@ -1,8 +1,8 @@
 """Where update rules go on a surface, and a race of them, each at the best of several rates.
 
-    rule       rate    steps   range
-    SGD        0.077   67      67 to 67        the step from which it stays near the minimum
-    AdaGrad    1.28    5       3 to 6
+rule       rate    steps   range
+SGD        0.077   67      67 to 67        the step from which it stays near the minimum
+AdaGrad    1.28    5       3 to 6
 """
 
 from __future__ import annotations
