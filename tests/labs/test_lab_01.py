@@ -103,7 +103,7 @@ def test_the_recorded_runs_are_what_lab_and_page_read_from_them(runs):
     for before, after in zip(scaled[:4], scaled[1:5], strict=True):
         assert 1.7 < before / after < 2.1, "perfect scaling"
     assert min(scaled) == scaled[5] < scaled[6] and runs[1024, 3.2] == 5 * [math.inf]
-    assert 5 < scaled[2] / scaled[5] < 6 and "256 images need five times fewer steps" in TEXT
+    assert 5 < scaled[2] / scaled[5] < 6 and "256 images need over five times fewer steps" in TEXT
     assert runs[512, 1.6][-2:] == [98, math.inf] and "one of five runs never arrives" in TEXT
     assert ", ".join(f"{n:,.0f}" for n in scaled[:-1]) + " and none for 8" in PAGE
     best = {b: min(runs[b].items(), key=lambda each: each[1][2]) for b in sizes}
