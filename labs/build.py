@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 ASKED = re.compile(r'(predict\(\s*"([^"]+)",\s*)\.\.\.')
 PREDICTED = re.compile(r"\bpredicted\s(.*?)\s+at\s+\d\d:\d\d:\d\d", re.DOTALL)
 STILL = re.compile(r'<figure class="dlv-still.*src="data:image/png;base64,([^"]*)"', re.DOTALL)
+WIDE = 88  # columns of a prediction's words
 WIDTH, COLORS = 800, 256  # pixels and colours of a figure's picture
 
 
@@ -107,10 +109,10 @@ def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
     for output in shown:
         if output.output_type == "stream":
             lines = [line.rpartition("\r")[2] for line in output.text.split("\n")]
-            output.text = PREDICTED.sub(r"example guess \1", "\n".join(lines))
+            output.text = as_example("\n".join(lines))
         data = output.get("data", {})
         if "text/plain" in data:
-            data["text/plain"] = PREDICTED.sub(r"example guess \1", data["text/plain"])
+            data["text/plain"] = as_example(data["text/plain"])
         drawn = None
         if FIGURE in data:
             drawn = picture(data[FIGURE])
@@ -121,6 +123,14 @@ def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
         if drawn:
             data["image/png"] = base64.b64encode(drawn).decode()
     return [output for output in shown if output.get("text", "any").strip()]
+
+
+def as_example(text: str) -> str:
+    """A prediction's words, which are wrapped and indented, with its guess named an example."""
+    if not PREDICTED.search(text):
+        return text
+    lines = PREDICTED.sub(r"example guess \1", text.replace("\n  ", " ")).split("\n")
+    return "\n".join(textwrap.fill(line, WIDE, subsequent_indent="  ") for line in lines)
 
 
 def picture(figure: dict[str, Any]) -> bytes:
