@@ -106,6 +106,18 @@ def test_the_shortest_step_is_that_of_41_ranks_or_of_6_where_latency_is_long():
     assert f"{100 * 378.8 / formula(1024, scaling='weak'):.0f} %: 2,046 latencies" in PAGE
 
 
+def test_overlap_helps_up_to_eight_ranks():
+    for ranks, helps in ((2, True), (4, True), (8, True), (16, False), (64, False)):
+        first, second, third = (
+            1e3 * dlviz.sim.collective_seconds("ring", ranks, nbytes, 1e-4, 2e-7)
+            for nbytes in (5_672, 65_536, 33_280)
+        )
+        hidden = 1e3 * 64 * 2 * 64 * 128 / 23.443e6 / ranks  # the first layer's backward
+        cut = 378.8 / ranks + max(0, first + second - hidden) + third
+        assert (cut < formula(ranks)) == helps
+    assert "Overlap helps up to eight ranks" in TEXT
+
+
 def test_the_sum_at_half_is_a_guess_in_five_seeds_whose_relus_are_dead():
     dead, ends = {0.5: [], 2.0: []}, {0.5: [], 2.0: []}
     images, labels = digits("train")
