@@ -1,4 +1,4 @@
-"""Lab 01's recorded sweeps: `python labs/recorded/01_training_step/sweep.py` writes both tables beside it.
+"""Lab 01's recorded sweeps: `python sweep.py` in this folder writes both tables.
 
     steps.csv       steps of a 64-64-10 network to 5 % test error, by batch, learning rate and seed
     curvature.csv   the largest curvature of its loss along some of these runs, every ten steps
