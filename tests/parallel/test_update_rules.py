@@ -359,7 +359,7 @@ def test_steps_until_is_the_step_from_which_a_path_stays_near():
     x = torch.tensor([4.0, 0.5, 2.0, 0.5, 0.1])
     assert update_rules.steps_until(torch.stack([x, 0 * x], dim=1), 1.0) == 3
     assert update_rules.steps_until(torch.stack([x, 0 * x], dim=1), 9.0) == 0
-    assert update_rules.steps_until(torch.stack([x, x / 0], dim=1), 1.0) == torch.inf
+    assert update_rules.steps_until(torch.stack([x, x * math.nan], dim=1), 1.0) == torch.inf
 
 
 def test_a_race_takes_each_rules_best_rate_in_the_median_over_the_starts():

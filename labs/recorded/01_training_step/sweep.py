@@ -1,4 +1,4 @@
-"""Lab 01's recorded sweeps: `python labs/recorded/01/sweep.py` writes both tables beside it.
+"""Lab 01's recorded sweeps: `python sweep.py` in this folder writes both tables.
 
     steps.csv       steps of a 64-64-10 network to 5 % test error, by batch, learning rate and seed
     curvature.csv   the largest curvature of its loss along some of these runs, every ten steps
@@ -51,7 +51,7 @@ def curvatures(batch: int, rate: float, seed: int, steps: int = 60) -> Iterator[
 
 def write(name: str, head: str, rows: list[str]) -> None:
     where = f"{platform.processor() or platform.machine()}, one core, torch {torch.__version__}"
-    made = f"# made by labs/recorded/01/sweep.py on {date.today()}: {where}"
+    made = f"# made by labs/recorded/01_training_step/sweep.py on {date.today()}: {where}"
     (FOLDER / name).write_text("\n".join([made, head, *rows]) + "\n", encoding="utf-8")
 
 
