@@ -121,6 +121,16 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     easgd.spectral_radius: {"workers": 4, "eta": 0.1, "alpha": 0.1, "form": "synchronous"},
     easgd.stable_alpha: {"workers": 4, "eta": 0.1, "form": "synchronous"},
     pipeline.split: {"model": nn.Sequential(NET, NET), "stages": 2},
+    models.step_cost: {"model": NET, "batch": DATA, "repeats": 1},
+    models.gradient_noise: {"model": NET, "data": DATA, "batch": 2, "draws": 2},
+    models.steps_to_error: {
+        "model": NET, "data": DATA, "test": DATA, "error": 0.5, "lr": 0.1, "batch": 2, "most": 2,
+        "over": 1,
+    },
+    update_rules.race: {
+        "rules": {"sgd": update_rules.make("sgd", 0.1)}, "surface": lambda x, y: x * x + y * y,
+        "starts": [(1.0, 1.0)], "rates": [0.1], "steps": 1,
+    },
     update_rules.descend: {
         "rule": update_rules.make("sgd", 0.1), "surface": lambda x, y: x * x + y * y,
         "start": (1.0, 1.0), "steps": 2,
@@ -216,6 +226,7 @@ for name, explorer in EXPLORERS.items():
 ZERO = {
     (widgets.ConsistencyExplorer, "backups"),
     (datasets.batches, "steps"), (models.train, "steps"), (update_rules.descend, "steps"),
+    (update_rules.race, "steps"),
     (accountant.epsilon, "steps"), (privacy.poisson, "clients"), (sim.collective, "nbytes"),
     (robust.trimmed_mean, "attackers"), (robust.krum, "attackers"),
     (robust.multi_krum, "attackers"), (robust.nearest, "attackers"),

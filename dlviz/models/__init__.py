@@ -12,8 +12,16 @@ from typing import Any
 from dlviz.models.language import LSTM, target_tokens, token_loss
 from dlviz.models.nets import MLP, ConvNet
 from dlviz.models.seeding import seed_layers
+from dlviz.models.step_cost import step_cost
 from dlviz.models.storage import layer_storage, saved_tensors
-from dlviz.models.train import accuracy, error_by_label, largest_curvature, train
+from dlviz.models.train import (
+    accuracy,
+    error_by_label,
+    gradient_noise,
+    largest_curvature,
+    steps_to_error,
+    train,
+)
 from dlviz.models.transformer import Transformer
 
 __all__ = [
@@ -23,10 +31,13 @@ __all__ = [
     "Transformer",
     "accuracy",
     "error_by_label",
+    "gradient_noise",
     "largest_curvature",
     "layer_storage",
     "saved_tensors",
     "seed_layers",
+    "step_cost",
+    "steps_to_error",
     "target_tokens",
     "token_loss",
     "train",

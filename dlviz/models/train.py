@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 
 import torch
@@ -38,6 +39,33 @@ def train(
         optimizer.step()
         losses.append(value.item())
     return losses
+
+
+def steps_to_error(
+    model: nn.Module,
+    data: tuple[torch.Tensor, torch.Tensor],
+    test: tuple[torch.Tensor, torch.Tensor],
+    error: float,
+    *,
+    lr: float,
+    batch: int,
+    seed: int = 0,
+    most: int = 2000,
+    over: int = 10,
+) -> float:
+    """Steps of `train`, in place, until at most the fraction `error` of the images of `test` is
+    wrong in the mean over the last `over` steps; NaN where `most` steps are not enough."""
+    check_counts(most=most, over=over)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    right: deque[float] = deque(maxlen=over)
+    for step, (inputs, targets) in enumerate(batches(*data, batch=batch, seed=seed, steps=most), 1):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        right.append(accuracy(model, *test))
+        if len(right) == over and sum(right) / over >= 1 - error:
+            return step
+    return math.nan
 
 
 @torch.no_grad()
@@ -91,3 +119,27 @@ def largest_curvature(
         curvature = sum((d * t).sum().item() for d, t in zip(direction, turned, strict=True))
         direction = [part.detach() for part in turned]
     return curvature
+
+
+def gradient_noise(
+    model: nn.Module,
+    data: tuple[torch.Tensor, torch.Tensor],
+    batch: int,
+    draws: int = 200,
+    seed: int = 0,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.cross_entropy,
+) -> float:
+    """How far the gradient of `batch` examples of `data` is from that of all: the root of the mean
+    square of their distance over `draws` batches, drawn with replacement by `seed`, as a multiple
+    of the length of the gradient of all."""
+    check_counts(batch=batch, draws=draws)
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def gradient(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        parts = torch.autograd.grad(loss(model(inputs), targets), weights)
+        return torch.cat([part.flatten() for part in parts])
+
+    whole, generator = gradient(*data), torch.Generator().manual_seed(seed)
+    rows = torch.randint(len(data[1]), (draws, batch), generator=generator)
+    off = [gradient(data[0][own], data[1][own]) - whole for own in rows]
+    return (torch.stack(off).square().sum(1).mean().sqrt() / whole.norm()).item()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -15,8 +16,11 @@ from dlviz.models import (
     ConvNet,
     accuracy,
     error_by_label,
+    gradient_noise,
     largest_curvature,
     seed_layers,
+    step_cost,
+    steps_to_error,
     train,
 )
 
@@ -173,3 +177,33 @@ def test_the_largest_curvature_is_the_largest_eigenvalue_of_the_hessian():
     assert largest_curvature(model, (x, y), rounds=500) == pytest.approx(largest, rel=1e-6)
     assert torch.equal(before, torch.random.get_rng_state())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_step_costs_two_flop_a_weight_and_image_and_in_the_backward_four_but_in_the_first_layer():
+    model = MLP((6, 5, 4, 3))
+    cost = step_cost(model, (torch.rand(7, 6), torch.arange(7) % 3), repeats=2)
+    first, others = 6 * 5, 5 * 4 + 4 * 3
+    assert [*cost.index] == ["forward", "backward", "update"] and (cost.seconds > 0).all()
+    assert [*cost.FLOP] == [7 * 2 * (first + others), 7 * (2 * first + 4 * others), 0]
+
+
+def test_steps_to_error_stop_where_the_mean_of_the_last_tests_is_low_enough():
+    data, test = digits("train"), digits("test")
+    took = steps_to_error(MLP((64, 32, 10)), data, test, 0.3, lr=0.5, batch=64, over=3)
+    model, errors = MLP((64, 32, 10)), []
+    for steps in range(1, int(took) + 1):
+        model = MLP((64, 32, 10))
+        train(model, data, steps=steps, lr=0.5, batch=64)
+        errors.append(1 - accuracy(model, *test))
+    means = [sum(errors[i : i + 3]) / 3 for i in range(len(errors) - 2)]
+    assert took > 3 and [mean <= 0.3 for mean in means] == [*(len(means) - 1) * [False], True]
+    few = steps_to_error(MLP((64, 32, 10)), data, test, 0.3, lr=0.5, batch=64, most=5)
+    assert math.isnan(few)
+
+
+def test_the_noise_of_a_gradient_falls_by_the_root_of_the_batch():
+    model, data = MLP((64, 16, 10)), digits("train")
+    one, many = (gradient_noise(model, data, batch) for batch in (16, 144))
+    assert one / many == pytest.approx(3, rel=0.1)
+    data = (data[0][:1].expand(8, 1, 8, 8), data[1][:1].expand(8))
+    assert gradient_noise(model, data, 4) == pytest.approx(0, abs=1e-6), "equal examples"

@@ -340,3 +340,44 @@ def test_a_rule_with_the_former_name_of_its_state_is_taken_and_warned_of():
     rule.step([w], [torch.ones(2)])
     rule.step([w], [torch.ones(2)])
     assert w.tolist() == pytest.approx([1 - 0.5 - 0.5 * 1.9] * 2)
+
+
+def bowl(x, y):
+    return (x**2 + 4 * y**2) / 2
+
+
+def test_descend_from_several_starts_is_that_from_each():
+    starts = [(1.0, 2.0), (-1.0, 0.5), (3.0, 0.0)]
+    rules = [update_rules.make("adam", 0.1) for _ in range(4)]
+    together = update_rules.descend(rules[0], bowl, torch.tensor(starts).T, 20)  # (21, 2, 3)
+    for i, (rule, start) in enumerate(zip(rules[1:], starts, strict=True)):
+        alone = update_rules.descend(rule, bowl, start, 20)
+        torch.testing.assert_close(together[:, :, i], alone)
+
+
+def test_steps_until_is_the_step_from_which_a_path_stays_near():
+    x = torch.tensor([4.0, 0.5, 2.0, 0.5, 0.1])
+    assert update_rules.steps_until(torch.stack([x, 0 * x], dim=1), 1.0) == 3
+    assert update_rules.steps_until(torch.stack([x, 0 * x], dim=1), 9.0) == 0
+    assert update_rules.steps_until(torch.stack([x, x * math.nan], dim=1), 1.0) == torch.inf
+
+
+def test_a_race_takes_each_rules_best_rate_in_the_median_over_the_starts():
+    starts, rates = [(1.0, 1.0), (0.0, 0.1), (3.0, 0.0)], [0.1, 0.4, 0.6]
+    table = update_rules.race({"SGD": update_rules.SGD(1.0)}, bowl, starts, rates, steps=100)
+
+    def steps(lr, start):
+        points = update_rules.descend(update_rules.SGD(lr), bowl, start, 100)
+        return update_rules.steps_until(points, 0.01).item()
+
+    took = {lr: sorted(steps(lr, start) for start in starts) for lr in rates}
+    best = min(rates, key=lambda lr: took[lr][1])
+    assert best == 0.4 and took[0.6][-1] == torch.inf and took[0.4][0] < took[0.4][-1]
+    row = table.loc["SGD"]
+    assert (row.rate, row.steps, row.range) == (
+        best,
+        took[best][1],
+        f"{took[best][0]:g} to {took[best][-1]:g}",
+    )
+    with pytest.raises(ValueError, match="rates"):
+        update_rules.race({"SGD": update_rules.SGD(1.0)}, bowl, starts, [])

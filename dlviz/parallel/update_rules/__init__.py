@@ -19,12 +19,10 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from dlviz.counts import check_counts
 from dlviz.models.options import Rates, squares
 from dlviz.parallel.update_rules.moves import AS_IN, AnyRule, Moves, TorchRule
 from dlviz.parallel.update_rules.printed import (
@@ -34,13 +32,15 @@ from dlviz.parallel.update_rules.printed import (
     NesterovAsPrinted,
     RMSPropAsPrinted,
 )
-from dlviz.parallel.update_rules.rule import Rule, Tensor
+from dlviz.parallel.update_rules.race import descend, race, steps_until
+from dlviz.parallel.update_rules.rule import Rule
 from dlviz.parallel.update_rules.rules import SGD, AdaGrad, Adam, Decay, Momentum, Nesterov, RMSProp
 
 __all__ = [
     "NAMES", "RATE", "SGD", "AdaGrad", "AdaGradAsPrinted", "Adam", "AdamAsPrinted", "AnyRule",
     "Decay", "Momentum", "MomentumAsPrinted", "Moves", "Nesterov", "NesterovAsPrinted", "RMSProp",
-    "RMSPropAsPrinted", "Rates", "Rule", "TorchRule", "as_rule", "descend", "make", "squares",
+    "RMSPropAsPrinted", "Rates", "Rule", "TorchRule", "as_rule", "descend", "make", "race",
+    "squares", "steps_until",
 ]  # fmt: skip
 
 # name: the rule, and what the lecture's table prints
@@ -125,17 +125,3 @@ def as_rule(rule: Any, lr: float | None = None) -> Any:
         return rule
     make_optimizer: Any = rule
     return TorchRule(make_optimizer)
-
-
-def descend(
-    rule: Rule, surface: Callable[..., Tensor], start: Sequence[float], steps: int
-) -> Tensor:
-    """The path of `rule` from `start`: the points (steps + 1, dims) of float64 at which it took the
-    gradient of `surface(x, y, ...)`, the start first."""
-    check_counts(0, steps=steps)
-    point = torch.tensor(start, dtype=torch.float64, requires_grad=True)
-    found = [point.detach().clone()]
-    for _ in range(steps):
-        rule.step([point], torch.autograd.grad(surface(*point), [point]))
-        found.append(point.detach().clone())
-    return torch.stack(found)
