@@ -180,9 +180,10 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
 CALLS |= {
     attacks.flip_labels: {"labels": LABELS, "classes": 4},
     **dict.fromkeys(
-        (robust.trimmed_mean, robust.krum, robust.multi_krum),
+        (robust.trimmed_mean, robust.krum, robust.multi_krum, robust.nearest),
         {"updates": torch.eye(5), "weights": torch.ones(5), "attackers": 1},
     ),
+    robust.rules: {"attackers": 1},
     shares.share: {"secret": 5, "n": 3, "k": 2},
     schedules.needs: {"action": schedules.Action(0, "F", 0), "stages": 2},
     gossip.check_topology: {"ranks": 4, "topology": "ring"},
@@ -228,7 +229,8 @@ ZERO = {
     (update_rules.race, "steps"),
     (accountant.epsilon, "steps"), (privacy.poisson, "clients"), (sim.collective, "nbytes"),
     (robust.trimmed_mean, "attackers"), (robust.krum, "attackers"),
-    (robust.multi_krum, "attackers"), (descent.to_target, "examples"),
+    (robust.multi_krum, "attackers"), (robust.nearest, "attackers"),
+    (robust.rules, "attackers"), (descent.to_target, "examples"),
     (viz.spectrum_table, "examples"),
 }  # fmt: skip
 AMOUNTS = {
@@ -241,7 +243,8 @@ AMOUNTS = {
 ELSEWHERE = {
     "cluster.measure.link.link_cost", "cluster.measure.network.NetworkCost",
     "cluster.stuck.waits.Wait", "collectives.trials", "federated.partition.check",
-    "federated.rounds.train", "federated.secure.aggregate.secure_sum", "machine.topology.Topology",
+    "federated.rounds.train", "federated.secure.aggregate.secure_sum",
+    "federated.secure.observed.observed_sum", "machine.topology.Topology",
     "parallel.data.train.train", "parallel.data.ddp.DDP", "parallel.server.hogwild.increments",
     "parallel.hybrid.trainer.train", "parallel.averaging.local_sgd.average",
     "parallel.averaging.local_sgd.train", "parallel.data.naive.average_gradients",

@@ -14,6 +14,7 @@ secure/          the sum of the clients' vectors; the server learns nothing else
 masked_rounds.py 4 and 5 of rounds whose updates arrive as such a sum
 attacks.py       what a dishonest client sends
 robust.py        how a server combines updates of which some are false
+compared.py      several trainings from the same weights, over rates and seeds
 
 Importing the package is cheap: torch loads with the first module that needs it.
 """
@@ -27,19 +28,22 @@ if TYPE_CHECKING:
     from dlviz.federated import attacks, inversion, partition, privacy, robust, secure
     from dlviz.federated.accountant import epsilon
     from dlviz.federated.arrivals import Arrivals
+    from dlviz.federated.compared import last_third, received, rounds_to, train_each, tuned
     from dlviz.federated.masked_rounds import Secure
     from dlviz.federated.privacy import Private
     from dlviz.federated.rounds import Round, train
 
 __all__ = [
-    "Arrivals", "Private", "Round", "Secure", "attacks", "epsilon", "inversion", "partition",
-    "privacy", "robust", "secure", "train",
+    "Arrivals", "Private", "Round", "Secure", "attacks", "epsilon", "inversion", "last_third",
+    "partition", "privacy", "received", "robust", "rounds_to", "secure", "train", "train_each",
+    "tuned",
 ]  # fmt: skip
 
 # name -> the module that defines it, unless it is a module itself
 _HOME = {
     "Arrivals": "arrivals", "Private": "privacy", "Round": "rounds", "Secure": "masked_rounds",
-    "epsilon": "accountant", "train": "rounds",
+    "epsilon": "accountant", "last_third": "compared", "received": "compared",
+    "rounds_to": "compared", "train": "rounds", "train_each": "compared", "tuned": "compared",
 }  # fmt: skip
 
 

@@ -16,11 +16,25 @@ Bagdasaryan et al., "How To Backdoor Federated Learning", AISTATS 2020, section 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 import torch
 
 from dlviz.counts import check_counts
 
 Tensor = torch.Tensor
+
+
+def by(
+    attackers: Collection[int], attack: Callable[[Tensor], Tensor]
+) -> Callable[[Tensor, int, int], Tensor]:
+    """What `train` takes as `outgoing` where the clients `attackers` send `attack` of their update,
+    and all others their update."""
+
+    def outgoing(update: Tensor, client: int, number: int) -> Tensor:
+        return attack(update) if client in attackers else update
+
+    return outgoing
 
 
 def flip_labels(labels: Tensor, classes: int) -> Tensor:

@@ -40,7 +40,7 @@ Outgoing = Callable[[Tensor, int, int], Tensor]
 Callback = Callable[[int, float, nn.Module], Any]
 Found = Sequence[tuple[Tensor, float]]  # of each client its update (parameters,) and its loss
 
-UNASKED = ", not asked"  # what the phase of an unused training adds to its name
+UNASKED = "3 not asked"  # the phase of a training that nobody uses
 
 
 class Clients:
@@ -156,7 +156,7 @@ def take_part(
                 clients.send(chosen, found, number)
         others = [k for k in own if always and k not in chosen and clients.examples(k)]
         if others:
-            with phase(comm, 2, number, UNASKED):
+            with comm.span("phase", UNASKED, step=number):
                 clients.train(others, number)
         for k in [*chosen, *others]:
             ledger[number, own.index(k)] = clients.work(k)

@@ -68,6 +68,21 @@ def ratio(
     return rows[first][agree]
 
 
+def found(model: nn.Module, update: Tensor, **options: float) -> Tensor:
+    """The images (found, inputs) in a flat `update` (parameters,) of a model whose first layer is
+    linear, by `ratio` with these options."""
+    weights, biases, *_ = unflatten(model, update)
+    return ratio(weights, biases, **options)
+
+
+def recovered(model: nn.Module, update: Tensor, images: Tensor, within: float = 0.02) -> int:
+    """How many of a client's `images` (n, ...) are among those found in its update: a pixel is less
+    than `within` off on average."""
+    own = images.flatten(1)  # (n, inputs)
+    gaps = torch.cdist(found(model, update), own, p=1) / own.shape[1]  # (found, n)
+    return int((gaps < within).any(0).sum())
+
+
 def labels(bias_update: Tensor) -> Tensor:
     """The labels that an update of the output layer's bias (classes,) reveals: the outputs it
     raised, those it raised most first.

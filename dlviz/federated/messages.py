@@ -64,6 +64,6 @@ def residents(rank: int, ranks: int, clients: int) -> list[int]:
     return [k for k in range(clients) if home(k, ranks) == rank]
 
 
-def phase(comm: Comm, place: int, number: int, more: str = "") -> Any:
-    """The span of phase `place` (from 0) of round `number`; `more` is added to its name."""
-    return comm.span("phase", PHASES[place] + more, step=number)
+def phase(comm: Comm, place: int, number: int) -> Any:
+    """The span of phase `place` (from 0) of round `number`."""
+    return comm.span("phase", PHASES[place], step=number)

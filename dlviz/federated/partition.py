@@ -5,7 +5,7 @@
     dirichlet   a a a a b c | b b b b b   | a c c c c c     the smaller alpha, the fewer labels
     unequal     a b c a b c a b c a b c   | a b c a | b c   some have much more than others
 
-Each function returns a list: for client k the indices of its examples, (n_k,) of int64. Every
+Each of these returns a list: for client k the indices of its examples, (n_k,) of int64. Every
 example goes to exactly one client.
 
 Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
@@ -23,6 +23,11 @@ from dlviz.counts import check_counts
 from dlviz.federated.sizes import dirichlet_sizes
 
 Tensor = torch.Tensor
+
+
+def dealt(images: Tensor, labels: Tensor, parts: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """What `train` takes as `clients`: the images and labels of each client's part."""
+    return [(images[part], labels[part]) for part in parts]
 
 
 def identical(labels: Tensor, clients: int, seed: int = 0) -> list[Tensor]:

@@ -21,6 +21,9 @@ differ, an honest client that is alone with its labels looks like an attacker, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 
 from dlviz.counts import check_counts
@@ -66,7 +69,12 @@ def krum(updates: Tensor, weights: Tensor, *, attackers: int) -> Tensor:
 
     Raises ValueError for fewer than 2f + 3 clients. Cost: n(n-1)/2 distances.
     """
-    return updates[_order(updates, weights, attackers, "krum")[0]].clone()
+    return updates[nearest(updates, weights, attackers=attackers)].clone()
+
+
+def nearest(updates: Tensor, weights: Tensor, *, attackers: int) -> int:
+    """The row of the update that `krum` takes. Raises ValueError as it does."""
+    return int(_order(updates, weights, attackers, "krum")[0])
 
 
 def multi_krum(updates: Tensor, weights: Tensor, *, attackers: int) -> Tensor:
@@ -84,6 +92,17 @@ def norm_bounded(updates: Tensor, weights: Tensor, *, bound: float) -> Tensor:
     An attacker still moves it, by its share of the weights times 2 `bound` at most.
     """
     return mean(clip(updates, bound), weights)
+
+
+def rules(attackers: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """Four rules by name, those with an argument for so many `attackers`."""
+    check_counts(0, attackers=attackers)
+    return {
+        "mean": mean,
+        "median": median,
+        "trimmed mean": partial(trimmed_mean, attackers=attackers),
+        "Krum": partial(krum, attackers=attackers),
+    }
 
 
 def _order(updates: Tensor, weights: Tensor, attackers: int, name: str) -> Tensor:

@@ -164,7 +164,7 @@ AXES = {  # an axis of a mesh -> the name readers know, its hue
 }
 FATES = {  # what became of a client in a round -> its words, its mark, its hue
     "answered": ("its update is in the new weights", "square", BLUE),
-    "late": ("late: the round was closed before", "x-thin", VERMILION),
+    "late": ("late: the round had closed", "x-thin", VERMILION),
     "taken": ("late before, taken in this round", "diamond", ORANGE),
     "rejected": ("its update was rejected", "circle", PURPLE),
     "lost": ("lost", "cross", BLACK),

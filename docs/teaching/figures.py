@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ import torch
 import dlviz
 from dlviz.analysis.by_axis import lanes
 from dlviz.collectives import trials
-from dlviz.federated import Private, attacks, inversion, partition, robust
+from dlviz.federated import epsilon, inversion, last_third, partition, received
 from dlviz.federated import train as federated
+from dlviz.federated.compared import Sweep
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.machine.hardware import DEVICES, LINKS
 from dlviz.metrics import step_seconds
@@ -632,13 +634,17 @@ def lab_10_plans() -> Any:
     return paper.plans(plans(shape, machine, 512, 512), title="8.3 billion parameters, 512 GPUs")
 
 
-# -- lab 12 ----------------------------------------------------------------------------------------
+# -- labs 12 and 12b -------------------------------------------------------------------------------
+RECORDED = Path(__file__).parents[2] / "labs" / "recorded"
+RECOGNISED = {"xlabel": "round (0 is the first)", "ylabel": "test images recognised (fraction)"}
+
+
 @figure
 def lab_12_round() -> Any:
     """Weights go out, each client trains, updates come back: half of the round is training."""
     link = Link(latency=0.010, bandwidth=1e6)
     images, labels = dlviz.datasets.digits("train")
-    clients = [(images[part], labels[part]) for part in partition.identical(labels, 4)]
+    clients = partition.dealt(images, labels, partition.identical(labels, 4))
     arguments = dlviz.models.MLP((64, 32, 10)), clients
     options = {"rounds": 3, "batch": 40}
     machine = classroom(5, link=link)
@@ -649,120 +655,74 @@ def lab_12_round() -> Any:
 @figure
 def lab_12_clients_asked() -> Any:
     """Where clients have two labels each, asking fewer of them costs many rounds."""
-    images, labels = dlviz.datasets.digits("train")
-    parts = partition.by_label(labels, 10, per_client=2)
-    clients = [(images[part], labels[part]) for part in parts]
-    arguments = dlviz.models.MLP((64, 32, 10)), clients
-    options = {"rounds": 60, "epochs": 5, "batch": 10, "evaluate": _read}
-    lines = {}
-    for share in (0.1, 0.2, 0.5, 1.0):
-        run = dlviz.launch(federated, 2, args=arguments, kwargs={**options, "fraction": share})
-        lines[f"C = {share:g}"] = [each.score for each in run.results[0]["rounds"]]
-    names = {"xlabel": "round", "ylabel": "test digits read (share)"}
-    return paper.curve(lines, title="Two labels a client", **names)
+    asked = Sweep.load(RECORDED / "12_federated" / "sweep.json").tuned("asked", "two labels")
+    lines: Any = {name: found.scores for name, found in asked.items()}
+    return paper.curve(lines, title="Two labels a client", **RECOGNISED)
+
+
+@figure
+def lab_12_remedies() -> Any:
+    """Drift and three remedies, each at its best rate, over five seeds."""
+    found = Sweep.load(RECORDED / "12_federated" / "sweep.json").tuned("remedies", "two labels")
+    names = "FedAvg", "FedProx, μ = 0.1", "FedAvgM, β = 0.5"
+    lines: Any = {name: found[name].scores for name in names}
+    return paper.curve(lines, title="Two labels a client: remedies for drift", **RECOGNISED)
 
 
 @figure
 def lab_12_who_has_learnt_what() -> Any:
-    """A deadline that the slow clients miss: no 8 and no 9 is read."""
-    images, labels = dlviz.datasets.digits("train")
-    common, rare = (labels < 8).nonzero()[:, 0], (labels >= 8).nonzero()[:, 0]
-    parts = [common[part][:144] for part in partition.identical(labels[common], 6)]
-    parts += [rare[part] for part in partition.identical(labels[rare], 2)]
-    model, clients = dlviz.models.MLP((64, 32, 10)), [(images[p], labels[p]) for p in parts]
-    machine = classroom(9, link=Link(0.001, 1e7), factors=(1, 1, 1, 1, 1, 1, 1, 3, 3))
-    read = {}
-    for name, options in {"wait for all": {"rounds": 12}, "deadline": {"rounds": 22}}.items():
-        options |= {"batch": 24, "lr": 0.5, "deadline": 0.2 if name == "deadline" else None}
-        run = dlviz.launch(federated, 9, machine=machine, args=(model, clients), kwargs=options)
-        wrong = dlviz.models.error_by_label(
-            model, run.results[0]["state"], *dlviz.datasets.digits("test")
-        )
-        read[name] = {digit: 100 - 100 * share for digit, share in wrong.items()}
-    return paper.bars(read, xlabel="digit", ylabel="read (%)", title="Who has learnt what")
+    """A deadline that the slow clients miss: no 8 and no 9 is recognised."""
+    sweep, data = Sweep.load(RECORDED / "12_federated" / "sweep.json"), "8 and 9 on slow clients"
+    best = sweep.tuned("stragglers", data, goal=math.inf)
+    groups = {each: sweep.methods(f"stragglers, {each}", data) for each in ("0 to 7", "8 and 9")}
+    recognised = {
+        name: {
+            group: 100 * median([*map(last_third, runs[name][found.rate])])
+            for group, runs in groups.items()
+        }
+        for name, found in best.items()
+    }
+    title = "Who has learnt what: median of five seeds"
+    return paper.bars(recognised, xlabel="labels", ylabel="recognised (%)", title=title)
 
 
 @figure
-def lab_12_digits_read() -> Any:
-    """A division is enough: what eight clients have, and what the server reads of it."""
+def lab_12b_recovered() -> Any:
+    """A division is enough: what eight clients have, and what the server recovers."""
     images, labels = dlviz.datasets.digits("train")
     clients = [(images[[k]], labels[[k]]) for k in range(8)]
     model = dlviz.models.MLP((64, 32, 10))
-    rows = dlviz.launch(_received, 2, args=(model, clients)).results[0]
-    found = [inversion.ratio(*inversion.unflatten(model, row)[:2])[0] for row in rows]
-    pictures = {"on the phone": images[:8], "read by the server": torch.stack(found)}
+    (updates,) = dlviz.launch(received, 2, args=(model, clients)).results[0]
+    found = [inversion.found(model, update)[0] for update in updates]
+    pictures = {"on the phone": images[:8], "recovered by the server": torch.stack(found)}
     return dlviz.viz.images(pictures, title="What eight updates reveal")
 
 
 @figure
-def lab_12_what_privacy_costs() -> Any:
+def lab_12b_what_privacy_costs() -> Any:
     """Half the noise is three times the epsilon; a small epsilon is cheaper with more noise."""
-    images, labels = dlviz.datasets.digits("train")
-    clients = [(images[part], labels[part]) for part in partition.identical(labels, 1000)]
-    arguments = dlviz.models.MLP((64, 32, 10)), clients
-    read, spent = {}, {}
-    for sigma in (1, 2, 4):
-        private = Private(bound=2.0, noise_multiplier=sigma, delta=1e-5)
-        options = {"rounds": 40, "fraction": 0.1, "selection": "poisson", "lr": 1.0}
-        options |= {"private": private, "evaluate": _read}
-        run = dlviz.launch(federated, 2, args=arguments, kwargs=options)
-        name, rounds = f"σ = {sigma}", run.results[0]["rounds"]
-        read[name] = [each.score for each in rounds]
-        spent[name] = [each.epsilon for each in rounds]
-    names = {"xlabel": "ε spent so far (δ = 10⁻⁵)", "ylabel": "test digits read (share)"}
-    return paper.curve(read, x=spent, log_x=True, title="What privacy costs", **names)
-
-
-def _received(comm: dlviz.Comm, model: torch.nn.Module, clients: list[Any]) -> Any:
-    """The updates that the server gets in one round."""
-    updates: list[torch.Tensor] = []
-
-    def keep(rows: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-        updates.extend(rows)
-        return rows.mean(0)
-
-    federated(comm, model, clients, rounds=1, combine=keep)
-    return updates
+    sweep = Sweep.load(RECORDED / "12b_federated_privacy" / "sweep.json")
+    noises, sigmas = sweep.tuned("noise", "1,000 clients"), (1, 2, 4)
+    lines: Any = {f"σ = {sigma}": noises[f"σ = {sigma}"].scores for sigma in sigmas}
+    spent = {f"σ = {s}": [epsilon(s, 0.1, n, 1e-5) for n in range(1, 41)] for s in sigmas}
+    names = {**RECOGNISED, "xlabel": "ε spent so far, at most (δ = 10⁻⁵)"}
+    return paper.curve(lines, x=spent, log_x=True, title="What privacy costs", **names)
 
 
 @figure
-def lab_12_attackers() -> Any:
-    """One of ten lies: the mean is undone; Krum withstands it, and rejects honest clients too."""
-    images, labels = dlviz.datasets.digits("train")
-    dealt = {
-        "identical data": (10, partition.identical(labels, 10)),
-        "two labels a client": (15, partition.by_label(labels, 10, per_client=2)),
-    }
-    rules = {
-        "mean": robust.mean,
-        "median": robust.median,
-        "trimmed mean": partial(robust.trimmed_mean, attackers=1),
-        "Krum": partial(robust.krum, attackers=1),
-    }
-    read = {}
-    for name, (rounds, parts) in dealt.items():
-        arguments = dlviz.models.MLP((64, 32, 10)), [(images[p], labels[p]) for p in parts]
-        options = {"rounds": rounds, "epochs": 5, "batch": 10, "evaluate": _read}
-        read[name] = {}
-        for rule, combine in rules.items():
-            how = {**options, "combine": combine, "outgoing": _last_attacks}
-            run = dlviz.launch(federated, 2, args=arguments, kwargs=how)
-            read[name][rule] = 100 * run.results[0]["rounds"][-1].score
-    return paper.bars(
-        read, ylabel="test digits read (%)", title="One of ten sends its update x -10"
-    )
-
-
-def _last_attacks(update: torch.Tensor, client: int, number: int) -> torch.Tensor:
-    """The update that a client sends; the last of ten attacks."""
-    return attacks.scale(update, -10) if client == 9 else update
-
-
-def _read(model: torch.nn.Module) -> float:
-    """The share of the test digits that `model` reads."""
-    images, labels = dlviz.datasets.digits("test")
-    with torch.no_grad():
-        return (model(images).argmax(1) == labels).double().mean().item()
+def lab_12b_attackers() -> Any:
+    """One of ten attacks: the mean is undone; Krum withstands it and rejects honest clients too."""
+    sweep = Sweep.load(RECORDED / "12b_federated_privacy" / "sweep.json")
+    recognised = {}
+    for data in ("identical", "two labels"):
+        found = sweep.tuned("attackers", data, goal=math.inf)
+        recognised[data] = {
+            name.partition(",")[0]: 100 * median(each.ends)
+            for name, each in found.items()
+            if name.endswith(", 1 of 10")
+        }
+    title = "One of ten sends its update x -10: median of five seeds"
+    return paper.bars(recognised, ylabel="test images recognised (%)", title=title)
 
 
 def save(drawn: Any, stem: Path) -> None:

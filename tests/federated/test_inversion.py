@@ -217,6 +217,7 @@ def test_the_server_is_given_what_it_sent_and_what_it_received_and_nothing_else(
     and settings."""
     given = {
         inversion.ratio: ["weight_update", "bias_update", "low", "high", "outside", "alike"],
+        inversion.found: ["model", "update", "options"],
         inversion.labels: ["bias_update"],
         inversion.unflatten: ["model", "update"],
         inversion.match: ["model", "update", "shape", "epochs", "lr", "steps", "starts"]
@@ -228,7 +229,7 @@ def test_the_server_is_given_what_it_sent_and_what_it_received_and_nothing_else(
         if inspect.isfunction(each)
         and each.__module__ == inversion.__name__
         and not name.startswith("_")
-    }
+    } - {inversion.recovered}  # which compares what was found with the client's own images
     assert public == given.keys()
     for function, names in given.items():
         assert [*inspect.signature(function).parameters] == names
@@ -246,3 +247,19 @@ def test_an_update_of_another_size_is_refused():
         inversion.unflatten(model, torch.zeros(7))
     with pytest.raises(ValueError, match=r"shape \(7,\) and the model 2410 parameters"):
         inversion.match(model, torch.zeros(7), (1, 1, 8, 8))
+
+
+def test_the_images_found_in_a_flat_update_and_how_many_of_them_are_a_clients_own(data):
+    images, labels = data
+    net = MLP((64, 32, 10))
+    own = images[:4]
+    loss = torch.nn.functional.cross_entropy(net(own), labels[:4])
+    slopes = torch.autograd.grad(loss, [*net.parameters()])
+    update = -0.1 * torch.cat([slope.flatten() for slope in slopes])
+    rows = inversion.found(net, update)
+    assert torch.equal(rows, inversion.ratio(*inversion.unflatten(net, update)[:2]))
+    near = [bool(((rows - each.flatten()).abs().mean(1) < 0.02).any()) for each in own]
+    assert 1 <= sum(near) == inversion.recovered(net, update, own)
+    assert inversion.recovered(net, update, images[100:104]) == 0
+    assert inversion.recovered(net, torch.zeros_like(update), own) == 0
+    assert len(inversion.found(net, update, outside=float("inf"), alike=0)) >= len(rows)

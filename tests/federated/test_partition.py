@@ -115,3 +115,10 @@ def test_sizes_are_cut_at_the_nearest_example_of_dirichlets_shares():
     for count, own in zip(counts, sizes, strict=True):
         cuts = drawn.dirichlet([0.3] * clients).cumsum() * count
         assert abs(own.cumsum() - cuts).max() <= 0.5 + 1e-9
+
+
+def test_each_client_is_dealt_the_images_and_labels_of_its_part():
+    images, labels = torch.arange(10.0).view(5, 2), torch.arange(5)
+    first, second = partition.dealt(images, labels, [torch.tensor([3, 0]), torch.tensor([1])])
+    assert first[0].tolist() == [[6, 7], [0, 1]] and first[1].tolist() == [3, 0]
+    assert second[0].tolist() == [[2, 3]] and second[1].tolist() == [1]

@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlviz.federated import attacks
-from dlviz.federated.robust import krum, mean, median, multi_krum, norm_bounded, trimmed_mean
+from dlviz.federated.robust import (
+    krum,
+    mean,
+    median,
+    multi_krum,
+    nearest,
+    norm_bounded,
+    rules,
+    trimmed_mean,
+)
 
 
 def column(*values):
@@ -264,3 +273,31 @@ def test_updates_that_cannot_be_combined_are_refused(name):
     updates[2, 1], updates[4, 0] = torch.nan, torch.inf
     with pytest.raises(ValueError, match=r"the updates in rows \[2, 4\] hold NaN or Inf"):
         combine(updates, torch.ones(6))
+
+
+def test_the_rules_by_name_are_those_of_the_module_with_so_many_attackers():
+    updates = torch.randn(9, 5, generator=torch.Generator().manual_seed(1))
+    ones = torch.ones(9)
+    named = {name: rule(updates, ones) for name, rule in rules(2).items()}
+    expected = {
+        "mean": mean(updates, ones),
+        "median": median(updates, ones),
+        "trimmed mean": trimmed_mean(updates, ones, attackers=2),
+        "Krum": krum(updates, ones, attackers=2),
+    }
+    assert named.keys() == expected.keys()
+    assert all(torch.equal(named[name], update) for name, update in expected.items())
+
+
+def test_the_nearest_update_is_the_one_that_krum_takes():
+    updates = torch.randn(9, 5, generator=torch.Generator().manual_seed(1))
+    row = nearest(updates, torch.ones(9), attackers=2)
+    assert torch.equal(updates[row], krum(updates, torch.ones(9), attackers=2))
+    with pytest.raises(ValueError, match=r"krum with attackers=4 needs 2f \+ 3"):
+        nearest(updates, torch.ones(9), attackers=4)
+
+
+def test_only_the_attackers_send_their_attack():
+    outgoing = attacks.by({1, 3}, attacks.sign_flip)
+    sent = [outgoing(torch.ones(2), client, 0).tolist() for client in range(4)]
+    assert sent == [[1, 1], [-1, -1], [1, 1], [-1, -1]]

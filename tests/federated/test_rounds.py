@@ -360,7 +360,7 @@ def test_clients_that_always_train_are_counted_and_change_nothing():
         assert (one.computed, one.unused) == (used, 0)
         assert (other.computed, other.unused) == (2 * sum(sizes), 2 * sum(sizes) - used)
     names = run.trace.only(rank=range(1, 5), kind="phase").spans.name.tolist()
-    assert names.count("3 local training, not asked") == 4 * 2, "drawn as what it is"
+    assert names.count("3 not asked") == 4 * 2, "drawn as what it is"
 
 
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")

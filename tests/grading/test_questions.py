@@ -203,7 +203,6 @@ def formulas() -> dict[str, float]:
         "v100-needed": math.ceil(16 * transformer_parameters(72, 3072, 51_200, 1024) / 32e9),
         "round-bytes": 2 * 4 * 4 * (64 * 32 + 32 + 32 * 10 + 10),
         "training-share": 100 * 180 / (4 * 10.016 + 19.64 + 180 + 4 * (19.64 + 10.04) + 5),
-        "rounds-two-labels": 43 / 3,
         "secure-sum-bytes": 100
         * (179 * 8 + 148 + len("shape (2410,), float32, threshold 5, clip 1.0, bits 32"))
         / 9640,

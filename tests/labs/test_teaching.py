@@ -486,8 +486,7 @@ RUNS = {name for name in FIGURES if name[:2] in ("00", "02")} | {
     "03_one_bucket", "03_three_buckets", "03_slow_rank", "04_spectrum",
     "04_staleness", "04_synchronous", "06_in_sequence", "06_matrices", "06_naive_matrices",
     "06_side_by_side", "09_bubble", "09_simulated_and_measured", "10_axis_bytes", "10_memory",
-    "10_step", "12_attackers", "12_clients_asked", "12_digits_read", "12_round",
-    "12_what_privacy_costs", "12_who_has_learnt_what",
+    "10_step", "12_round", "12b_recovered",
 }  # fmt: skip
 
 

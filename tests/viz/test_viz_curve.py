@@ -68,3 +68,15 @@ def test_a_logarithmic_x_is_marked_at_powers_of_2_and_leaves_out_what_is_not_abo
     np.testing.assert_array_equal(np.isnan(figure.data[0].y), [True, False, False, False])
     wide = curve([1.0, 2.0], x=[1, 1e5], log_x=True).layout.xaxis
     assert [*wide.ticktext] == ["1", "10", "100", "1000", "10000", "100000"]
+
+
+def test_of_several_runs_of_a_method_the_median_is_drawn_and_their_range_is_a_band():
+    runs = [[1.0, 5.0], [2.0, 3.0], [9.0, 4.0]]
+    figure = curve({"five": runs, "one": [1.0, 2.0]})
+    band, line, other = figure.data
+    assert list(line.y) == [2.0, 4.0] and list(other.y) == [1.0, 2.0]
+    assert list(band.x) == [0, 1, 1, 0] and list(band.y) == [9.0, 5.0, 3.0, 1.0]
+    assert band.fillcolor.startswith(line.line.color) and not band.showlegend
+    assert "the median of 3 runs" in figure.layout.title.subtitle.text
+    with pytest.raises(ValueError, match="give one x for each value"):
+        curve({"five": runs}, x=[0, 1, 2])

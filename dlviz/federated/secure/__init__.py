@@ -25,6 +25,7 @@ has the key that removes its pairwise masks, its vector may still arrive.
     client.py         a client: a coroutine, messages out and answers in
     server.py         the server: a coroutine, answers out and messages in
     aggregate.py      `secure_sum`: both on the ranks of a Comm
+    observed.py       `observed_sum`: the same, and what the server received
 
 Limits. The server is trusted to report whose keys and shares have arrived: one that substitutes its
 own keys, or names others to each client, can still read a vector (the paper's clients sign their
@@ -37,6 +38,9 @@ CCS 2017, Figure 4 without signatures; Shamir, "How to Share a Secret", CACM 22(
 """
 
 from dlviz.federated.secure.aggregate import RoundAborted, secure_sum
+from dlviz.federated.secure.observed import Observed, observed_sum
 from dlviz.federated.secure.shares import Share, recover, share
 
-__all__ = ["RoundAborted", "Share", "recover", "secure_sum", "share"]
+__all__ = [
+    "Observed", "RoundAborted", "Share", "observed_sum", "recover", "secure_sum", "share",
+]  # fmt: skip

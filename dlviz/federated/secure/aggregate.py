@@ -68,18 +68,11 @@ def secure_sum(
     send w L. A client makes n masks of L words; so does the server, and as many again for each
     client lost after its shares. On a paced run the arithmetic takes no device time.
     """
-    shape = tuple(vector.shape)
-    dtype = str(vector.dtype).removeprefix("torch.")
-    terms = Terms(shape, dtype, comm.size - 1, threshold, float(clip), bits)
-    terms.check()
+    terms = agreed(comm, vector, threshold, clip, bits)
     if deadline is not None and not 0 < deadline < float("inf"):
         raise ValueError(f"deadline={deadline!r} lets nobody answer: use seconds above 0, or None.")
-    number = next(_rounds.setdefault(comm, count()))  # the tag: every rank counts the same
-    channel = RoundChannel(comm, number, range(1, comm.size), deadline)
-    if comm.rank == SERVER:
-        return serve(channel, terms)[0].to(vector).view(shape)
-    take_part(channel, terms, {comm.rank: vector})
-    return None
+    channel = RoundChannel(comm, next_round(comm), range(1, comm.size), deadline)
+    return run_round(channel, terms, vector)
 
 
 @dataclass
@@ -118,6 +111,27 @@ class RoundChannel:
             return None
         self.comm.recv(message, src, self.tag)
         return message.cpu().numpy().tobytes()
+
+
+def agreed(comm: Comm, vector: torch.Tensor, threshold: int, clip: float, bits: int) -> Terms:
+    """The terms of a sum of the ranks' vectors. Raises ValueError for impossible ones."""
+    dtype = str(vector.dtype).removeprefix("torch.")
+    terms = Terms(tuple(vector.shape), dtype, comm.size - 1, threshold, float(clip), bits)
+    terms.check()
+    return terms
+
+
+def next_round(comm: Comm) -> int:
+    """The round's tag: every rank counts the same."""
+    return next(_rounds.setdefault(comm, count()))
+
+
+def run_round(channel: RoundChannel, terms: Terms, vector: torch.Tensor) -> torch.Tensor | None:
+    """This rank's part of the round: on rank 0 the sum."""
+    if channel.comm.rank == SERVER:
+        return serve(channel, terms)[0].to(vector).view(terms.shape)
+    take_part(channel, terms, {channel.comm.rank: vector})
+    return None
 
 
 def serve(channel: RoundChannel, terms: Terms) -> tuple[torch.Tensor, list[int]]:

@@ -1,4 +1,7 @@
-"""Numbers over steps: a falling loss, one line for each run, with its own colour and dashes."""
+"""Numbers over steps: a falling loss, one line for each run, with its own colour and dashes.
+
+Of several runs of one method the line is the median, in a band from the least to the greatest.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,11 @@ from dlviz.viz.words import text
 MARKED = 40  # points: a longer line has no marker on each
 
 
+Values = Sequence[float] | Mapping[str, Sequence[float] | Sequence[Sequence[float]]]
+
+
 def curve(
-    values: Sequence[float] | Mapping[str, Sequence[float]],
+    values: Values,
     *,
     x: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
     title: str = "Loss",
@@ -28,16 +34,20 @@ def curve(
     theme: str = "auto",
 ) -> Figure:
     """Draw `values`, or several by name, against `x` (by default 0, 1, 2, ...), one for all or by
-    name.
+    name. A name may have several runs, (runs, points): their median is drawn, and their range.
 
     A value that is not finite (or, with `log`, not above 0; or, with `log_x`, whose x is not above
     0) leaves a gap, and the subtitle counts these. Units belong in `xlabel` and `ylabel`. Raises
     ValueError where `x` and `values` differ in length.
     """
+    values, ranges = medians(values)
     found, subtitle = lines_of(values, x, log, log_x)
+    subtitle += [words_on(ranges)] if ranges else []
     figure = Figure()
     for i, (name, at, y) in enumerate(found):
         color, dash = palette.line(i)
+        if name in ranges:
+            figure.add_trace(_band(name, at, ranges[name], color))
         figure.add_trace(
             go.Scatter(
                 name=text.cut(name, 40),
@@ -51,7 +61,7 @@ def curve(
                 hovertemplate="%{meta[0]}<br>%{meta[1]} %{x}: %{y:.5g}<extra></extra>",
             )
         )
-    heading = text.heading(title, "".join(subtitle))
+    heading = text.heading(title, " ".join(subtitle))
     axes: dict[str, Any] = {"xaxis": {"title": text.cut(xlabel, 80)}}
     axes["xaxis"] |= {"type": "log", **powers(found)} if log_x else {}
     axes["yaxis"] = {"title": text.cut(ylabel, 60), "type": "log" if log else "linear"}
@@ -71,8 +81,40 @@ def curve(
     return figure
 
 
+def medians(values: Values) -> tuple[Any, dict[str, np.ndarray]]:
+    """`values` with the median of each name's runs in their place, and the runs, (runs, points)."""
+    if not isinstance(values, Mapping):
+        return values, {}
+    runs = {name: np.asarray(own, np.float64) for name, own in values.items() if np.ndim(own) == 2}
+    middle = {name: np.median(own, axis=0) for name, own in runs.items()}
+    return {name: middle.get(name, own) for name, own in values.items()}, runs
+
+
+def words_on(runs: Mapping[str, np.ndarray]) -> str:
+    """What the bands are, a sentence."""
+    counts = sorted({len(own) for own in runs.values()})
+    many = " or ".join(map(str, counts))
+    return f"Lines: the median of {many} runs; bands: from the least to the greatest."
+
+
+def _band(name: str, at: np.ndarray, runs: np.ndarray, color: str) -> go.Scatter:
+    """The range of the runs, (runs, points), as an area."""
+    low, high = runs.min(axis=0), runs.max(axis=0)
+    return go.Scatter(
+        name=text.cut(name, 40),
+        x=np.concatenate([at, at[::-1]]),
+        y=np.concatenate([high, low[::-1]]),
+        mode="lines",
+        line={"width": 0},
+        fill="toself",
+        fillcolor=color + "26",
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
 def lines_of(
-    values: Sequence[float] | Mapping[str, Sequence[float]],
+    values: Any,
     x: Sequence[float] | Mapping[str, Sequence[float]] | None,
     log: bool,
     log_x: bool,

@@ -6,8 +6,8 @@
            \\
             o client 0
 
-Weights have thousands of dimensions: the chart shows the plane through the start that holds most of
-the updates' squared length (the first two right singular vectors of the updates).
+Weights have thousands of dimensions. Drawn are an update's true length and its true angle to the
+mean update (analysis/plane.py); the angle between two clients is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.analysis.plane import projected
+from dlviz.analysis.plane import beside_mean
 from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
 from dlviz.viz.words import text
@@ -32,11 +32,11 @@ def drift(
     theme: str = "auto",
     title: str = "Where the clients went",
 ) -> Figure:
-    """Draw the `updates` (clients, parameters) of each name, all in one plane and at one scale.
+    """Draw the `updates` (clients, parameters) of each name at one scale, their mean to the right.
 
     Raises ValueError where there is no update, and where they differ in their parameters.
     """
-    points, share = projected(updates)
+    points = beside_mean(updates)
     figure = Figure()
     for i, (name, own) in enumerate(points.items()):
         color, _ = palette.line(i)
@@ -46,7 +46,7 @@ def drift(
             go.Scatter(
                 name=f"{text.cut(name, 40)}: mean",
                 x=[own[:, 0].mean()],
-                y=[own[:, 1].mean()],
+                y=[0],
                 mode="markers",
                 marker={"symbol": ("x", "cross")[i % 2], "size": 13, "color": color},
                 hovertemplate=f"mean, {text.cut(name, 40)}<extra></extra>",
@@ -62,7 +62,7 @@ def drift(
             hovertemplate="the weights that all were sent<extra></extra>",
         )
     )
-    heading = text.heading(title, f"The plane holds {share:.0%} of the updates' squared length.")
+    heading = text.heading(title, "Lengths, and angles to the mean, are those in all dimensions.")
     axis = {"zeroline": False, "showgrid": True}
     lay_out(
         figure,
@@ -72,8 +72,8 @@ def drift(
         inner=INNER,
         below=96,
         legend=palette.LEGEND_BELOW,
-        xaxis={"title": "distance along the first direction", **axis},
-        yaxis={"title": "along the second", "scaleanchor": "x", **axis},
+        xaxis={"title": "distance along the mean update", **axis},
+        yaxis={"title": "away from it", "scaleanchor": "x", **axis},
     )
     return figure
 

@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
 
 from dlviz.viz import palette, paper
-from dlviz.viz.charts.curve import MARKED, lines_of, powers
+from dlviz.viz.charts.curve import MARKED, Values, lines_of, medians, powers, words_on
 from dlviz.viz.charts.traffic import NUMBERED, STRONG, by_group, edges, in_order, sentences
 from dlviz.viz.print.costs import DASHES
 from dlviz.viz.words import text
@@ -99,7 +99,7 @@ def _map(
 
 
 def curve(
-    values: Sequence[float] | Mapping[str, Sequence[float]],
+    values: Values,
     *,
     x: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
     title: str = "Loss",
@@ -112,7 +112,9 @@ def curve(
 ) -> Figure:
     """`values`, or each of several by name, against `x`, `width` inches wide. Arguments and errors
     are those of `viz.curve`."""
+    values, ranges = medians(values)
     found, subtitle = lines_of(values, x, log, log_x)
+    subtitle += [words_on(ranges)] if ranges else []
     drawn = []
     for place, (name, at, y) in enumerate(found):
         color, dash = palette.line(place)
@@ -132,8 +134,11 @@ def curve(
         room = 0.05 * (high - low) or 0.5
         axes.set_ylim(low - room, high + room)
         axes.set_yticks(*paper.levels(low - room, high + room), **paper.WORDS)
-    for _, line in drawn:
+    for name, line in drawn:
         axes.add_line(line)
+        if name in ranges:
+            low_high = ranges[name].min(axis=0), ranges[name].max(axis=0)
+            axes.fill_between(line.get_xdata(), *low_high, color=line.get_color(), alpha=0.15, lw=0)
     paper.titles(axes, xlabel, ylabel, theme)
     return figure
 

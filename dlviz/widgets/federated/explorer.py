@@ -30,6 +30,7 @@ from dlviz.widgets.federated.prediction import (
     PARAMETERS,
     STEP,
     Values,
+    attackers,
     check,
     chosen,
     names,
@@ -141,11 +142,19 @@ class FederatedExplorer(Recording):
 
         return curve(
             {one["name"]: [100 * score for score in one["accuracy"]] for one in self.named()},
-            title="Test digits read" + ", in recorded runs" * self.examples,
+            title="Test digits read" + self.setting(),
             xlabel="round (0 is the first)",
             ylabel="test digits read (%)",
             theme=self.paper,
         )
+
+    def setting(self) -> str:
+        """What the runs that are drawn are: recorded, or one of the reader's with its rule."""
+        if self.examples or len(self.shown) != 1:
+            return ", in recorded runs" * self.examples
+        now = self.shown[0]["controls"]
+        attack = f", {attackers(now)} of {now['clients']} clients attack" * bool(attackers(now))
+        return f": {METHODS[now['method']]}, C = {now['fraction']:g}{attack}"
 
     def named(self) -> list[dict[str, Any]]:
         """The runs that are drawn, each with its name."""
