@@ -133,7 +133,8 @@ def received(
         rows.append(updates)
         return combine(updates, weights)
 
-    train(comm, copy.deepcopy(model), clients, combine=keep, **{"rounds": 1, **options})
+    given: dict[str, Any] = {"rounds": 1, **options}
+    train(comm, copy.deepcopy(model), clients, combine=keep, **given)
     return None if comm.rank else rows
 
 
