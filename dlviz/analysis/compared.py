@@ -46,9 +46,10 @@ def at_best_rates(rows: Sequence[Row], target: float, over: int = OVER) -> list[
     last `over` batches is `target` or less (the median over the seeds), and of equal ones the
     lowest mean loss of the last third.
 
-    `rows` are of two `study`s. "speed", one a method: its `rate` (examples/s while all ranks have
-    batches), `used` (examples of a batch that go into an update). "losses", one a training: seed,
-    lr, its `losses` (None: not finite) in the order in which batches are done; `right`, `averaged`.
+    `rows` are of two `study`s. "speed", one a method: its `rate` (examples/s while all workers have
+    batches), how many batches are done until then (`together`; later ones do not count), `used`
+    (examples of a batch that go into an update). "losses", one a training: seed, lr, its `losses`
+    (None: not finite) in the order in which batches are done; `right`, `averaged`.
     """
     found = []
     for speed in (row for row in rows if row["study"] == "speed"):
@@ -64,7 +65,8 @@ def at_best_rates(rows: Sequence[Row], target: float, over: int = OVER) -> list[
 def _compared(speed: Row, lr: float, seeds: list[Row], target: float, over: int) -> Compared:
     examples, ends, rate = [], [], speed["rate"]
     for row in seeds:
-        losses = np.array([np.inf if loss is None else loss for loss in row["losses"]])
+        done = row["losses"][: speed["together"]]
+        losses = np.array([np.inf if loss is None else loss for loss in done])
         low = np.flatnonzero(running_mean(losses, over) <= target)
         examples.append(speed["used"] * (low[0] + 1.0) if len(low) else np.inf)
         ends.append(float(losses[-(len(losses) // 3) :].mean()))

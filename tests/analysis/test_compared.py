@@ -15,7 +15,7 @@ LOSSES = {  # by rate, a list for each seed
     0.2: [[4.0, 2.0, 1.0, 0.8, 0.6, 0.4], [4.0, 2.5, 1.5, 1.0, 0.9, 0.8]],
     0.4: [[4.0, 1.0, 9.0, 9.0, 9.0, 9.0], [4.0, None, 9.0, 9.0, 9.0, 9.0]],
 }
-ROWS = [{"study": "speed", "method": "one", "rate": 80.0, "used": 12}] + [
+ROWS = [{"study": "speed", "method": "one", "rate": 80.0, "used": 12, "together": 6}] + [
     {"study": "losses", "method": "one", "seed": seed, "lr": lr, "losses": each, "right": 40 + seed,
      "averaged": 45}
     for lr, seeds in LOSSES.items()
@@ -34,6 +34,11 @@ def test_the_best_rate_has_the_fewest_examples_to_the_target_in_the_median():
 def test_where_no_rate_arrives_the_lowest_last_third_decides():
     (one,) = at_best_rates(ROWS, target=0.1, over=2)
     assert one.lr == 0.2 and one.examples == [math.inf, math.inf]
+
+
+def test_batches_that_are_done_when_a_worker_has_none_left_do_not_count():
+    (one,) = at_best_rates([{**ROWS[0], "together": 3}, *ROWS[1:]], target=1.5, over=2)
+    assert one.lr == 0.2 and one.examples == [36, math.inf] and one.ends == [1.0, 1.5]
 
 
 def test_the_table_has_medians_with_their_spread_and_percentages(tmp_path):

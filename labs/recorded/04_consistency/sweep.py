@@ -6,8 +6,8 @@ writes sweep.json beside it: when and where it was made, and a row for each trai
 are those of the batches in the order in which they are done, each at the weights that its worker
 had; `right` is how many of the 360 test digits the model recognises at the end (the mean over the
 ranks where each has its own), `averaged` how many the ranks' averaged predictions do. A row of the
-study "speed" has that order (`steps`), and the examples per second (`rate`) by the device clock of
-a paced run while all ranks have batches.
+study "speed" has that order (`steps`), how many are done while all workers have batches
+(`together`), and the examples per second meanwhile (`rate`), by the device clock of a paced run.
 
 Only where gradients meet by their times are the trainings paced as well (`ORDERED`), and `late`
 says by how many seconds at worst. The seed draws the initial weights and the order of the digits.
@@ -90,7 +90,9 @@ def speed(method: str) -> Row:
     losses, used = run.results[0]["losses"], 12 if "backup" in method else 16
     done = dlviz.metrics.descent(run.trace, losses, "device")
     rate = dlviz.metrics.to_target(run.trace, losses, 0.0, examples=used, clock="device")[0]
-    found = {"rate": round(rate, 1), "used": used, "steps": done.step.tolist()}
+    steps = done.step.tolist()
+    last = [max(i for i, step in enumerate(steps) if step % 4 == worker) for worker in range(4)]
+    found = {"rate": round(rate, 1), "used": used, "together": min(last) + 1, "steps": steps}
     return {"study": "speed", "method": method, **found}
 
 
