@@ -1,7 +1,8 @@
 """Run labs again and store their outputs: `make labs`, or `python labs/build.py NOTEBOOK...`.
 
-A committed lab shows its results without a kernel: each interactive figure has a PNG beside it. It
-has no widget state, no timing metadata and no warning, and stays under 1 MB.
+A committed lab shows its results without a kernel: each interactive figure has a PNG beside it, and
+each prediction an example guess, a wrong one of its question's. It has no widget state, no timing
+metadata and no warning, and stays under 1 MB.
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 from PIL import Image
 
+from dlviz.grading.questions import by_lab
+
 LABS = Path(__file__).resolve().parent
 LIMIT = 1_000_000  # bytes
 SECONDS_PER_CELL = 600
 TRIES, LATE = 8, "times are not reliable"
 FIGURE = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
+ASKED = re.compile(r'(predict\(\s*"([^"]+)",\s*)\.\.\.')
+PREDICTED = re.compile(r"\bpredicted\s(.*?)\sat\s+\d\d:\d\d:\d\d", re.DOTALL)
 STILL = re.compile(r'<figure class="dlv-still.*src="data:image/png;base64,([^"]*)"', re.DOTALL)
 WIDTH, COLORS = 800, 256  # pixels and colours of a figure's picture
 
@@ -75,11 +80,15 @@ def run(client: NotebookClient, notebook: NotebookNode) -> None:
     """Run the cells one after the other. One whose paced runs were late is run again, up to TRIES
     times, as its warning asks the reader to do."""
     code = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
+    guesses = {each.asks: each.example for lab in by_lab().values() for each in lab}
     for number, (i, cell) in enumerate(code, 1):
+        asked = cell.source
+        cell.source = ASKED.sub(lambda m: f"{m[1]}{guesses[m[2]]:g}", asked)
         for _ in range(TRIES):
             client.execute_cell(cell, i)
             if not any(LATE in output.get("text", "") for output in cell.outputs):
                 break
+        cell.source = asked
         cell.execution_count = number
         for output in cell.outputs:
             if "execution_count" in output:
@@ -88,7 +97,7 @@ def run(client: NotebookClient, notebook: NotebookNode) -> None:
 
 def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
     """A cell's outputs for a page: the printed text in one piece, without overwritten progress
-    bars, a picture beside each figure, and a picture in place of each widget."""
+    bars, a picture beside each figure and in place of each widget, and guesses named examples."""
     shown: list[NotebookNode] = []
     for output in outputs:
         if output.output_type == "stream" and shown and shown[-1].get("name") == output.name:
@@ -98,8 +107,10 @@ def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
     for output in shown:
         if output.output_type == "stream":
             lines = [line.rpartition("\r")[2] for line in output.text.split("\n")]
-            output.text = "\n".join(lines)
+            output.text = PREDICTED.sub(r"example guess \1", "\n".join(lines))
         data = output.get("data", {})
+        if "text/plain" in data:
+            data["text/plain"] = PREDICTED.sub(r"example guess \1", data["text/plain"])
         drawn = None
         if FIGURE in data:
             drawn = picture(data[FIGURE])

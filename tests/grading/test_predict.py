@@ -58,6 +58,9 @@ def test_a_result_opened_without_a_number_is_not_counted():
     asked = predict("messages", ..., "messages").compare(24)
     asked.open()
     assert repr(asked) == "messages: measured 24 messages; nothing was predicted"
+    asked.compare(24, calculated=True)
+    assert repr(asked) == "messages: calculated 24 messages; nothing was predicted"
+    asked.compare(24)
     assert calibration() == "Not counted: 1 without a prediction before the result."
     asked.compare(25)  # run again: it stays open
     assert asked.measured == 25 and not asked.counts

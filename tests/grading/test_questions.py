@@ -290,6 +290,11 @@ def test_each_sentence_is_reached_by_some_number(question):
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.id)
+def test_the_example_of_a_stored_lab_is_what_the_first_sentence_is_about(question):
+    assert behind(question.asks, question.example, question.answer) == question.wrong[0][1]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.id)
 def test_a_sentence_is_one_that_a_reader_can_use(question):
     message_text = [sentence for _, sentence in question.wrong]
     assert len(set(message_text)) == len(message_text)

@@ -33,6 +33,9 @@ CELLS = (
     "import ipywidgets\nipywidgets.IntSlider()",
     "import sys\nfor part in ('\\r50 %', '\\r    ', '\\r'):\n  sys.stderr.write(part)",
     f"dlviz.widgets.Timeline(dlviz.Trace([{SPAN}]))",
+    """from dlviz.grading import predict
+asked = predict("messages of a ring all-reduce, 4 ranks", ..., "messages")
+asked.compare(24)""",
 )
 
 
@@ -52,7 +55,7 @@ def test_a_built_lab_holds_its_outputs_and_nothing_of_this_machine(built):
     folder, done = built
     path = folder / "lab.ipynb"
     assert done.stdout.startswith("lab.ipynb: "), done.stderr
-    where, file, figure, _, progress, widget = nbformat.read(path, as_version=4).cells
+    where, file, figure, _, progress, widget, asked = nbformat.read(path, as_version=4).cells
     assert progress.outputs == [], "what a progress bar left is not stored"
     assert where.outputs[0].text == f"{folder}\n", "a lab runs in its own folder"
     assert file.outputs[0].text == "dlviz/__init__.py\n"
@@ -65,6 +68,9 @@ def test_a_built_lab_holds_its_outputs_and_nothing_of_this_machine(built):
     picture = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"])))
     colors = {tuple(color) for _, color in picture.convert("RGB").getcolors(10_000)}
     assert (0x56, 0xB4, 0xE9) in colors  # the colour of forward
+    said = " ".join(asked.outputs[0].data["text/plain"].split())
+    assert "4 ranks: example guess 12 messages, measured 24 messages; off by a factor" in said
+    assert "12 counts the reduce-scatter alone" in said and "..., " in asked.source
     text = path.read_text()
     assert len(text.splitlines()) < 300, "a figure takes one line"
     assert as_committed(path) == []

@@ -37,7 +37,8 @@ def test_the_committed_runs_measured_what_the_questions_answer(lab):
     cells = nbformat.read(LABS / f"{lab}.ipynb", as_version=4).cells
     outputs = [o.get("data", {}) for c in cells for o in c.get("outputs", [])]
     said = [data.get("text/plain", "") for data in outputs]
-    lines = [re.match(r"(.*): measured ([\d.,]+)", " ".join(words.split())) for words in said]
+    result = re.compile(r"(.*?): (?:example guess .*?, )?(?:measured|calculated) (-?[\d.,]+)")
+    lines = [result.match(" ".join(words.split())) for words in said]
     measured = {line[1]: float(line[2].replace(",", "")) for line in lines if line}
     for question in by_lab()[lab.partition("_")[0]]:
         value, answer = measured[question.asks], question.answer

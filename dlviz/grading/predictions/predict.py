@@ -1,7 +1,7 @@
 """Predict, then look: a number that the reader commits to before the result is shown.
 
     messages = predict("messages of a ring all-reduce, 4 ranks", ..., "messages")
-    messages.compare(24)
+    messages.compare(24)                        # or, by a formula: compare(24, calculated=True)
 
 The reader types a number in place of `...`, which is stored with the time. `compare` opens the
 result and freezes the number. Without a number `compare` withholds the result, so that running all
@@ -55,13 +55,15 @@ class Prediction:
     second: float | None = None
     second_made: datetime | None = None
     withheld: float | None = None
+    calculated: bool = False  # whether a formula gave the result, and no run
     shown_by: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
     def __repr__(self) -> str:
         if self.measured is None:
             lines = [f"{self.question}: {self._unopened()}"]
         else:
-            parts = [f"measured {shown(self.measured, self.unit)}"]
+            how = "calculated" if self.calculated else "measured"
+            parts = [f"{how} {shown(self.measured, self.unit)}"]
             if self.value is None:
                 parts.append("nothing was predicted")
             else:
@@ -116,9 +118,10 @@ class Prediction:
             return "right" if off == 1 else "right within 1 %"
         return f"off by a factor of {off:.2f}"
 
-    def compare(self, measured: float) -> Prediction:
-        """Open the result, which freezes the prediction; without a prediction withhold it."""
-        result = _number("measured", measured)
+    def compare(self, measured: float, *, calculated: bool = False) -> Prediction:
+        """Open the result, which freezes the prediction; without a prediction withhold it. Say
+        `calculated` of a result that a formula gave."""
+        result, self.calculated = _number("measured", measured), calculated
         if self.value is None and self.measured is None and prediction_file.file is not None:
             self.withheld = result
         else:

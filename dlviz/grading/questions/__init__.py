@@ -86,6 +86,12 @@ class Question:
                     "write a narrower one."
                 )
 
+    @property
+    def example(self) -> float:
+        """A guess that the first sentence is about; stored labs show it."""
+        least, most = _span(self.wrong[0][0], self.answer)
+        return float(f"{(least + most) / 2 if most < math.inf else 1.25 * least:.3g}")
+
     def behind(self, predicted: float, measured: float) -> str:
         """The sentence on the first wrong guess that matches `predicted`; empty if none does or
         it is right."""
