@@ -221,7 +221,7 @@ def test_the_text_says_what_was_recorded():
     assert f"{EXAMPLES[backup] / 12:.0f} updates, not {EXAMPLES[plain] / 16:.0f}" in TEXT
     for name in ("asynchronous", "Hogwild"):
         faster = BEST[name].examples_per_second / BEST[plain].examples_per_second
-        assert round(faster, 1) in (2.4, 2.5), name
+        assert f"{faster - 1e-9:.1f}" in ("2.4", "2.5"), name
         assert round(EXAMPLES[name] / EXAMPLES[plain], 1) == 1.9, name
         assert BEST[name].lr == BEST[plain].lr / 2, name
         assert round(SECONDS[plain] / SECONDS[name], 1) == 1.3, name

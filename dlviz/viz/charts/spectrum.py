@@ -171,6 +171,9 @@ def laid_out(
     sizes = np.array([(character * len(name), line) for name in names])
     edge = (border - low) * float(scale[0])
     taken: list[Box] = [] if there.all() else [(edge - gap / 9, 0.0, edge + gap / 9, size[1])]
+    for (_, level), (fewest, most) in zip(at.tolist(), (ranges - low) * scale[0], strict=True):
+        if np.isfinite(fewest):
+            taken.append((float(fewest), level - gap / 9, float(most), level + gap / 9))
     for seconds, ends in times:
         if ends[1, 1] < y[1]:  # its label lies at the right border
             right, top = ((ends[1] - (low, y[0])) * scale).tolist()
