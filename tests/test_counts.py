@@ -7,6 +7,7 @@ import inspect
 import math
 import typing
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,7 @@ NET = nn.Linear(2, 2)
 DATA = torch.ones(6, 2), torch.zeros(6, dtype=torch.int64)
 
 TRAINED = sim.strategy("gossip", [sim.Layer("one", 1.0, 1.0, 4)], batches=2, machine=MACHINE)
+RECORDED = Path(__file__).parents[1] / "labs" / "recorded" / "04_consistency" / "sweep.json"
 CURVES = {"one": (TRAINED, [1.0, 0.5])}
 RING = sim.collective("ring", 4, 64, MACHINE)
 ROUND = Round(0, [0], [0], [], [], {}, [], [], 8, 1.0, "", 1.0, False)
@@ -80,6 +82,10 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     metrics.algorithm_bandwidth: {"nbytes": 8, "seconds": 1.0},
     contributions.encode: {"rank": 1, "ranks": 4, "length": 4},
     datasets.batches: {"images": DATA[0], "labels": DATA[1], "batch": 2, "steps": 2},
+    datasets.dealt_by_label: {
+        "images": DATA[0], "labels": DATA[1], "labels_of": [[0]], "batch": 2, "steps": 2,
+    },
+    datasets.joined: {"batches": [DATA, DATA], "count": 2},
     datasets.shard: {"tensor": DATA[0], "rank": 0, "size": 2},
     accountant.epsilon: {
         "noise_multiplier": 1.0, "sample_rate": 0.1, "steps": 10, "delta": 1e-5,
@@ -203,6 +209,7 @@ CALLS |= {
     viz.spectrum_table: {
         "curves": CURVES, "target": 0.8, "examples": 8, "over": 1, "clock": "device",
     },
+    viz.compared_table: {"path": RECORDED, "target": 1.0, "over": 2},
     viz.spectrum: {
         "table": viz.spectrum_table(CURVES, target=0.8, examples=8, over=1, clock="device"),
         "target": 0.8, "over": 1,

@@ -8,16 +8,18 @@ see exactly what one process sees:
         labels = shard(labels, comm.rank, comm.size)
 """
 
-from dlviz.datasets.cut import batches, shard, trim
+from dlviz.datasets.cut import batches, dealt_by_label, joined, shard, trim
 from dlviz.datasets.digits import digits
 from dlviz.datasets.idx import idx
 from dlviz.datasets.sentences import entropy_per_token, sentences, vocabulary
 
 __all__ = [
     "batches",
+    "dealt_by_label",
     "digits",
     "entropy_per_token",
     "idx",
+    "joined",
     "sentences",
     "shard",
     "trim",

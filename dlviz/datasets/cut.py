@@ -6,7 +6,7 @@ shards  | rank 0       | rank 1        | rank 2          |   lengths differ by a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
@@ -72,3 +72,47 @@ def _batches(
         for rows in order.split(batch)[:left]:
             left -= 1
             yield images[rows], labels[rows]
+
+
+def dealt_by_label(
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    labels_of: Sequence[Collection[int]],
+    batch: int,
+    steps: int,
+    seed: int = 0,
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches for n workers that take them in turn, `steps` for each: batch i has only labels in
+    `labels_of[i % n]`. Workers of the same labels never have the same row in one pass.
+
+    Raises ValueError where a worker's labels have fewer rows than a batch.
+    """
+    check_counts(batch=batch, steps=steps)
+    own = [tuple(sorted({*chosen})) for chosen in labels_of]
+    streams = {}
+    for chosen in {*own}:
+        rows = torch.isin(labels, torch.tensor(chosen)).nonzero()[:, 0]
+        whole = rows[: len(rows) // batch * batch]
+        if not len(whole):
+            raise ValueError(
+                f"labels {chosen} have {len(rows)} rows: a batch needs {batch}. Use a smaller "
+                "batch, or give the worker other labels."
+            )
+        many = steps * own.count(chosen)
+        streams[chosen] = _batches(images[whole], labels[whole], batch, seed, many)
+    return [next(streams[chosen]) for _ in range(steps) for chosen in own]
+
+
+def joined(
+    batches: Sequence[tuple[torch.Tensor, torch.Tensor]], count: int
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Each `count` batches in a row as one. Raises ValueError where some are left over."""
+    check_counts(count=count)
+    if len(batches) % count:
+        raise ValueError(
+            f"{len(batches)} batches cannot be joined {count} at a time: give a multiple of it."
+        )
+    return [
+        (torch.cat([x for x, _ in own]), torch.cat([y for _, y in own]))
+        for own in (batches[i : i + count] for i in range(0, len(batches), count))
+    ]

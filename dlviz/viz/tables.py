@@ -10,6 +10,7 @@ import numpy as np
 from dlviz import metrics
 from dlviz.analysis import messages as analysis
 from dlviz.analysis.clocks import clock_of
+from dlviz.analysis.compared import at_best_rates, recorded
 from dlviz.analysis.descent import OVER
 from dlviz.analysis.memory import held
 from dlviz.analysis.prediction_error import matched
@@ -23,6 +24,7 @@ from dlviz.viz.words import text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import pandas
 
@@ -125,6 +127,43 @@ def spectrum_table(
         rows.append((text.named(name), *found, late))
     columns = ["method", "examples_per_second", "examples_to_target", "seconds", "late"]
     return pandas.DataFrame(rows, columns=columns)
+
+
+def compared_table(
+    path: str | Path, *, target: float, over: int = OVER, of: int | None = None
+) -> pandas.DataFrame:
+    """Recorded methods at their best rates, a row each, which `viz.spectrum` draws too.
+
+    Medians over the seeds, and of the examples to target the fewest and the most; `last third` is
+    the mean loss of the last third of the batches, with the least and the greatest. With `of` test
+    examples also the percentage that is right at the end, by one model and by the averaged
+    predictions of all ranks.
+
+    `path`: a file of `analysis.compared`, which says what is best.
+    """
+    import pandas
+
+    table = []
+    for one in at_best_rates(recorded(path), target, over):
+        examples, seconds = np.median(one.examples), np.median(one.seconds)
+        row = {
+            "method": one.method,
+            "rate": one.lr,
+            "examples_per_second": one.examples_per_second,
+            "examples_to_target": examples if np.isfinite(examples) else np.nan,
+            "fewest": min(one.examples),
+            "most": max(one.examples),
+            "seconds": seconds if np.isfinite(seconds) else np.nan,
+            "late": np.nan,
+            "last third": np.median(one.ends),
+            "least": min(one.ends),
+            "greatest": max(one.ends),
+        }
+        if of is not None:
+            row["right (%)"] = 100 * np.median(one.right) / of
+            row["averaged (%)"] = 100 * np.median(one.averaged) / of
+        table.append(row)
+    return pandas.DataFrame(table)
 
 
 def staleness_table(trace: Trace) -> pandas.DataFrame:

@@ -15,7 +15,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import pandas
 import torch
 
 import dlviz
@@ -314,16 +313,6 @@ def lab_03_scaling() -> Any:
 
 
 # -- lab 04 ----------------------------------------------------------------------------------------
-SPECTRUM = {  # strategy, whether rank 0 serves, options
-    "synchronous": ("sync_server", True, {"lr": 0.5}),
-    "synchronous, 1 backup": ("sync_server", True, {"lr": 0.5, "backups": 1}),
-    "stale-synchronous, s = 3": ("stale_synchronous", True, {"lr": 0.25, "bound": 3}),
-    "asynchronous": ("async_server", True, {"lr": 0.25}),
-    "gossip, ring": ("gossip", False, {"lr": 0.5}),
-    "ensemble": ("ensemble", False, {"lr": 0.7}),
-}
-
-
 @cache
 def sixteens(batches: int) -> list[Any]:
     images, labels = dlviz.datasets.digits("train")
@@ -332,30 +321,27 @@ def sixteens(batches: int) -> list[Any]:
 
 
 @cache
-def consistent(method: str, slow: float = 3) -> tuple[dlviz.Trace, list[float]]:
-    """Lab 04's run by a method of its spectrum, the last rank `slow`, and the batches' losses."""
-    strategy, serves, options = SPECTRUM[method]
-    factors = [*(4 if serves else 3) * [1], slow]
+def consistent(method: str, lr: float, slow: float = 3) -> dlviz.Trace:
+    """Lab 04's run by a server, rank 4 `slow`."""
     device = Device("slow", flops=16 * 20_224 / 0.06, memory=1e9, memory_bandwidth=1e15)
-    topology = Topology.switch(len(factors), Link(0, math.inf))
-    machine = Machine(device, topology, step=None, factors=factors)
+    topology = Topology.switch(5, Link(0, math.inf))
+    machine = Machine(device, topology, step=None, factors=(1, 1, 1, 1, slow))
     arguments = dlviz.models.MLP((64, 64, 10)), sixteens(84)
-    train = dlviz.parallel.STRATEGIES[strategy]
-    run = dlviz.launch(train, machine.ranks, machine=machine, args=arguments, kwargs=options)
-    return run.trace, run.results[0]["losses"]
+    train = dlviz.parallel.STRATEGIES[method]
+    return dlviz.launch(train, 5, machine=machine, args=arguments, kwargs={"lr": lr}).trace
 
 
 @figure
 def lab_04_synchronous() -> Any:
     """Everybody waits for rank 4: three workers compute for a third of the time."""
-    return paper.timeline(consistent("synchronous")[0], step=2, title="Synchronous server")
+    return paper.timeline(consistent("sync_server", 0.5), step=2, title="Synchronous server")
 
 
 @figure
 def lab_04_staleness() -> Any:
     """Three updates old on average, whoever is slow; only the shares differ."""
-    runs = {"four alike": consistent("asynchronous", 1), "rank 4 slow": consistent("asynchronous")}
-    traces = {name: trace for name, (trace, _) in runs.items()}
+    runs = {"four alike": 1, "rank 4 slow": 3}
+    traces = {name: consistent("async_server", 0.25, slow) for name, slow in runs.items()}
     return paper.staleness(traces, title="How old the gradients of each worker are")
 
 
@@ -373,13 +359,10 @@ def lab_04_stability() -> Any:
 @figure
 def lab_04_spectrum() -> Any:
     """Who waits loses examples per second, who does not needs more of them to the same loss."""
-    goal = {"target": 1.8, "over": 12}
-    rows = []
-    for name in SPECTRUM:
-        used = 12 if "backup" in name else 16  # digits of a batch that go into an update
-        found = dlviz.viz.spectrum_table({name: consistent(name)}, examples=used, **goal)
-        rows.append(found)
-    table = pandas.concat(rows, ignore_index=True)
+    labs = Path(__file__).parents[2] / "labs"
+    sweep = labs / "recorded" / "04_consistency" / "sweep.json"
+    goal = {"target": 1.2, "over": 12}
+    table = dlviz.viz.compared_table(sweep, **goal)
     return paper.spectrum(table, **goal, title="One worker always three times as slow")
 
 

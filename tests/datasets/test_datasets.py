@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlviz.datasets import batches, digits, shard, store
+from dlviz.datasets import batches, dealt_by_label, digits, joined, shard, store
 
 REPOSITORY = Path(__file__).parents[2]
 SPLIT = [6, 5, 5, 7, 9, 9, 8, 4, 6, 8, 6, 0, 6, 8, 3, 2, 2, 3, 1, 2]  # the first test labels
@@ -177,3 +177,30 @@ def test_batches_follow_from_the_seed_alone():
 def test_batches_that_cannot_be_are_refused_at_the_call(images, labels, options, message):
     with pytest.raises(ValueError, match=message):
         batches(torch.zeros(images), torch.zeros(labels), **options)
+
+
+def test_workers_get_their_own_labels_in_turn_and_no_row_twice_in_a_pass():
+    images, labels = digits("train")
+    rows = torch.arange(len(labels))
+    own = [range(8), range(8), (8, 9)]
+    dealt = dealt_by_label(rows, labels, own, batch=16, steps=15)
+    assert len(dealt) == 45 and all(len(each) == 16 for each, _ in dealt)
+    for number, (_, found) in enumerate(dealt):
+        assert {*found.tolist()} <= {*own[number % 3]}, number
+    seen = torch.cat([each for number, (each, _) in enumerate(dealt) if number % 3 < 2])
+    assert len(seen.unique()) == len(seen) == 30 * 16
+
+
+def test_labels_without_a_batch_are_refused():
+    images, labels = digits("train")
+    with pytest.raises(ValueError, match=r"labels \(3,\) have 1 rows: a batch needs 16"):
+        first = (labels == 3).nonzero()[:1, 0]
+        dealt_by_label(images[first], labels[first], [[3]], batch=16, steps=1)
+
+
+def test_joined_batches_are_the_rows_of_each_in_order_and_none_is_left_over():
+    parts = [(torch.full((2, 3), i), torch.full((2,), i)) for i in range(4)]
+    first, second = joined(parts, 2)
+    assert first[1].tolist() == [0, 0, 1, 1] and second[0].shape == (4, 3)
+    with pytest.raises(ValueError, match="4 batches cannot be joined 3 at a time"):
+        joined(parts, 3)

@@ -24,8 +24,6 @@ from dlviz.grading.questions import Question, behind, by_lab, lab_of
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, makespan, peak_in_flight
 from dlviz.models import MLP
-from dlviz.parallel.averaging.easgd.stability import stable_alpha
-from dlviz.parallel.averaging.gossip import contraction
 from dlviz.parallel.data.buckets import fill_buckets
 from dlviz.parallel.update_rules import make as make_rule
 from dlviz.schedules import make
@@ -170,8 +168,6 @@ def formulas() -> dict[str, float]:
         "three-buckets-step": overlapped(),
         "ring-16-speed-up": scaled(1) / scaled(16),
         "weak-scaling": 100 * scaled(1) / scaled(8, scaling="weak"),
-        "easgd-alpha": stable_alpha(4, 0.5, "synchronous"),
-        "gossip-rounds": math.ceil(math.log(0.01) / math.log(contraction(8, "ring"))),
         "partition-output-bytes": layer_bytes("partition_output", 64, 512, 2048, 4),
         "reduce-output-bytes": layer_bytes("reduce_output", 64, 512, 2048, 4),
         "data-parallel-rows": next(

@@ -160,52 +160,36 @@ def test_of_the_committed_shards_the_weighted_ones_have_the_loss_and_gradient_of
     assert near < 1e-6 and far > 1e-2
 
 
-def test_a_committed_run_loses_the_digits_of_the_dropped_worker_and_47_6_gradients_count():
-    (rate,) = re.findall(r"60 steps: ([\d.]+)", shown("04_consistency", "whole = 3 * 60"))
-    assert float(rate) == pytest.approx(47.6, rel=0.02)
-    assert "dropped: 21 gradients" in shown("04_consistency", "['dropped']")
+def test_a_committed_run_drops_the_gradients_of_the_slow_worker():
+    assert ": 21 gradients" in shown("04_consistency", "['dropped']")
 
 
-def test_the_committed_bounds_save_time_by_chance_alone():
-    rows = table("04_consistency", '"always slow (ms)"')
+def test_the_committed_servers_shorten_the_step_as_the_page_says():
+    rows = table("04_consistency", "sharded = {}")
+    assert {name: round(value) for name, (value,) in rows.items()} == {"1": 210, "2": 180, "4": 158}
+
+
+def test_the_committed_bounds_save_time_by_chance():
+    rows = table("04_consistency", "long_run = {")
     assert [*rows] == ["0.0", "1.0", "3.0", "inf"]
-    for always, chance, long_run in rows.values():
-        assert always != always or always == pytest.approx(180, rel=0.02)
+    for chance, long_run in rows.values():
         assert chance == pytest.approx(long_run, rel=0.05)
-    chances = [chance for _, chance, _ in rows.values()]
+    chances = [chance for chance, _ in rows.values()]
     assert chances == sorted(chances, reverse=True)
 
 
-def test_without_a_lock_the_committed_training_loses_fewer_updates_than_the_counter():
-    said = shown("04_consistency", "def increments")
-    (lost,) = re.findall(r"measured ([\d,]+)", " ".join(said.split()))
-    said = shown("04_consistency", "no_lock['updates']")
-    (share,) = re.findall(r"^(\d+) % of [\d,]+ updates", said)
-    assert int(share) / 100 < int(lost.replace(",", "")) / 40_000
-    assert "lock: 0 of" in shown("04_consistency", "lock=True")
+def test_without_a_lock_the_committed_trainings_learn_and_the_sparse_one_loses_less():
+    rows = table("04_consistency", 'found[name] = {"lost (%)"')
+    (dense, *_), (sparse, *_) = rows.values()
+    assert sparse < dense
+    assert all(last < first for _, first, last in rows.values())
+    assert "lock: 0 of" in shown("04_consistency", '"lock": True')
 
 
-def test_on_the_committed_spectrum_lies_what_the_text_reads_from_it():
-    rows = table("04_consistency", 'drop(columns="late")')
-    rate, examples, seconds = (
-        dict(zip(rows, each, strict=True)) for each in zip(*rows.values(), strict=True)
-    )
-    waiting = ["synchronous", "local SGD, H = 4", "gossip, ring", "late all-reduce"]
-    bounded = ["stale-synchronous, s = 1", "stale-synchronous, s = 3"]
-    free = ["asynchronous", "Hogwild", "ensemble"]
-    assert {*rows} == {*waiting, *bounded, *free, "synchronous, 1 backup", "EASGD, round robin"}
-    for name in waiting + bounded:
-        assert 345 < rate[name] < 415, name
-        assert examples[name] >= examples["synchronous"], name
-    for name in free:
-        assert rate[name] == pytest.approx(2.5 * rate["synchronous"], rel=0.05), name
-        assert 1.6 < examples[name] / examples["synchronous"] < 2.6, name
-    assert seconds["asynchronous"] < 0.8 * seconds["synchronous"]
-    assert min(free, key=examples.get) == "asynchronous"
-    assert min(rows, key=seconds.get) == "synchronous, 1 backup"
-    assert max(rows, key=seconds.get) == "EASGD, round robin"
-    for name in rows:  # the oracle of the chart: it is read off the run
-        assert seconds[name] == pytest.approx(examples[name] / rate[name], rel=0.15), name
+def test_the_committed_runs_lie_among_the_recorded_seeds():
+    rows = table("04_consistency", "now[[")
+    assert [*rows] == ["synchronous", "asynchronous"]
+    assert all(fewest <= now <= most for now, fewest, most in rows.values())
 
 
 @pytest.mark.parametrize("lab", NOTEBOOKS)

@@ -354,6 +354,22 @@ def test_labels_are_numbers_or_names_and_get_shorter_where_there_is_less_room():
     assert "microbatch 3" in hover
 
 
+def test_a_rank_that_waits_for_the_others_after_its_last_step_is_done():
+    spans = [
+        span(kind="phase", name="step 0", step=0, end=1.0),
+        span(kind="recv", peer=1, step=0, end=1.0),
+        span(kind="wait", name="for rank 1", start=1.0, end=3.0),
+        span(kind="update", start=3.0, end=4.0),
+        span(rank=1, kind="wait", name="for rank 0", end=0.5),
+        span(rank=1, kind="phase", name="step 0", step=0, start=0.5, end=3.0),
+    ]
+    assert [forms[0] for forms in forms_of(Trace(spans))] == [
+        "step 0", "recv from 1", "done", "update", "for rank 0", "step 0"
+    ]  # fmt: skip
+    (loose,) = forms_of(Trace(spans[2:3]))  # without a step nothing is known
+    assert loose[0] == "for rank 1"
+
+
 @pytest.mark.parametrize("microbatches", [4, 30, 60])
 def test_a_row_shows_all_the_numbers_of_a_kind_or_none(microbatches):
     trace = dlviz.simulate(dlviz.schedules.make("gpipe", 3, microbatches))

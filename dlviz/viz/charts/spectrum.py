@@ -10,7 +10,11 @@ Both axes logarithmic, so that points of one time to target,
     seconds to target = examples to target / examples per second,
 
 lie on a line that rises by one to one. The less time, the farther to the upper left. A method that
-never got to the target is shown beyond the right border, at its speed.
+never got to the target is shown beyond the right border, at its speed. Of several seeds a bar goes
+from the fewest to the most examples.
+
+The upward axis is a method's hardware performance, the other its statistical performance: Zhang and
+Re, "DimmWitted: A Study of Main-Memory Statistical Analytics", VLDB 2014, section 3.
 """
 
 from __future__ import annotations
@@ -35,6 +39,10 @@ CHARACTER, TYPE, GAP = 6.8, 15.0, 11.0  # pixels: a label's character, its heigh
 ABOVE = 16  # pixels: of the labels on the lines of time
 NEVER = 0.14  # of the width: the column of those that never got there
 TIMES = 7  # lines at most
+ACROSS, UPWARD = (
+    "examples to target (statistical performance)",
+    "examples / s (hardware performance)",
+)
 
 
 class SpectrumPlan(NamedTuple):
@@ -46,6 +54,7 @@ class SpectrumPlan(NamedTuple):
     border: float  # methods beyond it never got to the target; x[1] where all did
     times: list[tuple[float, np.ndarray]]  # seconds; both ends (2, 2), the upper one last
     labels: np.ndarray  # (methods, 2): from a point to the middle of its label, in units of `size`
+    ranges: np.ndarray  # (methods, 2): the fewest and the most examples; NaN without
 
 
 def spectrum(
@@ -56,7 +65,8 @@ def spectrum(
     theme: str = "auto",
     title: str = "How fast, and how far with each example",
 ) -> Figure:
-    """Draw the methods of `table`, as `viz.spectrum_table` made it with `target` and `over`.
+    """Draw the methods of `table`, as `viz.spectrum_table` made it with `target` and `over`, or
+    `viz.compared_table`, whose medians have a bar from the fewest to the most.
 
     Raises ValueError for a table without rows, and for a speed or number not above 0.
     """
@@ -65,7 +75,13 @@ def spectrum(
     plan = laid_out(table, (WIDE, INNER), (CHARACTER, TYPE, GAP))
     figure = Figure(_times(plan, theme))
     for i, (name, look) in enumerate(palette.methods(names).items()):
-        figure.add_trace(_point(table.iloc[i], name, look, plan.points[i], theme))
+        mark = _point(table.iloc[i], name, look, plan.points[i], theme)
+        if np.isfinite(plan.ranges[i, 0]):
+            fewest, most = np.abs(10 ** plan.ranges[i] - mark.x[0])
+            mark.error_x = {"type": "data", "symmetric": False, "array": [most],
+                            "arrayminus": [fewest], "color": look.color, "thickness": 1.4,
+                            "width": 4}  # fmt: skip
+        figure.add_trace(mark)
         _label(figure, name, plan.points[i], plan.labels[i], theme)
     colors = palette.colors(theme)
     for seconds, (_, (x, y)) in plan.times:
@@ -94,8 +110,8 @@ def spectrum(
         below=60,
         margin={"t": heading["margin"]["t"] + ABOVE},
         showlegend=False,
-        xaxis={"title": "examples to target", **_axis(*x_ticks(plan), plan.x)},
-        yaxis={"title": "examples / s", **_axis(*decades(*plan.y), plan.y)},
+        xaxis={"title": ACROSS, **_axis(*x_ticks(plan), plan.x)},
+        yaxis={"title": UPWARD, **_axis(*decades(*plan.y), plan.y)},
     )
     return figure
 
@@ -118,8 +134,13 @@ def named(table: pandas.DataFrame) -> list[str]:
 
 def summary(table: pandas.DataFrame, target: float, over: int) -> str:
     """What the target is, what the lines are, and how late the runs were."""
-    words = f"Target: a mean loss of {target:g} or less over the last {over} batches, by the wall "
-    words += "clock. Lines: equal time to target; upper left is less."
+    words = f"Target: a mean loss of {target:g} or less over the last {over} batches"
+    words += (
+        ". Bars: from the fewest to the most of the seeds."
+        if "fewest" in table
+        else ", by the wall clock."
+    )
+    words += " Lines: equal time to target; upper left is less."
     late = float(table.late.max())
     return words + (f" The runs were up to {text.seconds(late)} late." if late == late else "")
 
@@ -132,10 +153,15 @@ def laid_out(
     with np.errstate(divide="ignore"):
         points = np.log10(table[["examples_to_target", "examples_per_second"]].to_numpy(float))
     there = np.isfinite(points[:, 0])
-    across = points[there, 0] if there.any() else np.array([3.0])
-    low, border = _around(across)
+    ranges = np.full((len(table), 2), np.nan)
+    if "fewest" in table:
+        ranges = np.log10(table[["fewest", "most"]].to_numpy(float))
+        ranges[~there] = np.nan
+    across = np.append(points[there, 0], ranges[np.isfinite(ranges)])
+    low, border = _around(across if len(across) else np.array([3.0]))
     high = border if there.all() else low + (border - low) / (1 - NEVER)
     points[~there, 0] = (border + high) / 2
+    ranges = np.minimum(ranges, high)
     y = _around(points[:, 1])
     times = [(each, _line(each, (low, border), y)) for each in _seconds((low, border), y)]
     character, line, gap = type_
@@ -145,13 +171,16 @@ def laid_out(
     sizes = np.array([(character * len(name), line) for name in names])
     edge = (border - low) * float(scale[0])
     taken: list[Box] = [] if there.all() else [(edge - gap / 9, 0.0, edge + gap / 9, size[1])]
+    for (_, level), (fewest, most) in zip(at.tolist(), (ranges - low) * scale[0], strict=True):
+        if np.isfinite(fewest):
+            taken.append((float(fewest), level - gap / 9, float(most), level + gap / 9))
     for seconds, ends in times:
         if ends[1, 1] < y[1]:  # its label lies at the right border
             right, top = ((ends[1] - (low, y[0])) * scale).tolist()
             wide = character * len(text.seconds(seconds))
             taken.append((right - wide, top - line, right, top))
     labels = placed(at, sizes, (0.0, 0.0, *size), gap, taken) - at
-    return SpectrumPlan(points, (low, high), y, border, times, labels)
+    return SpectrumPlan(points, (low, high), y, border, times, labels, ranges)
 
 
 def x_ticks(plan: SpectrumPlan) -> tuple[list[float], list[str]]:

@@ -62,6 +62,9 @@ def spectrum(
         axes.axvline(plan.border, color=colors["faint"], linewidth=0.9, linestyle=":")
     scale = size / (plan.x[1] - plan.x[0], plan.y[1] - plan.y[0])
     looks = palette.methods(names)
+    for name, across, point in zip(names, plan.ranges, plan.points, strict=True):
+        level = np.full(2, point[1])
+        axes.add_line(Line2D(across, level, color=looks[name].color, linewidth=0.9, zorder=2))
     for name, point, beside in zip(names, plan.points, plan.labels, strict=True):
         middle = point + beside / scale
         far = (np.abs(beside) - (CHARACTER * len(name) / 2, LINE / 2) > 1.5 * GAP).any()
@@ -77,7 +80,7 @@ def spectrum(
         (spread_out.decades(*plan.y), axes.set_yticks),
     ):
         mark(np.log10(places), words, **paper.WORDS)
-    paper.titles(axes, "examples to target", "examples / s", theme)
+    paper.titles(axes, spread_out.ACROSS, spread_out.UPWARD, theme)
     return figure
 
 

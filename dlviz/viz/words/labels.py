@@ -11,7 +11,7 @@ import numpy as np
 
 from dlviz.analysis.clocks import span_times
 from dlviz.analysis.columns import UNFINISHED, never_ended
-from dlviz.analysis.waits import FOR_LANE
+from dlviz.analysis.waits import FOR_LANE, waited_until
 from dlviz.schedules.action import CODES
 from dlviz.viz.words import text
 from dlviz.viz.words.hosts import whereabouts
@@ -40,11 +40,13 @@ SHORT = {
 
 def forms_of(trace: Trace) -> list[tuple[str, ...]]:
     """The possible labels of each span's bar, longest first: the microbatch (3) of a pipeline's
-    action, else its name or peer, and their short forms: b0 for bucket 0."""
+    action, else its name or peer, and their short forms: b0 for bucket 0. A rank that only waits
+    for the others after its last step is done."""
     names = ("kind", "name", "peer", "microbatch", "step", "bucket")
     keys = list(_columns(trace, *names))
     forms = {key: tuple(dict.fromkeys(_forms(*key))) for key in set(keys)}
-    return [forms[key] for key in keys]
+    done = _done(trace)
+    return [("done",) if own else forms[key] for key, own in zip(keys, done.tolist(), strict=True)]
 
 
 def short_forms(trace: Trace) -> list[str]:
@@ -116,6 +118,19 @@ def hover(texts: list[str]) -> dict[str, Any]:
         columns.append([line.removeprefix(same) for line in column])
     rows = np.array(columns, object).T  # (spans, columns)
     return {"customdata": rows, "hovertemplate": "<br>".join(template) + "<extra></extra>"}
+
+
+def _done(trace: Trace) -> np.ndarray:
+    """Which spans are waits for more than half of their time, after their rank's last step."""
+    spans, last = trace.spans, np.full(trace.meta["ranks"], np.inf)
+    for rank in np.unique(spans.rank).tolist():
+        ends = spans.end[(spans.rank == rank) & (spans.kind == "phase") & (spans.step >= 0)]
+        last[rank] = ends.max() if len(ends) else np.inf
+    waiting, until = waited_until(trace, "device")
+    waited = np.zeros(len(spans))
+    waited[waiting] = until - spans.start[waiting]
+    idle = (spans.kind == "wait") | (waited > (spans.end - spans.start) / 2)
+    return idle & (spans.step < 0) & (spans.start >= last[spans.rank])
 
 
 def _columns(trace: Trace, *names: str) -> Iterator[tuple[Any, ...]]:

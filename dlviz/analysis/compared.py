@@ -1,0 +1,75 @@
+"""Methods compared at their best rates, from trainings that were recorded over several seeds.
+
+    rate    seed 0   seed 1   ...      examples to target
+    0.25      688      720             median 704
+    0.5       512      496             median 504      <- the method's row
+    1.0      never     640             median never
+
+At one rate for all the comparison would be one of rates, and with one seed one of chance.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dlviz.analysis.descent import OVER, running_mean
+
+Row = Mapping[str, Any]
+
+
+class Compared(NamedTuple):
+    """A method at its best rate; the lists have one value for each seed."""
+
+    method: str
+    lr: float
+    examples_per_second: float
+    examples: list[float]  # to the target; inf: never
+    seconds: list[float]  # examples / examples_per_second
+    ends: list[float]  # mean loss of the last third of the batches
+    right: list[float]  # test examples recognised at the end; the mean over the ranks' models
+    averaged: list[float]  # by the averaged predictions of the ranks' models
+
+
+def recorded(path: str | Path) -> list[Row]:
+    """The rows of a file of `labs/recorded`."""
+    return json.loads(Path(path).read_text(encoding="utf-8"))["rows"]
+
+
+def at_best_rates(rows: Sequence[Row], target: float, over: int = OVER) -> list[Compared]:
+    """Each method at the best of its recorded rates: the fewest examples until the mean loss of the
+    last `over` batches is `target` or less (the median over the seeds), and of equal ones the
+    lowest mean loss of the last third.
+
+    `rows` are of two `study`s. "speed", one a method: its `rate` (examples/s while all workers have
+    batches), how many batches are done until then (`together`; later ones do not count), `used`
+    (examples of a batch that go into an update). "losses", one a training: seed, lr, its `losses`
+    (None: not finite) in the order in which batches are done; `right`, `averaged`.
+    """
+    found = []
+    for speed in (row for row in rows if row["study"] == "speed"):
+        runs: dict[float, list[Row]] = {}
+        for row in sorted(rows, key=lambda row: row.get("seed", -1)):
+            if (row["study"], row["method"]) == ("losses", speed["method"]):
+                runs.setdefault(row["lr"], []).append(row)
+        each = [_compared(speed, lr, seeds, target, over) for lr, seeds in runs.items()]
+        found.append(min(each, key=lambda one: (median(one.examples), fmean(one.ends))))
+    return found
+
+
+def _compared(speed: Row, lr: float, seeds: list[Row], target: float, over: int) -> Compared:
+    examples, ends, rate = [], [], speed["rate"]
+    for row in seeds:
+        done = row["losses"][: speed["together"]]
+        losses = np.array([np.inf if loss is None else loss for loss in done])
+        low = np.flatnonzero(running_mean(losses, over) <= target)
+        examples.append(speed["used"] * (low[0] + 1.0) if len(low) else np.inf)
+        ends.append(float(losses[-(len(losses) // 3) :].mean()))
+    right, averaged = ([row[name] for row in seeds] for name in ("right", "averaged"))
+    seconds = [each / rate for each in examples]
+    return Compared(speed["method"], lr, rate, examples, seconds, ends, right, averaged)
