@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 import dlviz
@@ -179,7 +180,7 @@ def lab_01_nesterov_as_printed() -> Any:
 @figure
 def lab_01_batches() -> Any:
     """With the rate scaled steps halve up to a wall; at its best rate each batch needs fewer."""
-    sweep = pandas.read_csv(RECORDED / "01_training_step" / "steps.csv", comment="#")
+    sweep = pd.read_csv(RECORDED / "01_training_step" / "steps.csv", comment="#")
     runs = sweep.groupby(["batch", "rate"]).steps.apply(list)
     middle = sweep.fillna(math.inf).groupby(["batch", "rate"]).steps.median().unstack()
     rates = {
@@ -359,8 +360,7 @@ def lab_04_stability() -> Any:
 @figure
 def lab_04_spectrum() -> Any:
     """Who waits loses examples per second, who does not needs more of them to the same loss."""
-    labs = Path(__file__).parents[2] / "labs"
-    sweep = labs / "recorded" / "04_consistency" / "sweep.json"
+    sweep = RECORDED / "04_consistency" / "sweep.json"
     goal = {"target": 1.2, "over": 12}
     table = dlviz.viz.compared_table(sweep, **goal)
     return paper.spectrum(table, **goal, title="One worker always three times as slow")
@@ -618,7 +618,6 @@ def lab_10_plans() -> Any:
 
 
 # -- labs 12 and 12b -------------------------------------------------------------------------------
-RECORDED = Path(__file__).parents[2] / "labs" / "recorded"
 RECOGNISED = {"xlabel": "round (0 is the first)", "ylabel": "test images recognised (fraction)"}
 
 

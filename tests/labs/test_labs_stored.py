@@ -165,8 +165,8 @@ def test_a_committed_run_drops_the_gradients_of_the_slow_worker():
 
 
 def test_the_committed_servers_shorten_the_step_as_the_page_says():
-    rows = table("04_consistency", "sharded = {}")
-    assert {name: round(value) for name, (value,) in rows.items()} == {"1": 210, "2": 180, "4": 158}
+    rows = re.findall(r"^(\d) +(\d+)\.0$", shown("04_consistency", "sharded = {}"), re.M)
+    assert rows == [("1", "210"), ("2", "180"), ("4", "158")]
 
 
 def test_the_committed_bounds_save_time_by_chance():
