@@ -75,7 +75,7 @@ def spectrum(
     plan = laid_out(table, (WIDE, INNER), (CHARACTER, TYPE, GAP))
     figure = Figure(_times(plan, theme))
     for i, (name, look) in enumerate(palette.methods(names).items()):
-        mark = _point(table.iloc[i], name, look, plan.points[i], theme)
+        mark: Any = _point(table.iloc[i], name, look, plan.points[i], theme)
         if np.isfinite(plan.ranges[i, 0]):
             fewest, most = np.abs(10 ** plan.ranges[i] - mark.x[0])
             mark.error_x = {"type": "data", "symmetric": False, "array": [most],
