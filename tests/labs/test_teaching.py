@@ -135,7 +135,7 @@ def data_parallel(link: Link = LINK, **options: Any) -> float:
 @pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:the run was up to")  # device time is what it is
 def test_the_lengths_of_steps_in_lab_00():
-    naive = data_parallel(way="naive")
+    naive = data_parallel(method="naive")
     told = answer("00_start_here", "that average naively?")
     assert f"400 / {naive:.2f} = {400 / naive:.2f}" in told and f"**{400 / naive:.1f}.**" in told
     assert f"factor is {370 / naive:.1f}" in told
@@ -148,7 +148,7 @@ def test_the_lengths_of_steps_in_lab_00():
     assert f"three buckets take {slow[0]:.1f} ms and one takes {slow[1]:.1f}" in told
     told = answer("00_start_here", "With which α")
     alpha = float(re.findall(r"\*\*α = ([\d.]+) ms\.\*\*", told)[0])
-    step = data_parallel(Link(alpha / 1e3, 1e9), way="naive")
+    step = data_parallel(Link(alpha / 1e3, 1e9), method="naive")
     assert 400 / step == pytest.approx(3.5, abs=0.005) and f"measures {step:.2f} ms" in told
 
 
