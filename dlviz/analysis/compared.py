@@ -10,17 +10,14 @@ At one rate for all the comparison would be one of rates, and with one seed one 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dlviz.analysis.descent import OVER, running_mean
-
-Row = Mapping[str, Any]
+from dlviz.analysis.recorded import Row, last_third
 
 
 class Compared(NamedTuple):
@@ -34,11 +31,6 @@ class Compared(NamedTuple):
     ends: list[float]  # mean loss of the last third of the batches
     right: list[float]  # test examples recognised at the end; the mean over the ranks' models
     averaged: list[float]  # by the averaged predictions of the ranks' models
-
-
-def recorded(path: str | Path) -> list[Row]:
-    """The rows of a file of `labs/recorded`."""
-    return json.loads(Path(path).read_text(encoding="utf-8"))["rows"]
 
 
 def at_best_rates(rows: Sequence[Row], target: float, over: int = OVER) -> list[Compared]:
@@ -69,7 +61,7 @@ def _compared(speed: Row, lr: float, seeds: list[Row], target: float, over: int)
         losses = np.array([np.inf if loss is None else loss for loss in done])
         low = np.flatnonzero(running_mean(losses, over) <= target)
         examples.append(speed["used"] * (low[0] + 1.0) if len(low) else np.inf)
-        ends.append(float(losses[-(len(losses) // 3) :].mean()))
+        ends.append(last_third(losses.tolist()))
     right, averaged = ([row[name] for row in seeds] for name in ("right", "averaged"))
     seconds = [each / rate for each in examples]
     return Compared(speed["method"], lr, rate, examples, seconds, ends, right, averaged)

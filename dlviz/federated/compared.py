@@ -14,11 +14,7 @@ Source: McMahan et al. 2017, section 3: "optimizing the learning rate ... for ea
 from __future__ import annotations
 
 import copy
-import json
-import platform
-import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -28,6 +24,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from dlviz.analysis import recorded
+from dlviz.analysis.recorded import Recorded, last_third
 from dlviz.cluster import Comm, launch
 from dlviz.federated.aggregation import Combine, weighted_mean
 from dlviz.federated.local import Data
@@ -47,25 +45,9 @@ class Tuned(NamedTuple):
     ends: list[float]  # mean score of the last third of the rounds
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """Trainings that were recorded once, in a JSON file: when and where they were `made`, and the
-    `rows`, one each: study, method, data, seed, lr, and how many test images (`right`, of `of`) the
-    network recognises after each round."""
-
-    made: dict[str, Any]
-    rows: list[dict[str, Any]]
-
-    @classmethod
-    def load(cls, path: str | Path) -> Sweep:
-        """Read the file."""
-        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
-
-    def save(self, path: str | Path) -> None:
-        """Write the file, a line for each row."""
-        lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in self.rows)
-        text = f'{{"made": {json.dumps(self.made)},\n"rows": [\n{lines}\n]}}\n'
-        Path(path).write_text(text, encoding="utf-8")
+class Sweep(Recorded):
+    """Recorded trainings: a row has study, method, data, seed, lr, and how many test images
+    (`right`, of `of`) the network recognises after each round."""
 
     def methods(self, study: str, data: str) -> dict[str, dict[float, list[Scores]]]:
         """Of a study's methods, by name, the scores by rate and seed. Raises ValueError for a study
@@ -94,14 +76,10 @@ def record(
     """Make the sweep in the file `path`, or these `studies` of it again: `worker` makes the rows of
     a study's cases on two ranks. The cases of a study follow one another; its rows are in the file
     as soon as it is done."""
-    machine = f"{platform.machine()}, {platform.system()}, torch {torch.__version__}"
     for study, own in groupby(cases, itemgetter("study")):
         if not studies or study in studies:
-            new = launch(worker, 2, args=([*own],), timeout=3600).results[0]
-            replaced = {row["study"] for row in new}
-            rows = Sweep.load(path).rows if path.exists() else []
-            rows = [row for row in rows if row["study"] not in replaced] + new
-            Sweep({"machine": machine, "date": time.strftime("%Y-%m-%d")}, rows).save(path)
+            rows = launch(worker, 2, args=([*own],), timeout=3600).results[0]
+            recorded.record(path, rows, "study")
 
 
 def scores(result: Result) -> Scores:
@@ -141,11 +119,6 @@ def received(
 def rounds_to(goal: float, scores: Scores) -> float:
     """How many rounds until a score first reaches the `goal`; inf where none does."""
     return next((float(n) for n, each in enumerate(scores, 1) if each >= goal), float("inf"))
-
-
-def last_third(scores: Scores) -> float:
-    """The mean score of the last third of the rounds, one round at least."""
-    return fmean(scores[-max(1, len(scores) // 3) :])
 
 
 def tuned(runs: Mapping[float, Sequence[Scores]], goal: float) -> Tuned:

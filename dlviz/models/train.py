@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import nn
@@ -30,15 +30,23 @@ def train(
     loss(outputs, targets) is the mean over the batch.
     """
     check_counts(0, steps=steps)
+    return [*_each_step(model, batches(*data, batch=batch, seed=seed, steps=steps), lr, loss)]
+
+
+def _each_step(
+    model: nn.Module,
+    pairs: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    lr: float,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.cross_entropy,
+) -> Iterator[float]:
+    """The loss of each batch; the step has been taken."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    losses = []
-    for inputs, targets in batches(*data, batch=batch, seed=seed, steps=steps):
+    for inputs, targets in pairs:
         optimizer.zero_grad()
         value = loss(model(inputs), targets)
         value.backward()
         optimizer.step()
-        losses.append(value.item())
-    return losses
+        yield value.item()
 
 
 def steps_to_error(
@@ -56,12 +64,9 @@ def steps_to_error(
     """Steps of `train`, in place, until at most the fraction `error` of the images of `test` is
     wrong in the mean over the last `over` steps; NaN where `most` steps are not enough."""
     check_counts(most=most, over=over)
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     right: deque[float] = deque(maxlen=over)
-    for step, (inputs, targets) in enumerate(batches(*data, batch=batch, seed=seed, steps=most), 1):
-        optimizer.zero_grad()
-        functional.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
+    pairs = batches(*data, batch=batch, seed=seed, steps=most)
+    for step, _ in enumerate(_each_step(model, pairs, lr), 1):
         right.append(accuracy(model, *test))
         if len(right) == over and sum(right) / over >= 1 - error:
             return step

@@ -10,11 +10,12 @@ import numpy as np
 from dlviz import metrics
 from dlviz.analysis import messages as analysis
 from dlviz.analysis.clocks import clock_of
-from dlviz.analysis.compared import at_best_rates, recorded
+from dlviz.analysis.compared import at_best_rates
 from dlviz.analysis.descent import OVER
 from dlviz.analysis.memory import held
 from dlviz.analysis.prediction_error import matched
 from dlviz.analysis.products import layer_collectives
+from dlviz.analysis.recorded import Recorded
 from dlviz.analysis.shares import kind_seconds
 from dlviz.viz import palette
 from dlviz.viz.charts.bubble import SIZES, points
@@ -144,7 +145,7 @@ def compared_table(
     import pandas
 
     table = []
-    for one in at_best_rates(recorded(path), target, over):
+    for one in at_best_rates(Recorded.load(path).rows, target, over):
         examples, seconds = np.median(one.examples), np.median(one.seconds)
         row = {
             "method": one.method,

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 import dlviz
-from dlviz.analysis.compared import Compared, at_best_rates, recorded, running_mean
+from dlviz.analysis.compared import Compared, at_best_rates
+from dlviz.analysis.descent import running_mean
+from dlviz.analysis.recorded import Recorded
 from dlviz.datasets import dealt_by_label, digits, joined
 from dlviz.machine import Chance, Device, Link, Machine, Topology
 from dlviz.metrics import makespan
@@ -25,7 +27,7 @@ from dlviz.sim import Layer, strategy
 LABS = Path(__file__).parents[2] / "labs"
 LAB = LABS / "04_consistency.ipynb"
 RECORDED = LABS / "recorded" / "04_consistency"
-ROWS = recorded(RECORDED / "sweep.json")
+ROWS = Recorded.load(RECORDED / "sweep.json").rows
 PAGE = (LABS.parent / "docs" / "teaching" / "04_consistency.md").read_text()
 
 

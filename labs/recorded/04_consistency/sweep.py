@@ -15,19 +15,15 @@ says by how many seconds at worst. The seed draws the initial weights and the or
 
 from __future__ import annotations
 
-import json
 import math
-import platform
 import sys
-import time
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
-
 import dlviz
+from dlviz.analysis.recorded import record
 from dlviz.datasets import batches, digits
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.models import MLP
@@ -118,22 +114,12 @@ def right(states: list[Any]) -> int:
     return int((probabilities(MLP((64, 64, 10)), states, images).argmax(1) == labels).sum())
 
 
-def save(made: list[Row]) -> None:
-    """Write the file, a line for each row."""
-    machine = f"{platform.machine()}, {platform.system()}, torch {torch.__version__}"
-    where = {"machine": machine, "date": time.strftime("%Y-%m-%d")}
-    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in made)
-    FILE.write_text(f'{{"made": {json.dumps(where)},\n"rows": [\n{lines}\n]}}\n', encoding="utf-8")
-
-
 def main(chosen: list[str]) -> None:
-    made = json.loads(FILE.read_text(encoding="utf-8"))["rows"] if FILE.exists() else []
     for method in chosen or METHODS:
         new = [speed(method)]
         for seed, lr in product(SEEDS, RATES):
             new.append(training(method, seed, lr, new[0]["steps"]))
-        made = [row for row in made if row["method"] != method] + new
-        save(made)
+        record(FILE, new, "method")
 
 
 if __name__ == "__main__":
