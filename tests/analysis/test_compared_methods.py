@@ -36,6 +36,12 @@ def test_where_no_rate_arrives_the_lowest_last_third_decides():
     assert one.lr == 0.2 and one.examples == [math.inf, math.inf]
 
 
+def test_the_fewest_examples_decide_before_the_lowest_end():
+    fast = [{**row, "lr": 0.8, "losses": [1.0, 1.0, 9.0, 9.0, 9.0, 9.0]} for row in ROWS[1:3]]
+    (one,) = at_best_rates([*ROWS, *fast], target=1.5, over=2)
+    assert one.lr == 0.8 and one.examples == [24, 24] and one.ends == [9, 9]
+
+
 def test_batches_that_are_done_when_a_worker_has_none_left_do_not_count():
     (one,) = at_best_rates([{**ROWS[0], "together": 3}, *ROWS[1:]], target=1.5, over=2)
     assert one.lr == 0.2 and one.examples == [36, math.inf] and one.ends == [1.0, 1.5]

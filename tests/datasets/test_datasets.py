@@ -189,6 +189,11 @@ def test_workers_get_their_own_labels_in_turn_and_no_row_twice_in_a_pass():
         assert {*found.tolist()} <= {*own[number % 3]}, number
     seen = torch.cat([each for number, (each, _) in enumerate(dealt) if number % 3 < 2])
     assert len(seen.unique()) == len(seen) == 30 * 16
+    whole = (labels < 8).nonzero()[:, 0]
+    whole = whole[: len(whole) // 16 * 16]
+    in_order = batches(rows[whole], labels[whole], 16, seed=0, steps=30)
+    assert torch.equal(seen, torch.cat([each for each, _ in in_order]))
+    assert not torch.equal(dealt_by_label(rows, labels, own, 16, 15, seed=1)[0][0], dealt[0][0])
 
 
 def test_labels_without_a_batch_are_refused():

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR, StepLR
 import dlviz
 from dlviz.federated import Secure, train
 from dlviz.federated.local import LocalTraining
+from dlviz.federated.stacked import clipped_each
 
 EXACT = 1e-12
 ROUNDS, CLIP, MU = 3, 0.3, 0.7
@@ -180,3 +181,14 @@ def refusals(comm, clients):
 def test_what_cannot_train_is_refused_on_every_rank_before_the_first_round():
     run = dlviz.launch(refusals, 3, args=(dealt(2),), timeout=60)
     assert run.results == [0, 1, 2] and not len(run.trace.messages)
+
+
+def test_of_models_that_train_together_each_is_clipped_by_its_own_norm_and_a_small_one_not_at_all():
+    rows = torch.tensor([[0.3, 0.4], [3.0, 4.0], [0.0, 0.0]])  # a model each: norms 0.5, 5, 0
+    first, none, second = clipped_each([rows, None, rows[:, None] * 2], clip=2.0)
+    assert none is None and first is not None and second is not None
+    for own, x, y in zip(rows, first, second, strict=True):
+        parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1, 2))]
+        parameters[0].grad, parameters[1].grad = own.clone(), own[None] * 2
+        nn.utils.clip_grad_norm_(parameters, 2.0)
+        torch.testing.assert_close((x, y), tuple(p.grad for p in parameters))

@@ -187,6 +187,13 @@ def test_a_step_costs_two_flop_a_weight_and_image_and_in_the_backward_four_but_i
     assert [*cost.FLOP] == [7 * 2 * (first + others), 7 * (2 * first + 4 * others), 0]
 
 
+def test_the_seconds_of_a_steps_parts_are_the_least_of_all_repeats(monkeypatch):
+    ends = iter([0.0, 3.0, 5.0, 9.0, 10.0, 11.0, 15.0, 17.0])  # start, forward, backward, update
+    monkeypatch.setattr("time.perf_counter", lambda: next(ends))
+    cost = step_cost(MLP((6, 5, 3)), (torch.rand(7, 6), torch.arange(7) % 3), repeats=2)
+    assert [*cost.seconds] == [1, 2, 2]
+
+
 def test_steps_to_error_stop_where_the_mean_of_the_last_tests_is_low_enough():
     data, test = digits("train"), digits("test")
     took = steps_to_error(MLP((64, 32, 10)), data, test, 0.3, lr=0.5, batch=64, over=3)
