@@ -186,6 +186,7 @@ def test_krum_tolerates_three_of_ten_and_its_two_clients_share_their_labels():
     with pytest.raises(ValueError, match=r"needs 2f \+ 3 clients; 10 came, which tolerate 3"):
         robust.krum(updates, torch.ones(10), attackers=4)
     assert "With **n ≥ 2f + 3**, the condition" in TEXT and "can tolerate three" in TEXT
+    assert "10 came, which tolerate 3 at most" in LAB.read_text()  # what the cell has printed
     has = [set(LABELS[part].tolist()) for part in TWO]
     twins = [(i, j) for i in range(10) for j in range(i) if has[i] == has[j]]
     assert twins == [(4, 0)] and has[0] == {0, 7}
