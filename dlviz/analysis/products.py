@@ -2,7 +2,8 @@
 
 `dlviz.parallel.tensor` records each product y = x Wᵀ as a span whose fields say which cells of the
 whole x, W and y the rank held, and each collective as a span whose fields name its layer and its
-direction, forward or backward.
+direction, forward or backward. `dlviz.parallel.summa` records each product of panels, and in the
+spans of its messages which panel they carry.
 """
 
 from __future__ import annotations
@@ -55,6 +56,45 @@ class LayerCollective:
     start: float
     end: float
     messages: tuple[int, ...]
+
+
+Ends = tuple[tuple[int, int], tuple[int, int]]  # rows from, to; columns from, to
+
+
+@dataclass(frozen=True)
+class PanelProduct:
+    """One product of SUMMA's panels on one rank: the panels `x` (m/pm, width) and `w` (width, n/pn)
+    of the whole matrices, the rank's block `y` to which it adds, the blocks of X and W that the
+    rank owns, and its messages by panel: rows of `trace.messages` in which it sent "X" or "W"."""
+
+    rank: int
+    x: Ends
+    w: Ends
+    y: Ends
+    own_x: Ends
+    own_w: Ends
+    messages: dict[str, tuple[int, ...]]
+
+
+def panel_products(trace: Trace) -> list[PanelProduct]:
+    """SUMMA's products of panels, forward, in the order of their start."""
+    spans, found = trace.spans, []
+    sent = defaultdict(list)  # rows of messages, by rank and panel
+    for row in np.flatnonzero((spans.kind == "send") & (spans.flow >= 0)):
+        sent[spans.rank[row], (spans.fields[row] or {}).get("panel")].append(int(spans.flow[row]))
+    for row in sorted(np.flatnonzero(spans.kind == "forward"), key=lambda row: spans.start[row]):
+        fields, rank = spans.fields[row] or {}, int(spans.rank[row])
+        if "own_X" in fields:
+            ends = [_ends(fields[name]) for name in ("X", "W", "Y", "own_X", "own_W")]
+            messages = {name: tuple(sent[rank, fields[name]]) for name in "XW"}
+            found.append(PanelProduct(rank, *ends, messages))
+    return found
+
+
+def _ends(text: str) -> Ends:
+    """The block written as "X[0:256, 256:512]"."""
+    top, bottom, left, right = map(int, re.findall(r"\d+", text))
+    return (top, bottom), (left, right)
 
 
 def products(trace: Trace) -> list[PlacedProduct]:

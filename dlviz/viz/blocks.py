@@ -4,7 +4,7 @@
         |0|       |0|         |0|         0 +           is the part of it that a rank holds
         |1|       |1|         |1|         1             a moment: a product, or a round of messages
 
-passes.py reads who holds what; this module places it in a picture.
+passes.py reads who holds what, of SUMMA panels.py; this module places it in a picture.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlviz.analysis.products import layer_collectives, products
+from dlviz.analysis.products import layer_collectives, panel_products, products
+from dlviz.viz.panels import Panels
 from dlviz.viz.passes import Column, Held, MatrixBlock, Moment, Pass
 
 if TYPE_CHECKING:
@@ -62,10 +63,13 @@ class Blocks:
             self.layers,
             lambda each: (each.layer, each.direction, each.collective),
         )
+        if not made and self.layers is None and (multiplied := panel_products(trace)):
+            panels = Panels(trace, multiplied)
+            return panels.columns, panels.moments, panels.ranks
         if not made:
             raise ValueError(
                 "this run recorded no product of a layer that ranks share: use the layers of "
-                "dlviz.parallel.tensor, and a step and layers of the run."
+                "dlviz.parallel.tensor, or summa.multiply, and a step and layers of the run."
             )
         reader = Pass(trace, made, sent)
         reader.forward()
@@ -152,8 +156,8 @@ class Blocks:
 
 def brief(name: str) -> str:
     """The name of a column with the last part of its layer's name: "W of up"."""
-    symbol, _, layer = name.partition(" of ")
-    return f"{symbol} of {layer.rpartition('.')[2]}"
+    symbol, of, layer = name.partition(" of ")
+    return f"{symbol}{of}{layer.rpartition('.')[2]}"
 
 
 def _firsts(events: list, layers: Sequence[str] | None, key) -> dict:

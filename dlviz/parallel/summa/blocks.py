@@ -79,7 +79,8 @@ class SharedBlock:
         else:
             panel = own.new_empty(self.shape(start, stop))
         if self.axis.size > 1:
-            with self.axis.span("collective", self.where(start, stop), nbytes=panel.nbytes):
+            where = self.where(start, stop)
+            with self.axis.span("collective", where, nbytes=panel.nbytes, panel=where):
                 tree.broadcast(self.axis, panel, owner)
         return panel
 

@@ -59,11 +59,14 @@ class MultiplyOnGrid(torch.autograd.Function):
 
 def output_stays(product: GridProduct, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """Y = X W: panels of X and of W travel, each rank adds their products to its block of Y."""
-    y = x.new_zeros(product.y.shape(product.y.bounds[0], product.y.bounds[-1]))  # (m/pm, n/pn)
+    ends = product.y.bounds[0], product.y.bounds[-1]
+    y = x.new_zeros(product.y.shape(*ends))  # (m/pm, n/pn)
+    own = {f"own_{each.name}": each.where(*each.own) for each in (product.x, product.w)}
     for start, stop in product.panels:
         xp = product.x.panel(x, start, stop)  # (m/pm, width)
         wp = product.w.panel(w, start, stop)  # (width, n/pn)
-        with _computing(product, "forward", xp, wp):
+        panels = {each.name: each.where(start, stop) for each in (product.x, product.w)}
+        with _computing(product, "forward", xp, wp, **panels, **own, Y=product.y.where(*ends)):
             y += xp @ wp
     return product.y.added(y)  # (m/pm, n/pn/pk)
 
@@ -92,8 +95,11 @@ def w_stays(product: GridProduct, x: torch.Tensor, dy: torch.Tensor) -> torch.Te
     return dw
 
 
-def _computing(product: GridProduct, kind: str, left: torch.Tensor, right: torch.Tensor) -> Any:
+def _computing(
+    product: GridProduct, kind: str, left: torch.Tensor, right: torch.Tensor, **fields: str
+) -> Any:
     """The span of a product of panels, priced by its FLOPs on a machine without a `step`."""
     device = pricing(product.comm)
     flops = 2 * left.numel() * right.shape[1]
-    return product.comm.compute(kind, seconds=None if device is None else flops / device.flops)
+    seconds = None if device is None else flops / device.flops
+    return product.comm.compute(kind, seconds=seconds, **fields)

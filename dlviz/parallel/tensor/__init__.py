@@ -2,6 +2,7 @@
 
 conjugate.py     f and g, the communication of a cut layer: read it first
 linear.py        column-parallel (partition output) and row-parallel (reduce output) layers
+one_layer.py     a training step of one layer in three forms: what is sent and held
 mlp.py           a Transformer's MLP, and the naive one that gathers after each product
 attention.py     self-attention by heads, also with shared keys and values
 embedding.py     the vocabulary-parallel embedding, whose weight is the output layer's too
@@ -19,6 +20,7 @@ from dlviz.parallel.tensor.cross_entropy import parallel_cross_entropy
 from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
 from dlviz.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear
 from dlviz.parallel.tensor.mlp import NaiveMLP, ParallelMLP
+from dlviz.parallel.tensor.one_layer import layer_steps
 from dlviz.parallel.tensor.parameters import add_partial_gradients, clip_gradients, whole_state
 from dlviz.parallel.tensor.transformer import ParallelTransformer
 
@@ -32,6 +34,7 @@ __all__ = [
     "VocabularyParallelEmbedding",
     "add_partial_gradients",
     "clip_gradients",
+    "layer_steps",
     "parallel_cross_entropy",
     "whole_state",
 ]

@@ -54,9 +54,11 @@ def matrices(
     title: str = TITLE,
 ) -> Figure:
     """Go through one pass of layers of `dlviz.parallel.tensor`, product by product and round by
-    round. `step` chooses a step of the Trace, `layers` gives the beginnings of layers' names.
+    round, or through one product of `dlviz.parallel.summa`, panel by panel. `step` chooses a step
+    of the Trace, `layers` gives the beginnings of layers' names.
 
-    Raises ValueError where the run recorded no product, or more than 9 matrices."""
+    Raises ValueError where the run recorded no product, more than 9 matrices, or a product that is
+    cut along k as well."""
     picture = _Slides(trace, step, layers, theme)
     moments, still = picture.moments, picture.still()
     first = picture.series(moments[0])
@@ -242,9 +244,14 @@ class _Slides(Blocks):
 def looks(blocks: Blocks) -> list[tuple[str, palette.Style]]:
     """How blocks of the first rank are filled, by who holds them."""
     first = palette.rank_style(blocks.ranks[0])
-    held = (own for moment in blocks.moments for own in moment.held)
+    held = [own for moment in blocks.moments for own in moment.held if own]
+    alike = any(blocks.shared(own, min(own)) for own in held)
     sums = any(block.summands > 1 for own in held for block in own.values())
-    return [(OWN, first), (ALL, COMMON), *([(SUMMAND, summand(first))] if sums else [])]
+    return [
+        (OWN, first),
+        *([(ALL, COMMON)] if alike else []),
+        *([(SUMMAND, summand(first))] if sums else []),
+    ]
 
 
 def style_of(blocks: Blocks, held: Held, rank: int) -> palette.Style:

@@ -132,16 +132,16 @@ class TensorExplorer(Recording):
 
         now = {**self._now, "ranks": max(2, self._now["ranks"])}
         batches = [size for size in SIZES if size >= SIZES[-1] // 256]
-        lines = {
-            FORMS[one["form"]].title: [
-                sum(sent(**{**now, "form": one["form"], "batch": batch})) for batch in batches
-            ]
-            for one in prices(**now)
-        }
+        names: dict[tuple[float, ...], list[str]] = {}  # forms that send the same are one line
+        for one in prices(**now):
+            own = (sum(sent(**{**now, "form": one["form"], "batch": batch})) for batch in batches)
+            names.setdefault(tuple(own), []).append(FORMS[one["form"]].title)
+        lines = {" = ".join(same): list(own) for own, same in names.items()}
         title = f"Bytes that a rank sends, {now['inputs']} → {now['outputs']}, {now['ranks']} ranks"
         return curve(
-            lines, x=batches, log=True, title=title, xlabel="B", ylabel="bytes", theme=self.paper
-        )
+            lines, x=batches, log=True, log_x=True, title=title, xlabel="rows of X, B",
+            ylabel="bytes", theme=self.paper,
+        )  # fmt: skip
 
     def payload(self) -> dict[str, Any]:
         return {
