@@ -51,7 +51,10 @@ def test_a_rank_sends_what_the_lecture_counts():
     assert "B > C_out = 2,048" in state(explorer)["answer"]
     assert "B > C_in = 512" in state(explorer)["answer"]
     (axes,) = explorer.picture().axes
-    assert len(axes.lines) == 4 and axes.get_xlabel() == "B"
+    assert [line.get_label() for line in axes.lines][1] == (  # they send the same: one line
+        "partition output, X cut = partition output, X whole"
+    )
+    assert len(axes.lines) == 3 and axes.get_xlabel() == "rows of X, B"
     explorer.ranks = 1
     assert {one["bytes"] for one in state(explorer)["prices"]} == {0}
 
