@@ -6,6 +6,7 @@ A name begins with the number of its lab. Each figure's docstring is the sentenc
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.machine.hardware import DEVICES, LINKS
 from dlviz.metrics import step_seconds
 from dlviz.models import Transformer
-from dlviz.parallel import hybrid, update_rules
+from dlviz.parallel import hybrid, summa, update_rules
 from dlviz.parallel import model as distributed
 from dlviz.parallel.averaging.easgd.stability import spectral_radius
 from dlviz.parallel.tensor import NaiveMLP, ParallelMLP
@@ -39,7 +40,6 @@ from dlviz.sim import (
     TransformerShape,
     collective_seconds,
     layer_bytes,
-    matmul_table,
     plans,
     saved_activations,
     scaling_curves,
@@ -369,14 +369,17 @@ def lab_04_spectrum() -> Any:
 # -- lab 06 ----------------------------------------------------------------------------------------
 @cache
 def two_halves(side_by_side: bool) -> dlviz.Trace:
-    """Lab 06's network in two parts on two ranks, paced: a layer's forward takes 40 ms."""
-    layers = [torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.ReLU()) for _ in range(4)]
-    halves = [torch.nn.Sequential(*layers[:2]), torch.nn.Sequential(*layers[2:])]
+    """A step of lab 06's network in two parts on two ranks, paced: a layer's forward takes 40 ms, a
+    message 20 ms."""
+    layers = [torch.nn.Linear(128, 128), torch.nn.ReLU(), torch.nn.Linear(128, 128)]
+    halves = [torch.nn.Sequential(*layers), torch.nn.Sequential(*copy.deepcopy(layers))]
     net = distributed.SideBySide(halves) if side_by_side else torch.nn.Sequential(*halves)
-    device = Device("slow", flops=4 * 6 * 32 * 128 * 128 / 0.48, memory=1e9, memory_bandwidth=5e8)
-    machine = Machine(device, Topology.switch(2, Link(0, math.inf)), step=None)
-    data = [(torch.rand(32, 128), torch.zeros(32, dtype=torch.int64))]
-    return dlviz.launch(distributed.train, 2, machine=machine, args=(net, data)).trace
+    device = Device("slow", flops=2 * 32 * 128 * 128 / 0.04, memory=1e9, memory_bandwidth=5e8)
+    link = Link(0, 32 * 128 * 4 / 0.02)
+    machine = Machine(device, Topology.switch(2, link), step=None)
+    data = 3 * [(torch.rand(32, 128), torch.zeros(32, dtype=torch.int64))]
+    run = dlviz.launch(distributed.train, 2, machine=machine, args=(net, data))
+    return run.trace.only(step=1)
 
 
 @figure
@@ -387,7 +390,7 @@ def lab_06_in_sequence() -> Any:
 
 @figure
 def lab_06_side_by_side() -> Any:
-    """Neither branch needs the other's output: two ranks are twice as fast."""
+    """Neither branch needs the other's output: two ranks compute at the same time."""
     return paper.timeline(two_halves(True), title="Two halves side by side")
 
 
@@ -428,18 +431,16 @@ def lab_06_saved() -> Any:
     return paper.bars(values, title="What a layer keeps on a rank", ylabel="bytes / s·b·h")
 
 
+def _square(comm: dlviz.Comm) -> None:
+    x, w = (summa.block(torch.ones(512, 512), comm.rank, (2, 1, 2), which) for which in "xw")
+    summa.multiply(comm, x, w, (2, 1, 2))
+
+
 @figure
-def lab_06_grids() -> Any:
-    """The cube wants all three dimensions cut, a long product the long one alone."""
-    shapes = {"64 × 512 × 2,048, 4 ranks": (64, 512, 2048, 4), "512³, 8 ranks": (512,) * 3 + (8,)}
-    tables = {name: matmul_table(*shape) for name, shape in shapes.items()}
-    forms = dict.fromkeys(row["form"] for rows in tables.values() for row in rows)
-    values = {
-        str(form): {n: row["over"] for n, rows in tables.items() for row in rows
-                    if row["form"] == form}
-        for form in forms
-    }  # fmt: skip
-    return paper.bars(values, title="Words received, over the lower bound", ylabel="times")
+def lab_06_summa() -> Any:
+    """Panels of X travel along rows of ranks, panels of W along columns; blocks of Y stay."""
+    trace = dlviz.launch(_square, 4).trace
+    return paper.matrices(trace, title="SUMMA on a grid of 2 × 2 ranks")
 
 
 # -- labs 09 and 09b -------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from dlviz.models import MLP
 from dlviz.parallel.data.buckets import fill_buckets
 from dlviz.parallel.update_rules import make as make_rule
 from dlviz.schedules import make
-from dlviz.sim import layer_bytes, matmul_words, saved_activations, transformer_parameters
+from dlviz.sim import transformer_parameters
 
 LABS = Path(__file__).parents[2] / "labs"
 NOTEBOOKS = sorted([*LABS.glob("*.ipynb"), *LABS.parent.glob("assignments/source/*/*.ipynb")])
@@ -168,19 +168,6 @@ def formulas() -> dict[str, float]:
         "three-buckets-step": overlapped(),
         "ring-16-speed-up": scaled(1) / scaled(16),
         "weak-scaling": 100 * scaled(1) / scaled(8, scaling="weak"),
-        "partition-output-bytes": layer_bytes("partition_output", 64, 512, 2048, 4),
-        "reduce-output-bytes": layer_bytes("reduce_output", 64, 512, 2048, 4),
-        "data-parallel-rows": next(
-            rows
-            for rows in range(1, 10_000)
-            if layer_bytes("data", rows, 512, 2048, 4)
-            <= layer_bytes("partition_output", rows, 512, 2048, 4)
-        ),
-        "naive-mlp-collectives": 2 * 2,
-        "tensor-parallel-storage": sum(saved_activations(64, 8, 64, 4, 4).values()) / (64 * 8 * 64),
-        "slow-link-speed-up": 0.4
-        / (0.05 + 2 * dlviz.sim.collective_seconds("ring", 8, 32_768, 4e-3, 1.6e-7)),
-        "grid-words": matmul_words(512, 512, 512, (2, 2, 2)),
         "naive-pipeline-speed-up": speed_up("naive"),
         "gpipe-speed-up": speed_up("gpipe"),
         "enough-microbatches": enough(),
@@ -249,7 +236,7 @@ def test_every_question_is_asked_somewhere_and_has_a_name_of_its_own():
     texts = [text for notebook in NOTEBOOKS for text, _ in asked(notebook)]
     assert sorted(each.asks for each in QUESTIONS) == sorted(texts)
     names, several = {each.id for each in QUESTIONS}, {each.asks for each in QUESTIONS}
-    assert len(names) == len(several) == len(QUESTIONS) > 100
+    assert len(names) == len(several) == len(QUESTIONS) > 80
     assert all(re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", each.id) for each in QUESTIONS)
 
 
@@ -282,7 +269,7 @@ def test_the_right_answer_is_never_explained_away(question):
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.id)
 def test_each_sentence_is_reached_by_some_number(question):
-    numbers = [*range(-1, 300), *np.geomspace(1e-3, 1e7, 4250), 0.1875, 570, 576, 600, 640]
+    numbers = [*range(-1, 300), *np.geomspace(1e-3, 1e8, 4700), 0.1875, 570, 576, 600, 640]
     for value in values(question):
         reached = {behind(question.asks, number, value) for number in numbers}
         assert {sentence for _, sentence in question.wrong} <= reached, value

@@ -10,11 +10,12 @@ import torch
 
 import dlviz
 from dlviz import viz
+from dlviz.parallel import summa
 from dlviz.parallel.tensor import NaiveMLP, ParallelMLP
 from dlviz.trace import Trace
 from dlviz.viz import palette
 from dlviz.viz.blocks import Blocks
-from dlviz.viz.charts.matrices import OWN, SUMMAND
+from dlviz.viz.charts.matrices import ALL, OWN, SUMMAND
 from dlviz.viz.passes import MatrixBlock
 
 RANKS, ROWS, HIDDEN, INNER = 3, 5, 6, 12
@@ -304,6 +305,71 @@ def test_a_run_without_products_and_one_with_too_many_matrices_are_refused(draw,
         draw(trace, layers=["attention"])
     with pytest.raises(ValueError, match="15 matrices, of which 9 fit side by side"):
         draw(trace)
+
+
+def square(comm: dlviz.Comm, sizes: tuple[int, int, int], grid: tuple[int, int, int]) -> None:
+    """A product by SUMMA, twice, and its gradients."""
+    m, k, n = sizes
+    x = summa.block(torch.ones(m, k), comm.rank, grid, "x").requires_grad_()
+    w = summa.block(torch.ones(k, n), comm.rank, grid, "w")
+    for _ in range(2):
+        summa.multiply(comm, x, w, grid).sum().backward()
+
+
+def test_a_product_by_summa_goes_panel_by_panel():
+    run = dlviz.launch(square, 4, args=((4, 8, 12), (2, 1, 2)))
+    blocks = Blocks(run.trace)
+    assert titles(blocks) == [
+        "At the beginning",
+        *(
+            f"Panel {number} of 2: {what}"
+            for number in (1, 2)
+            for what in ("broadcast of X", "broadcast of W", "product")
+        ),
+    ]
+    names = ["X", "panel of X", "W", "panel of W", "Y"]
+    assert [column.names for column in blocks.columns] == [[name] for name in names]
+    assert [column.shape for column in blocks.columns] == [
+        (4, 8),
+        (4, 8),
+        (8, 12),
+        (8, 12),
+        (4, 12),
+    ]
+    rows, columns, halves = ((0, 2), (2, 4)), ((0, 6), (6, 12)), ((0, 4), (4, 8))
+    places = {rank: divmod(rank, 2) for rank in range(4)}
+    for moment in blocks.moments:
+        x, _, w, _, _ = moment.held
+        assert x == {r: MatrixBlock(rows[i], halves[j]) for r, (i, j) in places.items()}
+        assert w == {r: MatrixBlock(halves[i], columns[j]) for r, (i, j) in places.items()}
+    ends = run.trace.messages
+    for panel in range(2):
+        of_x, of_w, made = blocks.moments[3 * panel + 1 : 3 * panel + 4]
+        k = halves[panel]
+        assert of_x.held[1] == {r: MatrixBlock(rows[i], k) for r, (i, _) in places.items()}
+        assert of_w.held[3] == {r: MatrixBlock(k, columns[j]) for r, (_, j) in places.items()}
+        pairs = {(int(ends.src[row]), int(ends.dst[row])) for row in of_x.messages}
+        assert pairs == {(2 * i + panel, 2 * i + 1 - panel) for i in range(2)}
+        pairs = {(int(ends.src[row]), int(ends.dst[row])) for row in of_w.messages}
+        assert pairs == {(2 * panel + j, 2 - 2 * panel + j) for j in range(2)}
+        summands = 2 - panel
+        assert made.held[4] == {
+            r: MatrixBlock(rows[i], columns[j], summands) for r, (i, j) in places.items()
+        }
+    figure = viz.print.matrices(run.trace)
+    (legend,) = figure.legends
+    assert {OWN, SUMMAND} <= {text.get_text() for text in legend.get_texts()}
+    assert ALL not in {text.get_text() for text in legend.get_texts()}
+    assert len(viz.matrices(run.trace).frames) == len(blocks.moments)
+
+
+def test_on_a_grid_of_one_row_panels_of_w_stay_and_one_cut_along_k_is_refused():
+    blocks = Blocks(dlviz.launch(square, 2, args=((4, 8, 12), (1, 1, 2))).trace)
+    still = [moment for moment in blocks.moments if moment.title.endswith("broadcast of W")]
+    assert still and not any(moment.messages for moment in still)
+    assert {moment.words for moment in still} == {"no panel of W has to travel"}
+    with pytest.raises(ValueError, match=r"cut along k too.*a grid \(pm, 1, pn\)"):
+        viz.matrices(dlviz.launch(square, 2, args=((4, 8, 12), (1, 2, 1))).trace)
 
 
 def test_on_paper_a_collective_is_one_panel_with_an_arrow_for_each_pair_of_ranks(trace):
