@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dlviz
-from dlviz.models import LSTM, layer_storage
+from dlviz.models import LSTM, saved_tensors
 from dlviz.parallel.tensor import layer_steps
 from dlviz.parallel.update_rules import make as make_rule
 from dlviz.sim import (
@@ -71,7 +71,7 @@ def test_a_step_of_part_1_takes_440_ms_on_one_rank_and_two_messages_more_on_two(
 
 def test_an_lstm_saves_what_the_page_says():
     net = LSTM(50, width=64)
-    saved = {n: layer_storage(net, torch.ones(16, n, dtype=int))["kept"].sum() for n in (20, 40)}
+    saved = {n: saved_tensors(net, torch.ones(16, n, dtype=int)).nbytes.sum() for n in (20, 40)}
     weights = sum(p.nbytes for p in net.parameters())
     for count in (weights, *saved.values()):
         assert f"{count:,} bytes" in PAGE or f"and {count:,} for 40" in PAGE

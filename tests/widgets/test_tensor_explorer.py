@@ -50,10 +50,11 @@ def test_a_rank_sends_what_the_lecture_counts():
         assert elements(form, **LAYER) == layer_elements(form, *LAYER.values())
     assert "B > C_out = 2,048" in state(explorer)["answer"]
     assert "B > C_in = 512" in state(explorer)["answer"]
-    (axes,) = explorer.picture().axes
-    assert [line.get_label() for line in axes.lines][1] == (  # they send the same: one line
-        "partition output, X cut = partition output, X whole"
-    )
+    drawn = explorer.picture()
+    (axes,), (legend,) = drawn.axes, drawn.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "data parallel", "partition output, both", "reduce output"
+    ]  # fmt: skip
     assert len(axes.lines) == 3 and axes.get_xlabel() == "rows of X, B"
     explorer.ranks = 1
     assert {one["bytes"] for one in state(explorer)["prices"]} == {0}

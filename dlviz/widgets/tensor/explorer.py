@@ -136,7 +136,10 @@ class TensorExplorer(Recording):
         for one in prices(**now):
             own = (sum(sent(**{**now, "form": one["form"], "batch": batch})) for batch in batches)
             names.setdefault(tuple(own), []).append(FORMS[one["form"]].title)
-        lines = {" = ".join(same): list(own) for own, same in names.items()}
+        lines = {
+            same[0] if len(same) == 1 else f"{same[0].partition(',')[0]}, both": [*own]
+            for own, same in names.items()
+        }
         title = f"Bytes that a rank sends, {now['inputs']} → {now['outputs']}, {now['ranks']} ranks"
         return curve(
             lines, x=batches, log=True, log_x=True, title=title, xlabel="rows of X, B",
