@@ -270,7 +270,7 @@ def test_the_right_answer_is_never_explained_away(question):
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.id)
 def test_each_sentence_is_reached_by_some_number(question):
     numbers = [*range(-1, 300), *np.geomspace(1e-3, 1e7, 4250), 0.1875, 570, 576, 600, 640]
-        numbers.append(16_777_216)
+    numbers.append(16_777_216)
     for value in values(question):
         reached = {behind(question.asks, number, value) for number in numbers}
         assert {sentence for _, sentence in question.wrong} <= reached, value
