@@ -85,9 +85,11 @@ def panel_products(trace: Trace) -> list[PanelProduct]:
     for row in sorted(np.flatnonzero(spans.kind == "forward"), key=lambda row: spans.start[row]):
         fields, rank = spans.fields[row] or {}, int(spans.rank[row])
         if "own_X" in fields:
-            ends = [_ends(fields[name]) for name in ("X", "W", "Y", "own_X", "own_W")]
+            x, w, y, own_x, own_w = (
+                _ends(fields[name]) for name in ("X", "W", "Y", "own_X", "own_W")
+            )
             messages = {name: tuple(sent[rank, fields[name]]) for name in "XW"}
-            found.append(PanelProduct(rank, *ends, messages))
+            found.append(PanelProduct(rank, x, w, y, own_x, own_w, messages))
     return found
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlviz.analysis.products import layer_collectives, panel_products, products
-from dlviz.viz.panels import Panels
+from dlviz.viz.panels import PanelPass
 from dlviz.viz.passes import Column, Held, MatrixBlock, Moment, Pass
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Blocks:
             lambda each: (each.layer, each.direction, each.collective),
         )
         if not made and self.layers is None and (multiplied := panel_products(trace)):
-            panels = Panels(trace, multiplied)
+            panels = PanelPass(trace, multiplied)
             return panels.columns, panels.moments, panels.ranks
         if not made:
             raise ValueError(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PLACES = {"X": (1, "row"), "W": (3, "column")}  # of a panel: its column here; the ranks it reaches
 
 
-class Panels:
+class PanelPass:
     """The columns and moments of the run's first product. Raises ValueError where ranks share a
     block of Y, which only a grid with pk = 1 leaves on one rank."""
 
