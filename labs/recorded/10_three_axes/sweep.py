@@ -56,7 +56,9 @@ def row(plan: str, seed: int) -> dict[str, Any]:
     trace = run.trace
     sent = {axis: int(own.sent.max()) for axis, own in axes(trace).items()}
     weights = max(own.peak for own in held(trace, "weights"))
-    whole = sum(parameter.numel() for parameter in Transformer(LAYERS, 64, HEADS, 128, 64).parameters())
+    whole = sum(
+        parameter.numel() for parameter in Transformer(LAYERS, 64, HEADS, 128, 64).parameters()
+    )
     return {
         "plan": plan,
         **PLANS[plan],
