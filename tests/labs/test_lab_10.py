@@ -1,4 +1,4 @@
-"""The figures that the text of lab 10 states, by formulas, by counting the real module, and from the
+"""The figures that the text of lab 10 states: by formulas, by counting the real module, and from
 recorded steps, of which one is made again."""
 
 from __future__ import annotations
@@ -68,13 +68,8 @@ def on_rank(stage: int) -> int:
 
 def on_widest() -> int:
     """Parameters of a rank of dp 2, tp 4: all layers, each cut over four ranks."""
-    cut = sum(
-        p.numel()
-        for name, p in NET.named_parameters()
-        if not (
-            "norm" in name or name.endswith(("output.bias", "down.bias")) or "positions" in name
-        )
-    )
+    whole = re.compile(r"norm|positions|(output|down)\.bias")
+    cut = sum(p.numel() for name, p in NET.named_parameters() if not whole.search(name))
     return 212_352 - cut + cut // 4
 
 
@@ -397,9 +392,8 @@ def test_the_rate_of_2019_is_as_far_from_the_published_as_the_text_says():
 # -- the committed outputs -------------------------------------------------------------------------
 def test_the_committed_placements_come_in_the_order_of_their_bytes():
     said = shown(LAB.stem, "columns = [").splitlines()
-    numbers = [
-        [float(x) for x in re.findall(r"[\d.]+", line)] for line in said if "between " in line
-    ]
+    lines = [line for line in said if "between " in line]
+    numbers = [[float(number) for number in re.findall(r"[\d.]+", line)] for line in lines]
     (dp, by_dp, tp, by_tp, pp, by_pp) = (x for i in range(3) for x in (numbers[i], numbers[i + 3]))
     assert pp[0] < dp[0] < tp[0] and by_pp < by_dp < by_tp
     assert 5 < tp[0] / dp[0] < 5.3 and "(That of the bytes, 5.2." in PAGE

@@ -56,16 +56,15 @@ def row(plan: str, seed: int) -> dict[str, Any]:
     trace = run.trace
     sent = {axis: int(own.sent.max()) for axis, own in axes(trace).items()}
     weights = max(own.peak for own in held(trace, "weights"))
-    whole = sum(
-        parameter.numel() for parameter in Transformer(LAYERS, 64, HEADS, 128, 64).parameters()
-    )
+    model = Transformer(LAYERS, 64, HEADS, 128, 64)
+    whole = sum(parameter.nbytes for parameter in model.parameters())
     return {
         "plan": plan,
         **PLANS[plan],
         "seed": seed,
         "seconds": round(seconds_per_step(trace), 4),
         "bubble": round(bubble_ratio(trace, whole_actions=True), 4),
-        "weights": round(weights / (4 * whole), 4),
+        "weights": round(weights / whole, 4),
         "sent": {axis: sent.get(axis, 0) for axis in PLANS[plan]},
         "late": round(trace.meta["lateness"]["worst"], 3),
     }
