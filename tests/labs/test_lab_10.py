@@ -321,7 +321,7 @@ def test_the_table_of_strengths_and_weaknesses_has_the_recorded_numbers():
         f"cuts models that fit on no rank: {100 * weights[tensor]:.0f} %",
         f"waits inside each layer for {mb['tp'][tensor]:.2f} MB",
         f"cuts them too, {100 * weights[pipe]:.0f} %, and sends {mb['pp'][pipe]:.2f} MB",
-        f"bubble, ratio {bubbles[pipe]:.2f}",
+        f"a bubble in a small batch, ratio {bubbles[pipe]:.2f}",
     ):
         assert words in TEXT, words
 
