@@ -409,3 +409,7 @@ def test_the_committed_paths_add_up_to_their_steps():
     assert tp > 0.5 * whole > math_ and "most of the step is waiting for all-reduces" in TEXT
     _, _, _, dp, _, whole = rows["dp between"]
     assert dp == pytest.approx(whole / 3, rel=0.1) and "gradients take a third of it" in TEXT
+
+
+def test_the_committed_losses_are_those_of_one_process():
+    assert "both agree to five digits: True" in shown(LAB.stem, "losses = eight.results")
