@@ -19,9 +19,11 @@ from dlviz.trace import Table, Trace
 
 def lanes(trace: Trace) -> Trace:
     """The same Trace, with each span of communication along an axis of a mesh on a lane of that
-    axis ("dp", "pp", "tp"), so that a timeline has a row for each axis of a rank."""
+    axis ("dp", "pp", "tp"), so that a timeline has a row for each axis of a rank. In a group of one
+    rank nothing is communicated: an axis of length 1 has no lane."""
     spans, axis = trace.spans, _axes(trace)
-    lane = np.where(axis != "", axis, spans.lane)
+    alone = np.char.endswith(spans.group.astype(str), ",)")  # as (3,)
+    lane = np.where((axis != "") & ~alone, axis, spans.lane)
     moved = Table({**{name: spans[name] for name in spans.names}, "lane": lane})
     return Trace(moved, trace.messages, trace.memory, trace.buffers, trace.meta)
 

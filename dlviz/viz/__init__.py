@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.losses import losses
     from dlviz.viz.charts.matrices import matrices
     from dlviz.viz.charts.memory import memory
+    from dlviz.viz.charts.mesh import mesh
     from dlviz.viz.charts.messages import messages
     from dlviz.viz.charts.order import order
     from dlviz.viz.charts.participation import participation
@@ -80,6 +81,7 @@ __all__ = [
     "matrices",
     "memory",
     "memory_table",
+    "mesh",
     "message_frames",
     "messages",
     "order",

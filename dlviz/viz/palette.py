@@ -194,6 +194,12 @@ def style(kind: str) -> Style:
     return KINDS.get(kind, OTHER)
 
 
+def axis(name: str) -> tuple[str, Style]:
+    """A mesh's axis as readers know it, and its style; axes of other names share one grey."""
+    known = AXES.get(name)
+    return (f"{name}, {known[0]}", Style(known[1])) if known else (name, OTHER)
+
+
 def shade(style: Style, chunk: int, chunks: int) -> Style:
     """The style of a kind in the `chunk`-th of a rank's `chunks` stages: lighter from one to the
     next, the last one halfway to white."""

@@ -559,12 +559,12 @@ SWITCH = Topology.switch(8, Link(0, 20e6))
 
 @cache
 def on_mesh(dp: int, pp: int, tp: int, topology: Topology, *order: str) -> dlviz.Trace:
-    """Two steps of the lab's Transformer on eight ranks."""
+    """A step of the lab's Transformer on eight ranks."""
     device = Device("slow", flops=3e8, memory=1e9, memory_bandwidth=2e8)
     texts = (3 * torch.arange(65) + torch.arange(8 * dp)[:, None]) % 127 + 1  # (8 dp, 65)
     with torch.device("meta"):  # each rank draws its own part
         model = Transformer(4, 64, 4, 128, 64)
-    work = model, 2 * [(texts[:, :-1], texts[:, 1:])]
+    work = model, [(texts[:, :-1], texts[:, 1:])]
     sizes = {"dp": dp, "pp": pp, "tp": tp, "microbatches": 4, "order": order}
     machine = Machine(device, topology, step=None)
     return dlviz.launch(hybrid.train, 8, machine=machine, args=work, kwargs=sizes).trace
@@ -578,29 +578,31 @@ def cube(*order: str) -> dlviz.Trace:
 @figure
 def lab_10_step() -> Any:
     """Sums of tp inside each action, one message of pp after it, gradients of dp at the end."""
-    trace = lanes(cube("dp", "pp", "tp"))
-    return paper.timeline(trace, step=1, messages=False, title="2 x 2 x 2, by axis")
+    trace = lanes(cube("dp", "pp", "tp").only(step=0, rank=range(4)))
+    return paper.timeline(trace, messages=False, title="2 x 2 x 2, by axis: the first replica")
 
 
 @figure
 def lab_10_data_pipeline() -> Any:
     """Replicas from top to bottom, two stages each: they communicate only at its end."""
-    trace = lanes(on_mesh(4, 2, 1, SWITCH, "dp", "pp", "tp"))
-    return paper.timeline(trace, step=1, messages=False, title="Data x pipeline: dp 4, pp 2")
+    trace = lanes(on_mesh(4, 2, 1, SWITCH, "dp", "pp", "tp").only(step=0, rank=range(4)))
+    title = "Data x pipeline, dp 4, pp 2: two replicas of four"
+    return paper.timeline(trace, messages=False, title=title)
 
 
 @figure
 def lab_10_data_tensor() -> Any:
     """No bubble: the two ranks of a replica wait for each other in every layer instead."""
-    trace = lanes(on_mesh(4, 1, 2, SWITCH, "dp", "pp", "tp"))
-    return paper.timeline(trace, step=1, messages=False, title="Data x tensor: dp 4, tp 2")
+    trace = lanes(on_mesh(4, 1, 2, SWITCH, "dp", "pp", "tp").only(step=0, rank=range(4)))
+    title = "Data x tensor, dp 4, tp 2: two replicas of four"
+    return paper.timeline(trace, messages=False, title=title)
 
 
 @figure
 def lab_10_axis_bytes() -> Any:
     """The axis between the racks decides what the slow link carries."""
     orders = {"dp between racks": ("dp", "pp", "tp"), "tp between racks": ("tp", "pp", "dp")}
-    return dlviz.viz.axis_bytes({name: cube(*order) for name, order in orders.items()}, step=1)
+    return dlviz.viz.axis_bytes({name: cube(*order) for name, order in orders.items()})
 
 
 @figure

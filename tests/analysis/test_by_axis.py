@@ -8,6 +8,7 @@ from worked_traces import stages_that_communicate
 from dlviz.analysis.by_axis import lanes, path
 from dlviz.analysis.columns import COMMUNICATION, of_kinds
 from dlviz.metrics import critical_path, makespan
+from dlviz.trace import Table, Trace
 
 
 def test_communication_lies_on_a_lane_of_its_axis_and_the_rest_stays_where_it_was():
@@ -55,3 +56,14 @@ def test_a_step_that_is_not_there_is_refused():
 def test_lanes_by_axis_leave_the_critical_path_as_it_is():
     trace = stages_that_communicate()
     assert path(lanes(trace), 0) == pytest.approx(path(trace, 0))
+
+
+def test_an_axis_of_length_1_has_no_lane():
+    trace = stages_that_communicate()
+    group, lane = trace.spans.group.copy(), trace.spans.lane
+    first = int(of_kinds(trace.spans, COMMUNICATION).argmax())
+    group[first] = f"cp ({trace.spans.rank[first]},)"
+    spans = Table({**{name: trace.spans[name] for name in trace.spans.names}, "group": group})
+    moved = lanes(Trace(spans, trace.messages, trace.memory, trace.buffers, trace.meta))
+    assert moved.spans.lane[first] == lane[first]
+    assert {*moved.spans.lane.tolist()} == {*lanes(trace).spans.lane.tolist()}

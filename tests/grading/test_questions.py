@@ -27,7 +27,6 @@ from dlviz.models import MLP
 from dlviz.parallel.data.buckets import fill_buckets
 from dlviz.parallel.update_rules import make as make_rule
 from dlviz.schedules import make
-from dlviz.sim import transformer_parameters
 
 LABS = Path(__file__).parents[2] / "labs"
 NOTEBOOKS = sorted([*LABS.glob("*.ipynb"), *LABS.parent.glob("assignments/source/*/*.ipynb")])
@@ -128,14 +127,6 @@ def gradients_of(*nbytes: int) -> torch.nn.Module:
     return model
 
 
-def second_stage() -> int:
-    """Parameters of a rank of the second of two stages of lab 10, two layers over two ranks: the
-    products and biases that are cut, those that are not, the last norm, half of the embedding."""
-    h = 64
-    cut, whole = 12 * h * h + 7 * h, 2 * h + 4 * h
-    return 2 * (cut // 2 + whole) + 2 * h + 128 * h // 2
-
-
 def formulas() -> dict[str, float]:
     """What is measured, computed here apart from the labs, by the question's id."""
     slow = Link(SLOW[0], 1 / SLOW[1])
@@ -175,15 +166,6 @@ def formulas() -> dict[str, float]:
         "interleaved-messages": len(simulated("interleaved", 4, 8, chunks=2).messages),
         "pipedream-updates": sum("B" in action for action in after_f8),
         "zb-h1-bubble": bubble_ratio(simulated("zb_h1", 4, 8)),
-        "dp-partner": (5 + 4) % 8,
-        "tp-bytes": 2 * 4 * 4 * ring_bytes(2, 4 * 2 * 64 * 64),
-        "pp-bytes": 4 * 4 * 2 * 64**2,
-        "dp-bytes": second_stage() * 4 / 1e3,
-        "scatter-gather-share": 100 * (1 - 1 / 2),
-        "mesh-bubble": bubble_ratio(simulated("1f1b", 2, 4)),
-        "rank-0-share": 100 * (second_stage() - 128 + 64 * 64) / 212_352,
-        "number-of-plans": sum(8 % (pp * tp) == 0 for pp in (1, 2, 4) for tp in (1, 2, 4)),
-        "v100-needed": math.ceil(16 * transformer_parameters(72, 3072, 51_200, 1024) / 32e9),
         "round-bytes": 2 * 4 * 4 * (64 * 32 + 32 + 32 * 10 + 10),
         "training-share": 100 * 180 / (4 * 10.016 + 19.64 + 180 + 4 * (19.64 + 10.04) + 5),
         "secure-sum-bytes": 100

@@ -35,13 +35,11 @@ class AxisBytes:
 
     @property
     def name(self) -> str:
-        known = palette.AXES.get(self.axis)
-        return f"{self.axis}, {known[0]}" if known else self.axis
+        return palette.axis(self.axis)[0]
 
     @property
     def style(self) -> palette.Style:
-        known = palette.AXES.get(self.axis)
-        return palette.Style(known[1]) if known else palette.OTHER
+        return palette.axis(self.axis)[1]
 
 
 def axis_bytes(
