@@ -76,10 +76,20 @@ def test_the_committed_table_of_six_schedules_is_what_the_text_draws_from_it():
     assert held["ZB-H2"] > held["ZB-H1"] and messages["ZB-V"] == 2 * messages["ZB-H2"]
 
 
-def test_larger_steps_take_pipedream_further_from_one_process():
-    apart = [line.split() for line in shown("09b_zero_bubble", "def one_process").splitlines()]
-    (slow, *_, near), (fast, *_, far) = [words for words in apart if len(words) == 3][-2:]
-    assert (slow, fast) == ("0.1", "0.5") and float(far) > 5 * float(near)
+def test_of_the_committed_seeds_the_larger_rate_takes_pipedream_further_but_not_in_share():
+    rows = re.findall(r"(median|min|max) +([\d.]+) +([\d.]+)$",
+                      shown("09b_zero_bubble", "spread.T"), re.M)  # fmt: skip
+    assert [name for name, *_ in rows] == 3 * ["median", "min", "max"]
+    _, apart, shares = ([[float(n) for n in row[1:]] for row in rows[k : k + 3]] for k in (0, 3, 6))
+    assert all(slow < fast for slow, fast in apart)
+    (slow, fast), (least, lower), (most, upper) = shares
+    assert lower < most and least < slow < most and lower < fast < upper
+    page = (LABS.parent / "docs" / "teaching" / "09b_zero_bubble.md").read_text()
+    said = re.findall(r"(\d+) % \(([\d.]+) to (\d+)\)", page)
+    assert [[float(n) for n in each] for each in said] == [
+        [round(slow), round(least, 1), round(most)],
+        [round(fast), round(lower, 1), round(upper)],
+    ]
 
 
 def test_the_committed_halves_hold_half_the_bytes_and_only_side_by_side_save_time():
@@ -203,6 +213,22 @@ def test_the_committed_runs_lie_among_the_recorded_seeds():
     rows = table("04_consistency", "now[[")
     assert [*rows] == ["synchronous", "asynchronous"]
     assert all(fewest <= now <= most for now, fewest, most in rows.values())
+
+
+def test_the_committed_halves_of_a_ring_have_half_of_its_rounds_messages_and_bytes():
+    said = shown("02_collectives", '"tensors sent"')
+    rows = re.findall(r"^(\S.*?) +(True|False) +(\d+) +(\d+) +([\d.]+)$", said, re.M)
+    found = {name: [complete, *map(float, counts)] for name, complete, *counts in rows}
+    assert len(found) == 9 and found["ring"] == ["True", 6, 24, 1.5]
+    halves = [found.pop(f"ring, {half}") for half in ("reduce-scatter", "all-gather")]
+    assert halves == 2 * [["False", 3, 12, 0.75]]
+    assert all(complete == "True" for complete, *_ in found.values())
+
+
+@pytest.mark.parametrize("words", ["milliseconds(paced),", "table = beside(", "beside(on_racks"])
+def test_the_committed_all_reduces_lie_within_5_percent_of_what_was_calculated(words):
+    rows = table("02_collectives", words)
+    assert len(rows) > 1 and all(abs(row[-1]) < 5 for row in rows.values()), rows
 
 
 @pytest.mark.parametrize("lab", NOTEBOOKS)

@@ -378,7 +378,7 @@ def test_the_numbers_of_lab_09():
             row.append(f"{1000 * makespan(dlviz.simulate(make(name, 4, 8, **options), costs)):.1f}")
         assert f"| {' | '.join(row)} |" in said
 
-    said, twice = answer("09b_zero_bubble", "One stage twice as slow"), [1.0, 2.0, 1.0, 1.0]
+    said, twice = answer("09b_zero_bubble", "One stage of four twice"), [1.0, 2.0, 1.0, 1.0]
     costs = Costs(forward=twice, backward_input=twice, backward_weight=twice)
     for m in (8, 32, 128):
         ratio = bubble_ratio(dlviz.simulate(make("1f1b", 4, m), costs))

@@ -137,6 +137,9 @@ def test_its_picture_is_the_question_then_the_drawing_and_never_a_known_schedule
     assert isinstance(asked, Figure)
     words = " ".join(text.get_text() for text in asked.texts)
     assert "room for only three microbatches" in words and "Level 3" in words
+    gesture(levels, do="csv", text="0F0,0F1\n1F0")
+    words = " ".join(text.get_text() for text in levels.picture().texts)
+    assert "Level 3: " in words and "critical path" not in words.lower()
     gesture(levels, do="csv", text=ANSWERS[3])
     words = " ".join(text.get_text() for text in levels.picture().texts)
     assert "your own drawing on 3 ranks, 5 microbatches" in words

@@ -6,7 +6,8 @@
 
 Actions are matched by rank, kind, stage, microbatch and step. Both begin with their first compute.
 The measured side is read by the wall clock. The prediction error of the makespan is split along the
-measured critical path: how much longer its actions took than predicted, and the rest, waiting.
+measured critical path, behind the (i): how much longer its actions took than predicted, and the
+rest, waiting.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dlviz.analysis.prediction_error import Side, Sides, matched, prediction_err
 from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, bar_series, lay_out, microbatch_labels, named_rows
 from dlviz.viz.words import text
-from dlviz.viz.words.prediction_error import BESIDE, action, named, sentence
+from dlviz.viz.words.prediction_error import BESIDE, action, causes, named, sentence
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -68,6 +69,7 @@ def compare(
         for name, side, trace in zip(NAMES, sides, (predicted, measured), strict=True)
         for i, line in enumerate(text.details(trace, side.clock))
     ]
+    details += causes(prediction_error(sides), sides)
     lay_out(
         figure,
         heading,

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.patches import Patch
 
 from dlviz.analysis.clocks import clock_of
-from dlviz.analysis.prediction_error import matched
+from dlviz.analysis.prediction_error import matched, prediction_error
 from dlviz.viz import palette, paper
 from dlviz.viz.charts.breakdown import longest, parts_of
 from dlviz.viz.charts.compare import BAR, PAIR, heights, lines_of, names_of, rows_of
@@ -17,6 +17,7 @@ from dlviz.viz.charts.timelines import laid_out
 from dlviz.viz.gantt.pipeline import lighter_chunk, shades
 from dlviz.viz.words import text
 from dlviz.viz.words.labels import complete
+from dlviz.viz.words.prediction_error import causes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,6 +82,7 @@ def compare(
     errors are those of `viz.compare`."""
     sides = matched(predicted, measured, step, clock)
     lines, row = lines_of(sides, (predicted, measured), step), rows_of(sides)
+    lines += causes(prediction_error(sides), sides)
     high = max(side.makespan for side in sides)
     unit, size = text.unit(high)
     names = names_of(row)

@@ -15,24 +15,33 @@ BESIDE = 106  # characters of a subtitle's line, which begins right of the rows'
 
 def sentence(found: PredictionError, sides: tuple[Side, Side]) -> list[str]:
     """The prediction error in a sentence, in lines."""
-
-    def longer(seconds: float) -> str:
-        if abs(seconds) < TOLERANCE:
-            return "as long"
-        return f"{text.seconds(abs(seconds))} {'longer' if seconds > 0 else 'less'}"
-
     whole = sides[0].makespan
     share = f" ({abs(found.seconds) / whole:.1%})" if whole else ""
     takes = (
-        f"{longer(found.seconds)}{share} than" if abs(found.seconds) >= TOLERANCE else "as long as"
+        f"{_longer(found.seconds)}{share} than" if abs(found.seconds) >= TOLERANCE else "as long as"
     )
+    return _wrapped(f"The measured step takes {takes} the predicted one.")
+
+
+def causes(found: PredictionError, sides: tuple[Side, Side]) -> list[str]:
+    """What the prediction error is made of, in a sentence, in lines."""
     words = (
-        f"The measured step takes {takes} the predicted one: on its critical path the actions take "
-        f"{longer(found.lasted)} and the waits take {longer(found.waited)}"
+        f"On the measured critical path the actions take {_longer(found.lasted)} and the waits "
+        f"take {_longer(found.waited)}"
     )
     if abs(found.most) >= TOLERANCE:
-        words += f"; {action(sides[1].spans, found.worst)} differs most ({longer(found.most)})"
-    return textwrap.wrap(words + ".", BESIDE, break_on_hyphens=False)
+        words += f"; {action(sides[1].spans, found.worst)} differs most ({_longer(found.most)})"
+    return _wrapped(f"{words}.")
+
+
+def _longer(seconds: float) -> str:
+    if abs(seconds) < TOLERANCE:
+        return "as long"
+    return f"{text.seconds(abs(seconds))} {'longer' if seconds > 0 else 'less'}"
+
+
+def _wrapped(words: str) -> list[str]:
+    return textwrap.wrap(words, BESIDE, break_on_hyphens=False)
 
 
 def action(spans: Table, row: int) -> str:

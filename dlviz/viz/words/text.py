@@ -240,7 +240,7 @@ def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
     found = []
     for (origin, clock), metas in kinds.items():
         machines = [*dict.fromkeys(map(_ran_on, metas))]
-        many = f"{len(machines)} {'cost models' if origin == 'simulated' else 'machines'}"
+        many = f"{len(machines)} {'sets of costs' if origin == 'simulated' else 'machines'}"
         if any(map(_hosts, metas)):
             many = " and ".join(machines)
         late = [meta["lateness"] for meta in metas if meta.get("lateness")]

@@ -68,10 +68,15 @@ class ScheduleLevels(ScheduleExplorer):
         self.observe(self._turned, "level")
 
     def picture(self) -> Figure:
-        """The drawing as a timeline; the level's question where it cannot be played."""
+        """The drawing as a timeline, under the level's name while it is incomplete; the level's
+        question where it cannot be played."""
+        from dlviz.viz import paper, print
+
+        assert self._board is not None
         if not self._unready:
-            return super().picture()
-        from dlviz.viz import paper
+            if self._board.drawing.complete:
+                return super().picture()
+            return print.timeline(self._trace, theme=self.paper, title=self._headed())
 
         level = LEVELS[self._level - 1]
         return paper.sheet(self._headed(), [level.question], [], 0.0, 7.0, self.paper)[0]
