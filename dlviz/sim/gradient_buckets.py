@@ -11,8 +11,9 @@ bucket leaves when it is full, after those before it. Gradients to which other r
 flush come last: of an embedding that two stages hold, and under sequence parallelism of what tp
 does not cut. Under ZB-H1 each rank has all gradients only at its end, and nothing is hidden.
 
-Messages along tp use the port that those along dp need, so gradients hide behind math alone. That a
-message to the previous stage may find the port taken is left out.
+Stages whose groups along dp share a slow link use it in turn. A message to the previous stage waits
+until that of a bucket has left the port. Messages along tp need the port too, so gradients hide
+behind math alone; how long these wait is left out.
 
 Source: Li et al., "PyTorch Distributed", VLDB 2020 (buckets); D. Narayanan et al., SC 2021.
 """
@@ -52,15 +53,15 @@ def stage_gradients(
     embedding precedes them and the logits follow; `block` and `logits` cost a microbatch."""
     blocks, first, last = run
     h, square = shape.hidden, shape.hidden**2 / tp
-    product = block.backward - 2 * block.forward  # what is computed again comes first
+    again = block.backward - 2 * block.forward  # what is recomputed comes first
     matrix = 2 * block.weights / 12  # of h x h numbers: gradients of weights and of inputs
     attention = 2 * (block.forward - block.weights)
     norm = 2 * [Gradient(0.0, h, False)]
     of_block = [
-        Gradient(product + 4 * matrix, h, False), Gradient(0.0, 4 * square),  # down: bias, weights
+        Gradient(again, h, False), Gradient(4 * matrix, 4 * square),  # down: bias, weights
         Gradient(4 * matrix, 4 * h / tp), Gradient(0.0, 4 * square),  # up
         *norm,
-        Gradient(matrix, h, False), Gradient(0.0, square),  # output
+        Gradient(0.0, h, False), Gradient(matrix, square),  # output
         Gradient(attention + matrix, h / tp), Gradient(0.0, square),  # v
         *(2 * [Gradient(matrix, h / tp), Gradient(0.0, square)]),  # k, q
         *norm,
@@ -124,21 +125,32 @@ def exposed_seconds(
 ) -> float:
     """From the end of the flush, and of the `ties` after it, until every rank has the means.
     `costs` of a microbatch on each stage, `borders` of its message between two."""
+    turns, average = load.by_turns
+    buckets = [
+        rank_buckets(*load.of_gradients(tuple(runs)), bucket_bytes)
+        for runs in load.runs(pp, len(costs) // pp)
+    ]
+    rounds = 2 * (load.axes["dp"].length - 1)
+    links = [-math.inf] * pp  # when a rank's way along dp, or the one that stages share, is free
+    at = flush = 0.0  # since the last backward began in the last stage: now; the end without waits
     hides = schedule != "zb_h1"
-    ends = [0.0]  # of the last backward through each stage, after that through the first
-    for cost, border in zip(costs, borders, strict=False):
-        ends.append(ends[-1] - hides * (cost.back + border))
-    found, seen = ties, set()
-    for rank, runs in enumerate(map(tuple, load.runs(pp, len(costs) // pp))):
-        if runs in seen:
-            continue  # an earlier stage with the same gradients ends later
-        seen.add(runs)
-        done = -math.inf
-        complete, late = rank_buckets(*load.of_gradients(runs), bucket_bytes)
-        for bucket in complete:
-            ready = ends[rank + bucket.place * pp] - hides * bucket.before
-            done = max(done, ready) + load.average(bucket.nbytes)
+    for stage in reversed(range(len(costs))):
+        rank, border = stage % pp, borders[stage - 1] if stage else 0.0
+        at += hides * costs[stage].back
+        flush += hides * (costs[stage].back + border)
+        sent = at
+        for bucket in buckets[rank][0]:
+            if bucket.place != stage // pp:
+                continue
+            ready, took = at - hides * bucket.before, average(bucket.nbytes)
+            start = max(ready, links[rank // turns])
+            links[rank // turns] = start + took
+            if ready < at < start + took:  # one of its messages has the port, or comes before
+                sent = start + took / rounds * max(1, math.ceil((at - start) / took * rounds))
+        if stage:
+            at = (sent + border) if hides else 0.0
+    for rank, (_, late) in enumerate(buckets):
         for bucket in late:
-            done = max(done, ties) + load.average(bucket.nbytes)
-        found = max(found, done)
-    return found - ties
+            start = max(at + ties, links[rank // turns])
+            links[rank // turns] = start + average(bucket.nbytes)
+    return max(at + ties, *links) - flush - ties

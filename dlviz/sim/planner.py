@@ -16,13 +16,14 @@ all-reduces), c those of a message to the next stage; max is over the stages, su
     + 2 sum(c)                 a microbatch's transfers forward and back, at the start and the end
     + a wait each microbatch   where the at most k in flight are done before the first one is back:
                                (sum(F+B) + 2 sum(c))/k is longer than max(F+B)
-    + the gradients' all-reduce along dp, after the flush, and the update
+    + the gradients' all-reduce along dp, after the flush or as far as it does not overlap with the
+      last backwards (gradient_buckets.py), and the update
 
 Memory of a rank: `parameter_bytes` for each parameter that it holds (16: mixed-precision Adam has
 value and gradient in 16 bits, value, mean and variance in 32), and the activations of the
 microbatches in flight (activations.py). Norms, dropout, the loss and lookups take no time, and no
-collective hides behind math: a plan is as fast as peak rates allow, which no program reaches. How
-far below a program stays depends on its kernels, which the planner does not know.
+collective but that along dp, where it overlaps, hides behind math: a plan is as fast as peak rates
+allow, which no program reaches. How far below a program stays depends on its kernels, which the planner does not know.
 
 Megatron-LM's largest model of 2019, 8.3 billion parameters (l=72, h=3072, V=51,200, s=1,024, 512
 sequences a step) on 512 V100 in nodes of 16, was trained as tp 8 x dp 64 at 15.1 PFLOP/s, 24 % of
@@ -80,10 +81,11 @@ def plans(
     where it does not fit, else the longest of "compute", "bubble" and the axes' communication,
     "tp", "pp" and "dp".
 
-    Communication along tp is not hidden, and that along dp only with `overlap`, in buckets of
-    `bucket_bytes`: these bytes are all that a rank sends there, on the slowest stage, and on the
-    fullest; `dp_exposed` is what a step waits for. Along pp they are those of the messages that the step
-    waits for, a mean over the stages, and the gradient of an embedding that two stages hold.
+    With `overlap` gradients are averaged during the last backwards, in buckets of `bucket_bytes`
+    (gradient_buckets.py); else no communication hides behind math, and these bytes are all that a
+    rank sends along tp and dp: on the slowest stage, and on the fullest. Along pp they are those of
+    the messages that the step waits for, a mean over the stages, and the gradient of an embedding
+    that two stages hold.
 
     `order` names the axes from the slowest to the fastest, as `comm.mesh`. Activations, and values
     and gradients that are sent, have `itemsize` bytes.
@@ -246,7 +248,7 @@ class Load:
         exposed = many * (slow.forward_tp + slow.backward_tp)
         ties = self.tied_exposed(schedule, pp, costs, borders)
         if dp == 1 or bucket_bytes is None:
-            reduce = self.average(weights)
+            reduce = self.axes["dp"].all_reduce(weights, self.machine.device.gamma)
         else:
             reduce = exposed_seconds(self, schedule, pp, costs, borders, ties, bucket_bytes)
         return {
@@ -339,9 +341,11 @@ class Load:
         return self.axes["tp"].all_reduce(self._activations, self.machine.device.gamma)
 
     @cached_property
-    def average(self) -> Callable[[float], float]:
-        """Seconds of an all-reduce of so many bytes along dp."""
-        return cache(lambda nbytes: self.axes["dp"].all_reduce(nbytes, self.machine.device.gamma))
+    def by_turns(self) -> tuple[int, Callable[[float], float]]:
+        """How many stages take turns on a link that their groups along dp share, and the seconds of
+        an all-reduce of so many bytes meanwhile."""
+        axis, gamma = self.axes["dp"].by_turns(self.axes["pp"]), self.machine.device.gamma
+        return axis.turns, cache(lambda nbytes: axis.all_reduce(nbytes, gamma))
 
     @property
     def _message(self) -> float:
