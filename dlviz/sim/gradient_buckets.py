@@ -11,7 +11,7 @@ bucket leaves when it is full, after those before it. Gradients to which other r
 flush come last: of an embedding that two stages hold, and under sequence parallelism of what tp
 does not cut. Under ZB-H1 each rank has all gradients only at its end, and nothing is hidden.
 
-Stages whose groups along dp share a slow link use it in turn. A message to the previous stage waits
+Stages whose groups along dp share a slow link use it in turn. A message to another stage waits
 until that of a bucket has left the port. Messages along tp need the port too, so gradients hide
 behind math alone; how long these wait is left out.
 
@@ -133,24 +133,28 @@ def exposed_seconds(
     rounds = 2 * (load.axes["dp"].length - 1)
     links = [-math.inf] * pp  # when a rank's way along dp, or the one that stages share, is free
     at = flush = 0.0  # since the last backward began in the last stage: now; the end without waits
+    waits = [0.0] * len(costs)  # of the next message of each stage, for its port
     hides = schedule != "zb_h1"
     for stage in reversed(range(len(costs))):
         rank, border = stage % pp, borders[stage - 1] if stage else 0.0
         at += hides * costs[stage].back
         flush += hides * (costs[stage].back + border)
-        sent = at
         for bucket in buckets[rank][0]:
             if bucket.place != stage // pp:
                 continue
-            ready, took = at - hides * bucket.before, average(bucket.nbytes)
-            start = max(ready, links[rank // turns])
+            start, took = (
+                max(at - hides * bucket.before, links[rank // turns]),
+                average(bucket.nbytes),
+            )
             links[rank // turns] = start + took
-            if ready < at < start + took:  # one of its messages has the port, or comes before
-                sent = start + took / rounds * max(1, math.ceil((at - start) / took * rounds))
+            if at < start + took:  # one of its messages has the port, or comes before
+                one = took / rounds
+                waits[stage] = start + one * max(1, math.ceil((at - start) / one)) - at
         if stage:
-            at = (sent + border) if hides else 0.0
+            at += hides * (waits[stage] + border)
+    tied = at + ties + waits[0]  # the sums are on both stages
     for rank, (_, late) in enumerate(buckets):
         for bucket in late:
-            start = max(at + ties, links[rank // turns])
+            start = max(tied, links[rank // turns])
             links[rank // turns] = start + average(bucket.nbytes)
-    return max(at + ties, *links) - flush - ties
+    return max(at, *links) - flush - ties

@@ -97,6 +97,13 @@ def train(
     `models.token_loss`, a mean over targets; for any other loss `weight` gives what it is the mean
     of, called with (inputs) or, if it needs two arguments, (inputs, labels).
 
+    With `overlap` a bucket of `bucket_bytes` of gradients is averaged over dp, on lane "comm", as
+    soon as the last microbatch has completed it, while the backward goes on (gradients.py); else
+    all are averaged after the flush. Choose buckets much smaller than a rank's gradients: one that
+    fills at the end of a backward only holds up the message to the previous stage. Under zb_h1
+    nothing overlaps, since a rank has all gradients at the end of its last W. `sim.plans` predicts
+    both.
+
     Returns `losses` on every rank, and as `state` the trained parameters on rank 0, by their names
     in `model`, for a list of stages as `pipeline.train`, empty on the others. Raises ValueError,
     before training, for a mesh that does not fit the ranks, fewer layers than stages, and where two
