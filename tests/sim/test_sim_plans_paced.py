@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from timing import attempts
 
 import dlviz
 from dlviz.analysis.order import order
@@ -18,7 +19,6 @@ from dlviz.metrics import COMPUTE
 from dlviz.models import Transformer
 from dlviz.parallel import hybrid
 from dlviz.sim import TransformerShape, plans
-from tests.timing import attempts
 
 pytestmark = [
     pytest.mark.slow,
@@ -149,7 +149,7 @@ def test_the_few_plans_hold_each_axis_and_differ_by_more_than_a_tie():
 
 @pytest.mark.parametrize("between", [False, True])
 def test_gradients_that_overlap_take_what_the_planner_says(between):
-    """Also with dp between two racks; without overlap these steps take up to a tenth longer."""
+    """Also with dp between two racks."""
     inside, link = Link(1e-3, 2e7), Link(1e-3, 5e6)
     topology = Topology.racks(2, 2, inside, link) if between else Topology.switch(4, link)
     machine = Machine(Device("lab", 1e8, 1e9, 1e9), topology, None)
