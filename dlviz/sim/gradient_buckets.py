@@ -23,13 +23,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from dlviz.sim.data_parallel import fill
-
-if TYPE_CHECKING:
-    from dlviz.sim.planner import Load, StageCost
-    from dlviz.sim.transformer_size import TransformerShape
+from dlviz.sim.stage_cost import StageCost
+from dlviz.sim.transformer_size import TransformerShape
 
 
 class Gradient(NamedTuple):
@@ -75,7 +73,7 @@ def stage_gradients(
     return found
 
 
-class Bucket(NamedTuple):
+class GradientBucket(NamedTuple):
     """Bytes of a bucket, and when its last gradient is complete: so many seconds before the end of
     the backward through the rank's stage number `place`."""
 
@@ -94,18 +92,20 @@ def rank_buckets(
     sequence_parallel: bool,
     itemsize: int,
     bucket_bytes: float,
-) -> tuple[list[Bucket], list[Bucket]]:
+) -> tuple[list[GradientBucket], list[GradientBucket]]:
     """The buckets of a rank with these runs of blocks, in the order in which they leave: those that
     the backwards complete, and those that come after the flush."""
-    complete: list[Bucket] = []
-    late: list[Bucket] = []
+    complete: list[GradientBucket] = []
+    late: list[GradientBucket] = []
     for place, run in reversed([*enumerate(runs)]):
         gradients = stage_gradients(shape, tp, run, block, logits)
         left = sum(each.seconds for each in gradients)
         for each in gradients:
             left -= each.seconds
             waits = each.tied or (sequence_parallel and not each.cut)
-            (late if waits else complete).append(Bucket(each.numbers * itemsize, left, place))
+            (late if waits else complete).append(
+                GradientBucket(each.numbers * itemsize, left, place)
+            )
     complete, late = (
         [group[last]._replace(nbytes=nbytes) for last, nbytes in fill(sizes, bucket_bytes)]
         for group in (complete, late)
@@ -115,7 +115,7 @@ def rank_buckets(
 
 
 def exposed_seconds(
-    load: Load,
+    load: Any,  # of planner.py
     schedule: str,
     pp: int,
     costs: Sequence[StageCost],
@@ -131,7 +131,7 @@ def exposed_seconds(
         for runs in load.runs(pp, len(costs) // pp)
     ]
     rounds = 2 * (load.axes["dp"].length - 1)
-    links = [-math.inf] * pp  # when a rank's way along dp, or the one that stages share, is free
+    links = [-math.inf] * pp  # when a rank's link along dp, or the one that stages share, is free
     at = flush = 0.0  # since the last backward began in the last stage: now; the end without waits
     waits = [0.0] * len(costs)  # of the next message of each stage, for its port
     hides = schedule != "zb_h1"

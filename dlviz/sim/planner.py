@@ -40,7 +40,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from dlviz.counts import of_numbers
 from dlviz.machine import Machine
@@ -49,6 +49,7 @@ from dlviz.sim.activations import RECOMPUTE, activation_bytes
 from dlviz.sim.axes import AXES, Axis, axes_of
 from dlviz.sim.data_parallel import BUCKET_BYTES
 from dlviz.sim.gradient_buckets import exposed_seconds
+from dlviz.sim.stage_cost import StageCost
 from dlviz.sim.transformer_size import TransformerShape, block_flops, logits_flops
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb_h1")
@@ -177,37 +178,6 @@ def _schedules(shape: TransformerShape, pp: int, many: int) -> Iterator[str]:
 def _divisors(number: int) -> list[int]:
     small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
     return sorted({*small, *(number // each for each in small)})
-
-
-class StageCost(NamedTuple):
-    """Seconds of a microbatch on a stage, a run of blocks: math, and all-reduces along tp, in the
-    forward and in the backward; `weights`: the part of the backward's math for the weights'
-    gradients; `sent`: bytes that a rank sends along tp."""
-
-    forward: float
-    backward: float
-    forward_tp: float
-    backward_tp: float
-    weights: float
-    sent: float
-
-    @property
-    def seconds(self) -> float:
-        return self.there + self.back
-
-    @property
-    def there(self) -> float:
-        return self.forward + self.forward_tp
-
-    @property
-    def back(self) -> float:
-        return self.backward + self.backward_tp
-
-    def and_then(self, other: StageCost) -> StageCost:
-        return StageCost(*(one + two for one, two in zip(self, other, strict=True)))
-
-    def times(self, many: int) -> StageCost:
-        return StageCost(*(many * each for each in self))
 
 
 @dataclass(frozen=True)

@@ -93,16 +93,10 @@ def train(
     over the axis of a mesh like this one, or the same on all its ranks.
 
     The ranks of the axis that `order` names last are neighbours. `schedule` is one that flushes,
-    with `microbatches` per replica and `chunks` stages per rank. `loss` is a mean over rows, or
+    with `microbatches` per replica and `chunks` stages per rank; with `overlap` buckets of
+    gradients are averaged during its last backwards (gradients.py). `loss` is a mean over rows, or
     `models.token_loss`, a mean over targets; for any other loss `weight` gives what it is the mean
     of, called with (inputs) or, if it needs two arguments, (inputs, labels).
-
-    With `overlap` a bucket of `bucket_bytes` of gradients is averaged over dp, on lane "comm", as
-    soon as the last microbatch has completed it, while the backward goes on (gradients.py); else
-    all are averaged after the flush. Choose buckets much smaller than a rank's gradients: one that
-    fills at the end of a backward only holds up the message to the previous stage. Under zb_h1
-    nothing overlaps, since a rank has all gradients at the end of its last W. `sim.plans` predicts
-    both.
 
     Returns `losses` on every rank, and as `state` the trained parameters on rank 0, by their names
     in `model`, for a list of stages as `pipeline.train`, empty on the others. Raises ValueError,
@@ -126,22 +120,16 @@ def train(
     pairs = training.read(batches, "hybrid training")
     layers, shapes, losses = LayerSpans(comm, net), Shapes(), Losses(mesh.dp)
     place_dropout = DropoutPlaces(part.stages, layers)
-    later = incomplete(mesh, part, plan, sequence_parallel)
-    buckets = bucket_bytes, all_reduce, overlap
-    averaging = Averaging(mesh.dp, part, plan.actions[mesh.pp.rank], layers, later, *buckets)
+    how = layers, incomplete(mesh, part, plan, sequence_parallel), bucket_bytes, all_reduce, overlap
+    averaging = Averaging(mesh.dp, part, plan.actions[mesh.pp.rank], *how)
     training.record_weights()
-    comm.start_line()  # the ranks took unequal times to cut the model
+    comm.start_line()  # ranks take unequal times to cut the model
     for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
             replica = Replica(mesh.dp, batch, microbatches, mean_loss, loss, weight)
             place_dropout.at(step, replica)
             averaging.begin(replica.weight)
-            mean = math.nan
-            if replica.weight:  # if it is 0, it is 0 on all ranks of the replica
-                given = replica.inputs, replica.places, replica.loss
-                how = {"shapes": shapes, "layers": layers, "weight": replica.weigh}
-                mean = train_step(mesh.pp, part.stages, plan, *given, **how)
-                replica.check()
+            mean = learn(mesh.pp, part, plan, replica, shapes, layers)
             losses.add(step, replica.weight, mean)
             if sequence_parallel:
                 add_partial_gradients(mesh.tp, net, all_reduce)
@@ -153,6 +141,25 @@ def train(
             training.end_step(step, replica.weight, mean)
     with comm.span("phase", "state"):
         return training.result(losses.means(), state_of(mesh, part, model))
+
+
+def learn(
+    axis: Comm,
+    part: RankPart,
+    plan: Schedule,
+    replica: Replica,
+    shapes: Shapes,
+    layers: LayerSpans,
+) -> float:
+    """Run the microbatches of a replica, whose pipeline is `axis`; returns its loss, nan where it
+    has nothing to learn."""
+    if not replica.weight:  # if it is 0, it is 0 on all ranks of the replica
+        return math.nan
+    given = replica.inputs, replica.places, replica.loss
+    how: Any = {"shapes": shapes, "layers": layers, "weight": replica.weigh}
+    mean = train_step(axis, part.stages, plan, *given, **how)
+    replica.check()
+    return mean
 
 
 def part_of(
