@@ -134,10 +134,10 @@ def _check(layers: Sequence[Layer], bucket_bytes: float, update: float, scaling:
             require(f"Layer {layer.name!r}", name, value, zero=True, infinite=False)
 
 
-def fill(sizes: Sequence[float], bucket_bytes: float) -> list[tuple[int, float]]:
+def fill(sizes: Sequence[Any], bucket_bytes: float) -> list[tuple[int, Any]]:
     """Buckets of gradients of these `sizes` (bytes), in the order of the backward: for each the
     place of its last gradient, and its bytes."""
-    buckets: list[tuple[int, float]] = []
+    buckets: list[tuple[int, Any]] = []
     for place, nbytes in enumerate(sizes):
         held = buckets[-1][1] if buckets else 0
         if buckets and held + nbytes <= bucket_bytes:

@@ -42,9 +42,9 @@ class Averaging:
     parameter. Gradients that are `incomplete` after the flush, since other ranks of the replica add
     to them, come last, in buckets of their own.
 
-    Choose buckets much smaller than a rank's gradients: one that is full at the end of a backward
-    only holds up the message to the previous stage. Under zb_h1 nothing overlaps, since a rank has all
-    gradients at the end of its last W. `sim.plans` predicts both.
+    Choose buckets much smaller than a rank's gradients: one full at the end of a backward
+    only holds up the message to the previous stage. Under zb_h1 nothing overlaps, since a rank has
+    all gradients at the end of its last W. `sim.plans` predicts both.
 
     Cost of a step: one all-reduce of all gradients, and of a number per parameter and per bucket.
     """
