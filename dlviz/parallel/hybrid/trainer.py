@@ -36,10 +36,9 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.models import Transformer, token_loss
-from dlviz.parallel.data.buckets import fill_buckets
 from dlviz.parallel.data.ddp import BUCKET_BYTES
 from dlviz.parallel.hybrid import checks
-from dlviz.parallel.hybrid.gradients import average, gradient_norm
+from dlviz.parallel.hybrid.gradients import Averaging, gradient_norm, incomplete
 from dlviz.parallel.hybrid.parts import RankPart, stages_part, transformer_part
 from dlviz.parallel.hybrid.replica import DropoutPlaces, Replica
 from dlviz.parallel.hybrid.whole import state_of
@@ -81,6 +80,7 @@ def train(
     all_reduce: str = "ring",
     sequence_parallel: bool = False,
     bucket_bytes: int = BUCKET_BYTES,
+    overlap: bool = False,
     **options: Unpack[Options],
 ) -> Result:
     """Train `model` on dp * pp * tp ranks, which are all given the same `batches`. A worker for
@@ -93,7 +93,8 @@ def train(
     over the axis of a mesh like this one, or the same on all its ranks.
 
     The ranks of the axis that `order` names last are neighbours. `schedule` is one that flushes,
-    with `microbatches` per replica and `chunks` stages per rank. `loss` is a mean over rows, or
+    with `microbatches` per replica and `chunks` stages per rank; with `overlap` buckets of
+    gradients are averaged during its last backwards (gradients.py). `loss` is a mean over rows, or
     `models.token_loss`, a mean over targets; for any other loss `weight` gives what it is the mean
     of, called with (inputs) or, if it needs two arguments, (inputs, labels).
 
@@ -112,29 +113,27 @@ def train(
     all_reduce_called(all_reduce)  # raises for an unknown name
     whole = Assembled(comm, model, options)
     part, mean_loss = part_of(comm, mesh, model, plan, loss, all_reduce, sequence_parallel)
-    net, parameters, buckets = part.net, trained(part.net), fill_buckets(part.net, bucket_bytes)
+    net, parameters = part.net, trained(part.net)
     evaluated = partial(whole.model, partial(state_of, mesh, part))
     training = Training(comm, net, rule, lr, options, loss, weight, whole=evaluated)
     training.moves.norm = lambda _: gradient_norm(mesh, part, all_reduce)
     pairs = training.read(batches, "hybrid training")
     layers, shapes, losses = LayerSpans(comm, net), Shapes(), Losses(mesh.dp)
     place_dropout = DropoutPlaces(part.stages, layers)
+    how = layers, incomplete(mesh, part, plan, sequence_parallel), bucket_bytes, all_reduce, overlap
+    averaging = Averaging(mesh.dp, part, plan.actions[mesh.pp.rank], *how)
     training.record_weights()
-    comm.start_line()  # the ranks took unequal times to cut the model
+    comm.start_line()  # ranks take unequal times to cut the model
     for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
             replica = Replica(mesh.dp, batch, microbatches, mean_loss, loss, weight)
             place_dropout.at(step, replica)
-            mean = math.nan
-            if replica.weight:  # if it is 0, it is 0 on all ranks of the replica
-                given = replica.inputs, replica.places, replica.loss
-                how = {"shapes": shapes, "layers": layers, "weight": replica.weigh}
-                mean = train_step(mesh.pp, part.stages, plan, *given, **how)
-                replica.check()
+            averaging.begin(replica.weight)
+            mean = learn(mesh.pp, part, plan, replica, shapes, layers)
             losses.add(step, replica.weight, mean)
             if sequence_parallel:
                 add_partial_gradients(mesh.tp, net, all_reduce)
-            average(mesh.dp, buckets, replica.weight, all_reduce)
+            averaging.end()
             comm.memory("gradients", sum(p.grad.nbytes for p in parameters if p.grad is not None))
             training.update()
             net.zero_grad()
@@ -142,6 +141,25 @@ def train(
             training.end_step(step, replica.weight, mean)
     with comm.span("phase", "state"):
         return training.result(losses.means(), state_of(mesh, part, model))
+
+
+def learn(
+    axis: Comm,
+    part: RankPart,
+    plan: Schedule,
+    replica: Replica,
+    shapes: Shapes,
+    layers: LayerSpans,
+) -> float:
+    """Run the microbatches of a replica, whose pipeline is `axis`; returns its loss, nan where it
+    has nothing to learn."""
+    if not replica.weight:  # if it is 0, it is 0 on all ranks of the replica
+        return math.nan
+    given = replica.inputs, replica.places, replica.loss
+    how: Any = {"shapes": shapes, "layers": layers, "weight": replica.weigh}
+    mean = train_step(axis, part.stages, plan, *given, **how)
+    replica.check()
+    return mean
 
 
 def part_of(
