@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dlviz.machine import Topology
@@ -26,11 +26,13 @@ AXES = ("dp", "pp", "tp")
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of `length` ranks, `stride` apart, on a topology of switches or racks."""
+    """An axis of `length` ranks, `stride` apart, on a topology of switches or racks. Of its groups
+    that share a link one in `turns` communicates at a time."""
 
     topology: Topology
     length: int
     stride: int
+    turns: int = 1
 
     def hop(self, place: int) -> tuple[float, float]:
         """Latency (s) and seconds a byte from rank `place` of the axis to the next, cyclically,
@@ -56,11 +58,20 @@ class Axis:
         """Bytes that a rank sends in an all-reduce of `nbytes`."""
         return 2 * (self.length - 1) / self.length * nbytes
 
+    def by_turns(self, other: Axis) -> Axis:
+        """This axis where its groups at different places of `other` communicate one after the
+        other, if they share a link that is the slower for it."""
+        if other.stride >= self.stride:
+            return self
+        sharing = min(math.prod(self.topology.sizes[:-1]), self.stride)  # a link of the top level
+        found = replace(self, turns=min(other.length, max(1, sharing // other.stride)))
+        return found if found.slowest[1] < self.slowest[1] else self
+
     def _link_cost(self, here: int, there: int) -> tuple[float, float]:
         alpha = beta = 0.0
         below = 1  # ranks that share a link of this level
         for fan_out, link in zip(self.topology.sizes, self.topology.levels, strict=True):
-            share = min(below, self.stride)
+            share = max(1.0, min(below, self.stride) / self.turns)
             alpha, beta = link.latency, max(beta, share / link.bandwidth)
             below *= fan_out
             if self._inside(here, there, below):

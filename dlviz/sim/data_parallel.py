@@ -91,7 +91,7 @@ def data_parallel(
     ]
     takes = np.array([*work, update]) * np.array(slow)  # (ranks, operations), the update last
     ends = np.cumsum(takes[:, :-1], axis=1)
-    buckets = _fill(layers, bucket_bytes)
+    buckets = fill([layer.nbytes for layer in reversed(layers)], bucket_bytes)
     full = [len(layers) + last if overlap else -1 for last, _ in buckets]
     ready = ends[:, full]  # (ranks, buckets)
     sizes = [grown * nbytes for _, nbytes in buckets]
@@ -134,15 +134,16 @@ def _check(layers: Sequence[Layer], bucket_bytes: float, update: float, scaling:
             require(f"Layer {layer.name!r}", name, value, zero=True, infinite=False)
 
 
-def _fill(layers: Sequence[Layer], bucket_bytes: float) -> list[tuple[int, int]]:
-    """For each bucket the place of its last layer in the order of the backward, and its bytes."""
-    buckets: list[tuple[int, int]] = []
-    for place, layer in enumerate(reversed(layers)):
+def fill(sizes: Sequence[float], bucket_bytes: float) -> list[tuple[int, float]]:
+    """Buckets of gradients of these `sizes` (bytes), in the order of the backward: for each the
+    place of its last gradient, and its bytes."""
+    buckets: list[tuple[int, float]] = []
+    for place, nbytes in enumerate(sizes):
         held = buckets[-1][1] if buckets else 0
-        if buckets and held + layer.nbytes <= bucket_bytes:
-            buckets[-1] = place, held + layer.nbytes
+        if buckets and held + nbytes <= bucket_bytes:
+            buckets[-1] = place, held + nbytes
         else:
-            buckets.append((place, layer.nbytes))
+            buckets.append((place, nbytes))
     return buckets
 
 

@@ -16,13 +16,14 @@ all-reduces), c those of a message to the next stage; max is over the stages, su
     + 2 sum(c)                 a microbatch's transfers forward and back, at the start and the end
     + a wait each microbatch   where the at most k in flight are done before the first one is back:
                                (sum(F+B) + 2 sum(c))/k is longer than max(F+B)
-    + the gradients' all-reduce along dp, after the flush, and the update
+    + the gradients' all-reduce along dp, after the flush or as far as it does not overlap with the
+      last backwards (gradient_buckets.py), and the update
 
 Memory of a rank: `parameter_bytes` for each parameter that it holds (16: mixed-precision Adam has
 value and gradient in 16 bits, value, mean and variance in 32), and the activations of the
 microbatches in flight (activations.py). Norms, dropout, the loss and lookups take no time, and no
-collective hides behind math: a plan is as fast as peak rates allow, which no program reaches. How
-far below a program stays depends on its kernels, which the planner does not know.
+collective but that along dp, where it overlaps, hides behind math: a plan is as fast as peak rates
+allow, which no program reaches. How far below a program stays depends on its kernels, which the planner does not know.
 
 Megatron-LM's largest model of 2019, 8.3 billion parameters (l=72, h=3072, V=51,200, s=1,024, 512
 sequences a step) on 512 V100 in nodes of 16, was trained as tp 8 x dp 64 at 15.1 PFLOP/s, 24 % of
@@ -35,7 +36,7 @@ Megatron-LM", SC 2021, sections 2 and 3; M. Shoeybi et al., "Megatron-LM", 2019,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -45,6 +46,8 @@ from dlviz.machine import Machine
 from dlviz.machine.topology import count, require
 from dlviz.sim.activations import RECOMPUTE, activation_bytes
 from dlviz.sim.axes import AXES, Axis, axes_of
+from dlviz.sim.data_parallel import BUCKET_BYTES
+from dlviz.sim.gradient_buckets import exposed_seconds
 from dlviz.sim.transformer_size import TransformerShape, block_flops, logits_flops
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb_h1")
@@ -64,6 +67,8 @@ def plans(
     itemsize: int = 2,
     parameter_bytes: float = 16.0,
     sequence_parallel: bool = False,
+    overlap: bool = False,
+    bucket_bytes: float = BUCKET_BYTES,
 ) -> list[Row]:
     """All plans for `batch` sequences a step on `devices` of `machine`, a row each: those that fit
     first, the fastest first.
@@ -76,9 +81,11 @@ def plans(
     where it does not fit, else the longest of "compute", "bubble" and the axes' communication,
     "tp", "pp" and "dp".
 
-    Communication along tp and dp is not hidden, so these bytes are all that a rank sends there: on
-    the slowest stage, and on the fullest. Along pp they are those of the messages that the step
-    waits for, a mean over the stages, and the gradient of an embedding that two stages hold.
+    With `overlap` gradients are averaged during the last backwards, in buckets of `bucket_bytes`
+    (gradient_buckets.py); else no communication hides behind math, and these bytes are all that a
+    rank sends along tp and dp: on the slowest stage, and on the fullest. Along pp they are those of
+    the messages that the step waits for, a mean over the stages, and the gradient of an embedding
+    that two stages hold.
 
     `order` names the axes from the slowest to the fastest, as `comm.mesh`. Activations, and values
     and gradients that are sent, have `itemsize` bytes.
@@ -90,6 +97,8 @@ def plans(
     limit = machine.device.memory if memory is None else memory
     require("plans", "memory", limit, zero=False, infinite=True)
     require("plans", "parameter_bytes", parameter_bytes, zero=False, infinite=False)
+    require("plans", "bucket_bytes", bucket_bytes, zero=False, infinite=True)
+    buckets = bucket_bytes if overlap else None
     rows = []
     for dp, pp, tp in _meshes(shape, devices, batch):
         axes = axes_of(machine.topology, {"dp": dp, "pp": pp, "tp": tp}, order)
@@ -100,7 +109,7 @@ def plans(
                 )
                 many = batch // dp // microbatch
                 for schedule in _schedules(shape, pp, many):
-                    row = load.row(schedule, many, parameter_bytes)
+                    row = load.row(schedule, many, parameter_bytes, buckets)
                     over = max(0.0, row["memory"] - limit)
                     parts = {name: row[of] for name, of in PARTS.items()}
                     limited = "memory" if over else max(parts, key=lambda part: parts[part])
@@ -212,8 +221,15 @@ class Load:
     itemsize: int
     sequence_parallel: bool
 
-    def row(self, schedule: str, many: int, parameter_bytes: float) -> Row:
-        """A plan's step of `many` microbatches and its memory."""
+    def row(
+        self,
+        schedule: str,
+        many: int,
+        parameter_bytes: float,
+        bucket_bytes: float | None = None,
+    ) -> Row:
+        """A plan's step of `many` microbatches and its memory; with `bucket_bytes` the gradients'
+        all-reduce overlaps with the last backwards, in buckets of these bytes."""
         dp, pp, tp = (self.axes[axis].length for axis in AXES)
         chunks = CHUNKS if schedule == "interleaved" else 1
         costs = self.stage_costs(pp * chunks)
@@ -226,12 +242,15 @@ class Load:
         messages = pipeline_seconds(schedule, costs, pp, many, borders) - at_once
         held = [self.parameters(runs) for runs in self.runs(pp, chunks)]
         weights = max(held) * self.itemsize
-        reduce = self.axes["dp"].all_reduce(weights, self.machine.device.gamma)
         update = 3 * weights / self.machine.device.memory_bandwidth
         memory, stage = self.memory(held, schedule, many, parameter_bytes, chunks)
         math_seconds = many * (slow.forward + slow.backward) + update
         exposed = many * (slow.forward_tp + slow.backward_tp)
         ties = self.tied_exposed(schedule, pp, costs, borders)
+        if dp == 1 or bucket_bytes is None:
+            reduce = self.axes["dp"].all_reduce(weights, self.machine.device.gamma)
+        else:
+            reduce = exposed_seconds(self, schedule, pp, costs, borders, ties, bucket_bytes)
         return {
             "dp": dp,
             "tp": tp,
@@ -270,6 +289,12 @@ class Load:
         costs[0] = costs[0].and_then(self._embedding)
         costs[-1] = costs[-1].and_then(self._logits)
         return costs
+
+    def of_gradients(self, runs: Sequence[tuple[int, bool, bool]]) -> tuple[Any, ...]:
+        """What the buckets of a rank with these runs of blocks depend on."""
+        costs = self._block, self._logits
+        how = self.sequence_parallel, self.itemsize
+        return self.shape, self.axes["tp"].length, runs, *costs, *how
 
     @cached_property
     def _block(self) -> StageCost:
@@ -314,6 +339,13 @@ class Load:
     @cached_property
     def _all_reduce(self) -> float:
         return self.axes["tp"].all_reduce(self._activations, self.machine.device.gamma)
+
+    @cached_property
+    def by_turns(self) -> tuple[int, Callable[[float], float]]:
+        """How many stages take turns on a link that their groups along dp share, and the seconds of
+        an all-reduce of so many bytes meanwhile."""
+        axis, gamma = self.axes["dp"].by_turns(self.axes["pp"]), self.machine.device.gamma
+        return axis.turns, cache(lambda nbytes: axis.all_reduce(nbytes, gamma))
 
     @property
     def _message(self) -> float:

@@ -3,7 +3,7 @@ averaged.
 
     train.py            data parallelism by one of two methods: naive or DDP
     naive.py            an all-reduce for each gradient
-    ddp.py              buckets (buckets.py) on their own lane, overlapping backward
+    ddp.py              buckets (buckets.py) on their own lane (reducer.py), overlapping backward
     accumulation.py     one all-reduce for several backward passes
     central.py          the first form: gradients to rank 0, the net back
     late_all_reduce.py  each mean is applied one step late

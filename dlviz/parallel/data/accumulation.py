@@ -20,6 +20,7 @@ weight differs from the first pass's need extra memory.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NoReturn
 
 import torch
 from torch import nn
@@ -87,11 +88,7 @@ class Accumulation:
     def add(self, p: nn.Parameter) -> None:
         """Add up the gradient of `p`, which this pass has computed."""
         if p in self._ready:
-            raise ValueError(
-                f"a parameter of {tuple(p.shape)} got a second gradient in one backward pass, as "
-                "where two checkpointed parts use it: give torch.utils.checkpoint "
-                "use_reentrant=False."
-            )
+            second_gradient(p)
         self._ready.add(p)
         held, gradient = self._held.pop(p, None), p.grad
         assert gradient is not None
@@ -145,3 +142,11 @@ class Accumulation:
         if p in self._rest or self.alone:
             return self._before.get(p)
         return None if p.grad is None else dense(p.grad).clone()  # another rank used it
+
+
+def second_gradient(p: nn.Parameter) -> NoReturn:
+    """Refuse a gradient that comes after its pass's gradient was taken."""
+    raise ValueError(
+        f"a parameter of {tuple(p.shape)} got a second gradient in one backward pass, as where two "
+        "checkpointed parts use it: give torch.utils.checkpoint use_reentrant=False."
+    )

@@ -94,7 +94,9 @@ def fill_buckets(model: nn.Module, bucket_bytes: float) -> list[Bucket]:
 
 def cut(parameters: Sequence[nn.Parameter], bucket_bytes: float, counters: int = 0) -> list[Bucket]:
     """Parameters in reverse order (backward reaches the last ones first), cut where a bucket is
-    full or the dtype or device changes."""
+    full or the dtype or device changes. Raises ValueError unless `bucket_bytes` is above 0."""
+    if not bucket_bytes > 0:
+        raise ValueError(f"bucket_bytes={bucket_bytes!r} holds no gradient: use 1 or more bytes.")
     groups: list[list[nn.Parameter]] = []
     held = 0
     for p in reversed(parameters):

@@ -1,7 +1,7 @@
 """DistributedDataParallel: buckets of gradients are all-reduced while backward goes on.
 
 A bucket leaves on its own lane as soon as backward has filled it, in the same order on all ranks,
-so that communication and computation overlap. `DDP._gradient_ready` decides when one leaves:
+so that communication and computation overlap. reducer.py decides when one leaves:
 
     compute |forward|--------backward--------|wait|update|
     comm               |bucket 0|bucket 1|bucket 2|
@@ -12,7 +12,7 @@ Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parall
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Unpack
@@ -24,6 +24,7 @@ from dlviz.cluster import Comm
 from dlviz.models.mean_of import in_step
 from dlviz.parallel.data.accumulation import Accumulation
 from dlviz.parallel.data.buckets import Bucket, cut
+from dlviz.parallel.data.reducer import Reducer
 from dlviz.parallel.step.batch_norm import weigh_norms
 from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.hooks import at_end_of_backward, no_graph, tensors_in, writes_gradients
@@ -34,7 +35,6 @@ from dlviz.parallel.step.sharded_step import (
     Weight,
     all_reduce_called,
     counting,
-    no_mean,
     rows,
     weigh,
 )
@@ -76,17 +76,12 @@ class DDP(nn.Module):
                 f"the first argument is a {type(model).__name__}, and DDP wraps a module: "
                 "DDP(model, comm)."
             )
-        if not bucket_bytes > 0:
-            raise ValueError(
-                f"bucket_bytes={bucket_bytes!r} holds no gradient: use 1 or more bytes."
-            )
-        self._reduce = all_reduce_called(all_reduce)
+        all_reduce_called(all_reduce)  # raises for an unknown name
         start_alike(comm, model)  # else equal mean gradients would move unequal weights
         self.module = model
         self.comm = comm
         self.weight = weight
-        self._lane = comm.lane("comm")  # backward goes on while a bucket is summed
-        self._spans = LayerSpans(comm, model)
+        self._reducer = Reducer(comm, all_reduce, LayerSpans(comm, model))
         self._trained = TrainedParameters(
             model, lambda gradient: self._begin_backward(), self._gradient_ready
         )
@@ -95,7 +90,6 @@ class DDP(nn.Module):
         self._fill()
         self._syncs = self._averages = True  # from now on; in the current pass
         self._share = 1.0
-        self._launched = 0
         self._in_backward = False
 
     def _fill(self) -> None:
@@ -145,25 +139,16 @@ class DDP(nn.Module):
             self._open(self.buckets)
 
     def _open(self, buckets: list[Bucket]) -> None:
-        self._launched = 0
+        self._reducer.open(buckets, self._local.weight)
         for bucket in buckets:
-            bucket.open(self._local.weight)
             bucket.counters.fill_(self._trained.changed)
 
     def _gradient_ready(self, parameter: nn.Parameter) -> None:
-        """Hook: `parameter` has its gradient. Launch the buckets that are full, always in order:
-        all ranks must all-reduce the same bucket at the same time."""
+        """Hook: `parameter` has its gradient. Launch the buckets that are full."""
         self._local.add(parameter)
         if self._averages and parameter in self._bucket_of:
             self._local.put(parameter, self._bucket_of[parameter])
-            while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
-                self._spans.end_backward()  # what the bucket holds was computed before it leaves
-                self._launch(self.buckets[self._launched])
-
-    def _launch(self, bucket: Bucket) -> None:
-        # Returns immediately; `_collect` waits for it.
-        bucket.handle = self._lane.submit(_reduce_bucket, self._reduce, bucket, self._launched)
-        self._launched += 1
+            self._reducer.launch_full()
 
     def _finish_backward(self) -> None:
         """Hook: the pass is over. Average the gradients."""
@@ -172,31 +157,14 @@ class DDP(nn.Module):
         if not self._averages:
             self._local.pause(self._trained.hooked)
             return
-        self._collect(self.buckets)
+        put, before = self._local.put, self._local.before  # also gradients of earlier passes
+        self._reducer.collect(put, before)
         if any(bucket.counters.real.any() for bucket in self.buckets):  # true on all ranks, or none
             late = self._cut(self._trained.agree(self.comm))
             self._open(late)
-            self._collect(late)
+            self._reducer.collect(put, before)
             self._fill()
         self._local.forget()
-
-    def _collect(self, buckets: list[Bucket]) -> None:
-        """Launch the buckets that backward did not fill, wait for all of them and unpack them."""
-        for bucket in buckets[self._launched :]:
-            for parameter in list(bucket.missing):  # may have a gradient of an earlier pass
-                self._local.put(parameter, bucket)
-            bucket.close()  # else a slot still holds the last step's sum
-            self._launch(bucket)
-        for number, bucket in enumerate(buckets):
-            bucket.handle.wait(bucket=number)  # no backward is left to hide the last one
-            if not bucket.weight:
-                no_mean()
-            bucket.unpack(self._local.before)
-
-
-def _reduce_bucket(comm: Comm, reduce: Callable[..., None], bucket: Bucket, number: int) -> None:
-    with comm.span("collective", f"bucket {number}", bucket=number, nbytes=bucket.flat.nbytes):
-        reduce(comm, bucket.flat)  # Σ n_r g_r and Σ n_r: `unpack` divides
 
 
 def train(

@@ -36,10 +36,9 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.models import Transformer, token_loss
-from dlviz.parallel.data.buckets import fill_buckets
 from dlviz.parallel.data.ddp import BUCKET_BYTES
 from dlviz.parallel.hybrid import checks
-from dlviz.parallel.hybrid.gradients import average, gradient_norm
+from dlviz.parallel.hybrid.gradients import Averaging, gradient_norm, incomplete
 from dlviz.parallel.hybrid.parts import RankPart, stages_part, transformer_part
 from dlviz.parallel.hybrid.replica import DropoutPlaces, Replica
 from dlviz.parallel.hybrid.whole import state_of
@@ -81,6 +80,7 @@ def train(
     all_reduce: str = "ring",
     sequence_parallel: bool = False,
     bucket_bytes: int = BUCKET_BYTES,
+    overlap: bool = False,
     **options: Unpack[Options],
 ) -> Result:
     """Train `model` on dp * pp * tp ranks, which are all given the same `batches`. A worker for
@@ -112,19 +112,23 @@ def train(
     all_reduce_called(all_reduce)  # raises for an unknown name
     whole = Assembled(comm, model, options)
     part, mean_loss = part_of(comm, mesh, model, plan, loss, all_reduce, sequence_parallel)
-    net, parameters, buckets = part.net, trained(part.net), fill_buckets(part.net, bucket_bytes)
+    net, parameters = part.net, trained(part.net)
     evaluated = partial(whole.model, partial(state_of, mesh, part))
     training = Training(comm, net, rule, lr, options, loss, weight, whole=evaluated)
     training.moves.norm = lambda _: gradient_norm(mesh, part, all_reduce)
     pairs = training.read(batches, "hybrid training")
     layers, shapes, losses = LayerSpans(comm, net), Shapes(), Losses(mesh.dp)
     place_dropout = DropoutPlaces(part.stages, layers)
+    later = incomplete(mesh, part, plan, sequence_parallel)
+    buckets = bucket_bytes, all_reduce, overlap
+    averaging = Averaging(mesh.dp, part, plan.actions[mesh.pp.rank], layers, later, *buckets)
     training.record_weights()
     comm.start_line()  # the ranks took unequal times to cut the model
     for step, batch in enumerate(comm.progress(pairs, "training")):
         with comm.span("phase", f"step {step}", step=step):
             replica = Replica(mesh.dp, batch, microbatches, mean_loss, loss, weight)
             place_dropout.at(step, replica)
+            averaging.begin(replica.weight)
             mean = math.nan
             if replica.weight:  # if it is 0, it is 0 on all ranks of the replica
                 given = replica.inputs, replica.places, replica.loss
@@ -134,7 +138,7 @@ def train(
             losses.add(step, replica.weight, mean)
             if sequence_parallel:
                 add_partial_gradients(mesh.tp, net, all_reduce)
-            average(mesh.dp, buckets, replica.weight, all_reduce)
+            averaging.end()
             comm.memory("gradients", sum(p.grad.nbytes for p in parameters if p.grad is not None))
             training.update()
             net.zero_grad()

@@ -222,13 +222,13 @@ def launched(comm, recorded):
     model = nn.Sequential(*layers).double()
     comm.recorder.on = recorded
     net = DDP(model, comm, bucket_bytes=400)  # so that buckets end inside layers
-    there, order, submit = [], [], net._lane.submit
+    there, order, submit = [], [], net._reducer._lane.submit
 
     def seen(function, *args):
         order.append((args[-1], len(there)))
         return submit(function, *args)
 
-    net._lane.submit = seen
+    net._reducer._lane.submit = seen
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(there.append)
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(comm.rank)).double()

@@ -21,7 +21,7 @@ H, HEADS, V, S = 24, 24, 48, 24
 STEPS = 20
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 SCHEDULES = ["1f1b", "zb_h1", "gpipe", "interleaved"]
-OPTIONS = "schedule", "dtype", "clip", "sequence_parallel", "drawn"
+OPTIONS = "schedule", "dtype", "clip", "sequence_parallel", "drawn", "overlap"
 # dp x pp x tp with its schedule, by ranks: each length of each axis beside another axis that is
 # cut, each schedule beside dp and beside tp.
 TESTED = {
@@ -50,6 +50,7 @@ class Case(NamedTuple):
     sequence_parallel: bool = False
     order: tuple[str, ...] = ("dp", "pp", "tp")
     drawn: bool = True
+    overlap: bool = False
 
     @property
     def layers(self):
@@ -80,6 +81,7 @@ def thinned(ranks):
             sequence_parallel=tp > 1 and place % 3 == 1,
             order=(("dp", "pp", "tp"), ("tp", "dp", "pp"), ("pp", "tp", "dp"))[place % 3],
             drawn=place % 2 == 0,
+            overlap=dp > 1 and place % 2 == 1,
         )  # fmt: skip
 
 
@@ -103,11 +105,12 @@ def grid(ranks):
     """Enough cases that each two compatible values occur together in one: a mesh and a schedule,
     sequence parallelism and float32."""
     every = []
-    for sizes, schedule, dtype, (clip, dropout), cut, drawn in itertools.product(
-        meshes(ranks), SCHEDULES, TOLERANCE, [(None, 0.0), (0.3, 0.1)], (False, True), (False, True)
+    no_or_yes = 3 * [(False, True)]
+    for sizes, schedule, dtype, (clip, dropout), cut, drawn, overlap in itertools.product(
+        meshes(ranks), SCHEDULES, TOLERANCE, [(None, 0.0), (0.3, 0.1)], *no_or_yes
     ):
-        if sizes[2] > 1 or not cut:
-            more = {"sequence_parallel": cut, "drawn": drawn}
+        if (sizes[2] > 1 or not cut) and (sizes[0] > 1 or not overlap):
+            more = {"sequence_parallel": cut, "drawn": drawn, "overlap": overlap}
             every.append(Case(*sizes, schedule, dtype, clip, dropout=dropout, **more))
     pairs = {case: pairs_of(case) for case in every}
     missing = set().union(*pairs.values())
@@ -143,12 +146,14 @@ def worker(comm, cases):
             model = plain(case)
         options: Any = {name: getattr(case, name) for name in ("dp", "pp", "tp", "order")}
         options |= {name: getattr(case, name) for name in ("schedule", "microbatches")}
-        options["sequence_parallel"] = case.sequence_parallel
+        options |= {"sequence_parallel": case.sequence_parallel, "bucket_bytes": 2**12}
         texts = batches(case.steps, case.rows)
+        options["overlap"] = case.overlap
         trained = hybrid.train(comm, model, texts, "momentum", lr=0.1, clip=case.clip, **options)
         assert not any(p.numel() for p in model.parameters() if not p.is_meta)
         with torch.device("meta" if case.drawn else "cpu"):
             model = plain(case)
+        options["overlap"] = not case.overlap
         # One step of SGD at rate 1 moves each weight by its gradient.
         moved = hybrid.train(comm, model, texts[1:2], lr=1.0, **options)
         found.append((trained, moved["state"]))
@@ -182,7 +187,8 @@ def compare(ranks, cases):
     run = dlviz.launch(worker, ranks, args=(cases,), timeout=1200)
     run.trace.validate()
     for number, case in enumerate(cases):
-        kinds = {"order": Case._field_defaults["order"], "sequence_parallel": False, "drawn": True}
+        names = "order", "sequence_parallel", "drawn", "overlap"
+        kinds = {name: Case._field_defaults[name] for name in names}
         same = case._replace(dp=1, tp=1, **kinds)  # without what one process ignores
         losses, state, gradients = one_process(same)
         within, start = TOLERANCE[case.dtype], plain(case).state_dict()
@@ -231,6 +237,8 @@ def test_the_cases_of_8_ranks_combine_each_schedule_and_option_with_each_axis():
     assert {c.schedule for c in several if c.dp > 1} == set(SCHEDULES)
     assert {c.dtype for c in several} == {c.dtype for c in cases if c.dp > 1} == set(TOLERANCE)
     assert any(c.sequence_parallel and c.schedule == "zb_h1" for c in several)
+    assert any(c.sequence_parallel and c.overlap for c in cases)
+    assert {c.schedule for c in several if c.overlap} >= {"1f1b", "interleaved"}
     assert any(c.kv_heads < c.tp and c.schedule == "zb_h1" for c in several)
     assert {c[:3] for c in cases if c.steps == STEPS} == {(2, 2, 2)}
     assert any(3 in c[:3] for c in by_pairs(6))
@@ -283,19 +291,26 @@ def squares(rows):
 
 
 ROWS = (12, 7, 1)
-OWN = [
-    (1, "zb_h1", None), (2, "1f1b", None), (1, "interleaved", None), (2, "gpipe", 0.002),
+OWN = [  # dp, schedule, clip, overlap
+    (1, "zb_h1", None, False), (2, "1f1b", None, False), (1, "interleaved", None, False),
+    (2, "gpipe", 0.002, False), (2, "interleaved", None, True), (2, "zb_h1", 0.002, True),
+    (2, "dualpipev", None, True),
 ]  # fmt: skip
+
+
+def stages_of(dp, schedule):
+    return 4 // dp * (2 if schedule in ("interleaved", "dualpipev") else 1)
 
 
 def own_worker(comm):
     found = []
-    for dp, schedule, clip in OWN:
-        stages = own_stages(2 * comm.size // dp if schedule == "interleaved" else comm.size // dp)
+    for dp, schedule, clip, overlap in OWN:
+        stages = own_stages(stages_of(dp, schedule))
         found.append(
             hybrid.train(
                 comm, stages, squares(ROWS), "momentum", lr=0.1, dp=dp, pp=comm.size // dp, tp=1,
-                schedule=schedule, loss=functional.mse_loss, clip=clip,
+                schedule=schedule, loss=functional.mse_loss, clip=clip, overlap=overlap,
+                bucket_bytes=1000, microbatches=4,
             )
         )  # fmt: skip
     return found
@@ -318,9 +333,8 @@ def in_one_process(stages, clip):
 
 def test_a_list_of_stages_of_ones_own_equals_one_process():
     run = dlviz.launch(own_worker, 4)
-    for number, (dp, schedule, clip) in enumerate(OWN):
-        count = 8 if schedule == "interleaved" else 4 // dp
-        losses, state = in_one_process(own_stages(count), clip)
+    for number, (dp, schedule, clip, _) in enumerate(OWN):
+        losses, state = in_one_process(own_stages(stages_of(dp, schedule)), clip)
         assert run.results[0][number]["losses"] == pytest.approx(losses, abs=1e-10), schedule
         found = run.results[0][number]["state"]
         assert sorted(found) == sorted(state)

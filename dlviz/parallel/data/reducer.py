@@ -1,0 +1,79 @@
+"""Buckets of gradients that leave on their own lane as soon as they are full, while backward goes
+on. The caller puts gradients in, and says when to look for full buckets:
+
+    compute |--------backward--------|wait|
+    comm         |bucket 0|bucket 1|bucket 2|
+
+All ranks of a Comm must all-reduce the same bucket at the same time, so buckets leave in their
+order: one that is full waits for those before it. Source and PyTorch's form: its DDP has a Reducer
+too (ddp.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.data.buckets import Bucket
+from dlviz.parallel.step.layers import LayerSpans
+from dlviz.parallel.step.sharded_step import all_reduce_called, no_mean
+
+
+class Reducer:
+    """All-reduces buckets over `comm` by the algorithm `all_reduce`, on lane "comm"; `spans` are
+    those of this rank's layers. Every rank of `comm` must make one."""
+
+    def __init__(self, comm: Comm, all_reduce: str, spans: LayerSpans):
+        self._reduce = all_reduce_called(all_reduce)
+        self._lane = comm.lane("comm")  # backward goes on while a bucket is summed
+        self._spans = spans
+        self._buckets: Sequence[Bucket] = ()
+        self._launched = 0
+
+    def open(self, buckets: Sequence[Bucket], weight: float) -> None:
+        """Begin to fill `buckets`; this rank's gradients weigh `weight`."""
+        self._buckets, self._launched = buckets, 0
+        for bucket in buckets:
+            bucket.open(weight)
+
+    def launch_full(self) -> None:
+        """Launch the buckets that are full, in order."""
+        while self._launched < len(self._buckets) and not self._buckets[self._launched].missing:
+            self._spans.end_backward()  # what the bucket holds was computed before it leaves
+            self._launch()
+
+    def collect(
+        self,
+        put: Callable[[nn.Parameter, Bucket], None],
+        before: Callable[[nn.Parameter], torch.Tensor | None] = lambda p: None,
+    ) -> None:
+        """Backward is over: `put` in what is missing, launch the buckets that were not full, wait
+        for all of them and unpack them onto the gradients from `before`. Raises ValueError for
+        buckets that weigh nothing."""
+        while self._launched < len(self._buckets):
+            bucket = self._buckets[self._launched]
+            for parameter in list(bucket.missing):
+                put(parameter, bucket)
+            bucket.close()  # else a slot still holds the last step's sum
+            self._launch()
+        for number, bucket in enumerate(self._buckets):
+            bucket.handle.wait(bucket=number)  # no backward is left to hide the last one
+            if not bucket.weight:
+                no_mean()
+            bucket.unpack(before)
+
+    def _launch(self) -> None:
+        # Returns immediately; `collect` waits for it.
+        bucket = self._buckets[self._launched]
+        bucket.handle = self._lane.submit(reduce_bucket, self._reduce, bucket, self._launched)
+        self._launched += 1
+
+
+def reduce_bucket(comm: Comm, reduce: Callable[..., None], bucket: Bucket, number: int) -> None:
+    """Sum `bucket`, with the weights: Σ n_r g_r and Σ n_r, which `unpack` divides."""
+    fields = {"group": comm.name, "bucket": number, "nbytes": bucket.flat.nbytes}
+    with comm.span("collective", f"bucket {number}", **fields):
+        reduce(comm, bucket.flat)
