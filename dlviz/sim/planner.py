@@ -23,7 +23,8 @@ Memory of a rank: `parameter_bytes` for each parameter that it holds (16: mixed-
 value and gradient in 16 bits, value, mean and variance in 32), and the activations of the
 microbatches in flight (activations.py). Norms, dropout, the loss and lookups take no time, and no
 collective but that along dp, where it overlaps, hides behind math: a plan is as fast as peak rates
-allow, which no program reaches. How far below a program stays depends on its kernels, which the planner does not know.
+allow, which no program reaches. How far below a program stays depends on its kernels, which the
+planner does not know.
 
 Megatron-LM's largest model of 2019, 8.3 billion parameters (l=72, h=3072, V=51,200, s=1,024, 512
 sequences a step) on 512 V100 in nodes of 16, was trained as tp 8 x dp 64 at 15.1 PFLOP/s, 24 % of

@@ -24,6 +24,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import takewhile
 from time import perf_counter_ns
@@ -316,6 +317,15 @@ class Recorder:
     def lane(self) -> LaneSpans:
         """The calling thread's lane."""
         return self._mine.lane
+
+    @contextmanager
+    def writing_to(self, lane: LaneSpans) -> Iterator[None]:
+        """The calling thread writes to `lane`, which no other thread writes to meanwhile."""
+        own, self._mine.lane = self.lane, lane
+        try:
+            yield
+        finally:
+            self._mine.lane = own
 
     def beside(self, kind: str, name: str | None, fields: dict[str, Any]) -> Any:
         """`open` for work that overlaps what is recorded inside: the span lies on a second lane of
