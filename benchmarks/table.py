@@ -10,8 +10,9 @@ import math
 import os
 import platform
 from collections.abc import Callable, Iterator
-from statistics import median
-from typing import NamedTuple, TypeVar
+from statistics import median, quantiles
+from time import sleep
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -21,8 +22,9 @@ K = TypeVar("K")
 T = TypeVar("T")
 ROUNDS = 5
 NOISE = 0.05  # of a target: a ratio that misses it by less may be chance
-WIDTHS = (46, 10, 10, 7, 9)
+WIDTHS = (46, 10, 10, 16, 9)
 HEADINGS = ("what", "ours", "peer", "ratio", "target")
+WAKES = 100
 
 
 class Row(NamedTuple):
@@ -30,7 +32,8 @@ class Row(NamedTuple):
 
     `ratio`: how many times as good ours is; `target`: its lower bound (None: stated, not judged);
     `most`: an upper bound of ours; `within`: instead of a target, how close to 1 the ratio has to
-    be. `remark` follows the verdict.
+    be. `remark` follows the verdict. `spread`: the quartiles of the ratio, where rounds have one
+    each.
     """
 
     what: str
@@ -42,6 +45,7 @@ class Row(NamedTuple):
     most: float | None = None
     within: float | None = None
     remark: str = ""
+    spread: tuple[float, float] | None = None
 
 
 def take_turns(contestants: dict[K, Callable[[], T]], rounds: int = ROUNDS) -> dict[K, list[T]]:
@@ -62,8 +66,10 @@ def compare(
     remark: str = "",
 ) -> Row:
     """The row of two lists of seconds, entry i of both measured in round i."""
-    ratio = median(theirs / own for own, theirs in zip(ours, peer, strict=True))
-    return Row(what, median(ours), median(peer), ratio, target, most=most, remark=remark)
+    ratios = [theirs / own for own, theirs in zip(ours, peer, strict=True)]
+    low, middle, high = quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    times = median(ours), median(peer)
+    return Row(what, *times, middle, target, most=most, remark=remark, spread=(low, high))
 
 
 def verdict(row: Row) -> str:
@@ -108,6 +114,8 @@ def lines(rows: list[Row]) -> Iterator[str]:
             target = f"1 ± {row.within:.0%}"
         cells = (row.what, amount(row.ours, row.unit), amount(row.peer, row.unit))
         ratio = "-" if math.isnan(row.ratio) else f"{row.ratio:.2f}"
+        if row.spread is not None:
+            ratio += " ({:.2f}-{:.2f})".format(*row.spread)
         yield line((*cells, ratio, target), verdict(row))
 
 
@@ -126,10 +134,27 @@ def heading() -> str:
     return (
         f"{os.cpu_count()} cores ({processor()}), {platform.system()}{load}\n"
         f"dlviz {dlviz.__version__}, {versions}\n"
+        f"Waking a rank takes {amount(price_of_a_wake())}\n"
         f"Medians of {ROUNDS} rounds or more in which ours and the peer take turns; "
-        "ratio: how many times as fast ours is.\n\n"
+        "ratio: how many times as fast ours is, with its quartiles.\n\n"
         f"{line(HEADINGS, 'verdict')}\n{'-' * 110}"
     )
+
+
+def price_of_a_wake() -> float:
+    """Seconds from a message to a rank that sleeps until that goes on, on average."""
+    return dlviz.launch(_wakes, ranks=2).results[1] * 1e-9
+
+
+def _wakes(comm: Any) -> int:
+    ball = torch.zeros(1)
+    for _ in range(WAKES):
+        if comm.rank == 0:
+            sleep(1e-3)
+            comm.send(ball, 1)
+        else:
+            comm.recv(ball, 0)
+    return comm.waiting.wake
 
 
 def processor() -> str:

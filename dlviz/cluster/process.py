@@ -19,7 +19,7 @@ from dlviz.cluster.messages.endpoint import Endpoint
 from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.events import EventClock, event_on
 from dlviz.cluster.pacing.pace import NoDevice
-from dlviz.cluster.recording.log import Log, RankRecord
+from dlviz.cluster.recording.log import Log, RankRecord, Received, Sent
 from dlviz.cluster.stuck.stacks import Called, stacks
 from dlviz.cluster.stuck.threads import awake
 from dlviz.cluster.stuck.waits import RankState, Wait
@@ -130,8 +130,9 @@ class Process:
             ]
             lanes.append((lane.name, rows))
         booked = self.pacing.booked
-        sent = [(row, *booked(row.departure)) for row in list(self.log.sent)]
-        received, shots = list(self.log.received), list(self.log.snapshots)
+        sent = [(row, *booked(row.departure)) for row in map(Sent._make, list(self.log.sent))]
+        received = [*map(Received._make, list(self.log.received))]
+        shots = list(self.log.snapshots)
         memory, report = list(self.log.memory), self.pacing.report()
         return RankRecord(self.rank, lanes, sent, received, shots, memory, report)
 

@@ -44,9 +44,10 @@ class Channel:
 
 
 class Matching:
-    """The channels of one rank. `expect` is called with each header that arrives."""
+    """The channels of one rank. `expect`, if any, is called with each header that
+    arrives."""
 
-    def __init__(self, rank: int, writer: Callable[[int], Any], expect: Callable[..., None]):
+    def __init__(self, rank: int, writer: Callable[[int], Any], expect: Callable[..., None] | None):
         self.rank = rank
         self.outgoing: dict[tuple[int, int], Channel] = {}  # by peer and key
         self.incoming: dict[tuple[int, int], Channel] = {}
@@ -81,9 +82,12 @@ class Matching:
     def deliver(self, headers: Iterable[Header]) -> None:
         """Match headers that have arrived. An awaited message is taken immediately; any other stays
         with its sender until its thread waits for it, or a thread of this rank is idle."""
+        incoming, expect = self.incoming, self.expect
         for header in headers:
-            self.expect(header)
-            channel = self.source(header.src, header.key)
+            if expect is not None:
+                expect(header)
+            peer = header.src, header.key
+            channel = incoming.get(peer) or self.source(*peer)
             with self._lock:
                 if not channel.posted:
                     channel.headers.append(header)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from math import nan as NAN
+from time import perf_counter_ns
 
 import torch
 
@@ -75,7 +76,7 @@ class Header(Departure):
 
 def bell(rank: int) -> bytes:
     """The record that makes another rank look again, from `rank`."""
-    return HEAD.pack(BELL, 0, 0, rank, 0, 0, NAN, b"")
+    return HEAD.pack(BELL, 0, perf_counter_ns(), rank, 0, 0, NAN, b"")
 
 
 def refusal(slot: int, posted: bytes) -> bytes:
@@ -113,7 +114,9 @@ def write_to(folder: str, rank: int, record: bytes) -> bool:
 class Inbox:
     """What was read from a pipe. `refused` are the forms of the receives that refused this rank's
     messages, by slot; `lost` says how the run lost ranks; `heard` counts the headers and bells of
-    each rank; `on_clear_to_send` is called with the slot of each message that is to be sent now."""
+    each rank; `written` is when the first of the latest read was written (perf_counter_ns), if it
+    is one of these; `on_clear_to_send` is called with the slot of each message that is to be sent
+    now."""
 
     on_clear_to_send: Callable[[int], None]
 
@@ -121,6 +124,7 @@ class Inbox:
         self.lost: dict[int, str] = {}
         self.refused: dict[int, bytes] = {}
         self.heard: Counter[int] = Counter()
+        self.written = 0
         self._rest = b""  # the beginning of a record that is not complete yet
 
     def headers(self, data: bytes) -> Iterator[Header]:
@@ -129,6 +133,8 @@ class Inbox:
         at, end = 0, len(data)
         while end - at >= HEAD.size:
             fields = HEAD.unpack_from(data, at)
+            if not at:
+                self.written = fields[2]
             after = at + HEAD.size
             if fields[0] >= 0:
                 header = Header(*fields)
@@ -163,7 +169,7 @@ class Pipes:
     def __init__(self, folder: str, rank: int, ranks: int):
         self._name = os.path.join(folder, "pipe-{}").format
         self.own = self._open(rank)
-        self._bell = bell(rank)
+        self._rank = rank
         self._lock = threading.Lock()
         with suppress(AttributeError, OSError):  # not on macOS, nor for a user with many pipes
             fcntl.fcntl(self.own, fcntl.F_SETPIPE_SZ, SPACE)
@@ -191,7 +197,7 @@ class Pipes:
     def ring(self, rank: int) -> None:
         """Wake `rank`; one whose pipe is full has enough to read, and will look then."""
         with suppress(BlockingIOError):
-            os.write(self.to(rank), self._bell)
+            os.write(self.to(rank), bell(self._rank))
             self.wrote(rank)
 
     def wrote(self, rank: int) -> None:

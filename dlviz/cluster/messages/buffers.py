@@ -53,18 +53,18 @@ class OutstandingSends:
         self.in_flight: dict[int, Any] = {}
         self._free: list[int] = []
         self._unused = iter(board.completion_slots(rank))
-        self._lock = threading.Lock()  # lanes of one rank send at the same time
+        self._lock = threading.Lock()  # an unclaimed send is ended once
 
     def begin(self, request: Any) -> bool:
         """Give a send its slot; False if none is left."""
-        with self._lock:
-            if not self._free and not self._find():
-                return False
-            slot = request.slot = self._free.pop()
-            board = self._board
-            board.cells[slot] = board.cells[slot + ASLEEP] = 0
-            board.times[slot + WHEN] = NAN
-            self.in_flight[slot] = request
+        try:
+            slot = request.slot = self._free.pop()  # in one step
+        except IndexError:
+            return self._find() and self.begin(request)
+        board = self._board
+        board.cells[slot] = board.cells[slot + ASLEEP] = 0
+        board.times[slot + WHEN] = NAN
+        self.in_flight[slot] = request
         return True
 
     def claim(self, request: Any) -> None:
@@ -73,11 +73,7 @@ class OutstandingSends:
             request.awaited = True
 
     def end(self, request: Any) -> None:
-        """It was taken: the program may write to its tensor again."""
-        with self._lock:
-            self._end(request)
-
-    def _end(self, request: Any) -> None:
+        """It was taken: the program may write to its tensor again. Its thread has claimed it."""
         slot, request.slot = request.slot, 0
         del self.in_flight[slot]
         if request.wire is not None:
@@ -87,9 +83,10 @@ class OutstandingSends:
     def _find(self) -> bool:
         """Find free slots: of sends that were taken and for which nobody waits, or new ones."""
         cells = self._board.cells
-        for slot, request in list(self.in_flight.items()):
-            if cells[slot] == TAKEN and not request.awaited:
-                self._end(request)
-        if not self._free:
-            self._free += islice(self._unused, SOME)
-        return bool(self._free)
+        with self._lock:
+            for slot, request in list(self.in_flight.items()):
+                if cells[slot] == TAKEN and not request.awaited:
+                    self.end(request)
+            if not self._free:
+                self._free += islice(self._unused, SOME)
+            return bool(self._free)

@@ -35,6 +35,7 @@ from dlviz.cluster.messages.lanes import Lane
 from dlviz.cluster.messages.requests import ReceiveRequest, SendRequest
 from dlviz.cluster.operations import (
     COPY,
+    SUM,
     check_rank,
     check_tensor,
     check_text,
@@ -44,7 +45,7 @@ from dlviz.cluster.operations import (
 )
 from dlviz.cluster.pacing.clock import START_LINE
 from dlviz.cluster.process import Process
-from dlviz.cluster.recording.log import Sent, step_of
+from dlviz.cluster.recording.log import step_of
 from dlviz.cluster.shared import Shared, share
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 
@@ -117,7 +118,7 @@ class Comm(Collectives):
         op="sum" the message is added to what the tensor holds, and so with "max", "min" and
         "product". ValueError if the message does not fit its shape or dtype."""
         _check_order("irecv", tensor, src)
-        op = op if op is COPY else receive_operation(op, tensor)
+        op = op if op is COPY or op is SUM else receive_operation(op, tensor)
         return self._receive(tensor, src, tag, op, self.recorder.lane.pace.ahead)
 
     @overload
@@ -167,7 +168,7 @@ class Comm(Collectives):
         ValueError for a deadline that is not a finite number.
         """
         _check_order("recv", tensor, src)
-        op = op if op is COPY else receive_operation(op, tensor)
+        op = op if op is COPY or op is SUM else receive_operation(op, tensor)
         if type(src) is not int and src is not None:
             src = _sources(src)
         lane = self.recorder.lane
@@ -246,7 +247,7 @@ class Comm(Collectives):
         if recorder.on:
             offset = log.locate(tensor) if log.watched else -1
             about = tensor.nbytes, tensor.numel(), offset, request.departure, wall
-            log.sent.append(Sent(*request.message, *about, self.name, step_of(lane)))
+            log.sent.append((*request.message, *about, self.name, step_of(lane)))
         if flags & SYNC:
             request.finish("send", lane, times)
         lane.pace.end(times)
@@ -273,11 +274,12 @@ class Comm(Collectives):
         while True:
             try:
                 channel.write(head + data)
-                endpoint.pipes.wrote(channel.peer)
-                return
+                break
             except BlockingIOError:  # it has not read those before
                 room = partial(endpoint.pipes.has_room, channel.peer)
                 endpoint.waiting.wait(Room(request, room), "send", lane, times)
+        if endpoint.pipes.written is not None:
+            endpoint.pipes.wrote(channel.peer)
 
     def _wait_for_room(self, request: SendRequest, lane: Any, times: list[Any]) -> None:
         """Wait until one more of this rank's messages can be in flight."""
@@ -299,8 +301,7 @@ class Comm(Collectives):
         form = form_of(tensor.shape, tensor.dtype)
         request = ReceiveRequest(endpoint, channel, tensor, form, op, posted_at)
         endpoint.matching.post(channel, request)
-        truncation = request.truncation()
-        if truncation is not None:
+        if request.header is not None and (truncation := request.truncation()):
             raise truncation
         return request
 
@@ -537,6 +538,8 @@ def _is_finite(value: Any) -> bool:
 
 
 def _check_order(call: str, tensor: Any, peer: Any) -> None:
+    if type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout is torch.strided:
+        return  # as nearly always
     if not isinstance(tensor, torch.Tensor):
         given = ", ".join(type(each).__name__ for each in (tensor, peer))
         raise TypeError(f"{call}({given}) has no tensor: the tensor comes first, then the rank.")

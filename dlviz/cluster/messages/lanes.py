@@ -12,12 +12,17 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from dlviz.trace.recorder import LaneSpans
+
 
 class Handle:
     """Something submitted to a lane. `wait()` returns its result, or raises what it raised."""
 
-    def __init__(self, comm: Any, function: Callable[..., Any], args: tuple):
+    def __init__(
+        self, comm: Any, function: Callable[..., Any], args: tuple, spans: LaneSpans | None = None
+    ):
         submitter = comm.recorder.lane
+        self._spans = spans  # those of the lane, which the thread that waits is to record
         self._comm = comm
         self._function = function
         self._args = args
@@ -45,6 +50,9 @@ class Handle:
         """Wait until the lane has done it; recorded as a `wait` with `fields` (bucket=3, say)."""
         waiting, lane = self._comm.waiting, self._comm.recorder.lane
         with self._comm.span("wait", f"for lane {self._comm.name.rpartition('.')[2]}", **fields):
+            if self._spans is not None:
+                with self._comm.recorder.writing_to(self._spans):
+                    self.run()
             lane.pace.pay()  # what comes before the wait ends at its own time
             if not self._over.is_set():
                 waiting.register("lane", lane, None)
@@ -76,6 +84,7 @@ class Lane:
         self._failed: list[Handle] = []
         self._name = name
         self._pace: Any = None
+        self._spans: Any = None
         opened = threading.Event()
         self._thread = threading.Thread(target=self._work, args=(opened,), name=name, daemon=True)
         self._thread.start()
@@ -95,6 +104,19 @@ class Lane:
         self._jobs.put(handle)
         return handle
 
+    @property
+    def at_once(self) -> bool:
+        """Whether the thread that waits for the next job can do it itself: the lane is idle, and
+        has neither a clock nor a stream of its own."""
+        return self.idle and self.comm.machine is None and self.comm.device.type == "cpu"
+
+    def at_wait(self, function: Callable[..., Any], *args: Any) -> Handle:
+        """`submit` for what is waited for next. The thread that waits does it, recorded on this
+        lane, where it can: waking the lane's thread would take longer than a short all-reduce."""
+        if not self.at_once:
+            return self.submit(function, *args)
+        return Handle(self.comm, function, args, self._spans)
+
     def close(self) -> None:
         """End the thread once it has done what was submitted; raises the error of a job that nobody
         waited for."""
@@ -105,7 +127,8 @@ class Lane:
             raise error
 
     def _work(self, opened: threading.Event) -> None:
-        self._pace = self.comm.recorder.open_lane(self._name).pace
+        self._spans = self.comm.recorder.open_lane(self._name)
+        self._pace = self._spans.pace
         self._pace.idles(lambda: self.idle)
         opened.set()
         while True:

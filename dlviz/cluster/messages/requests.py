@@ -6,7 +6,6 @@ the parent to see, recorded, and on a paced run held to the device's pace.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ctypes import memmove
 from math import nan as NAN
 from time import perf_counter_ns
@@ -21,7 +20,6 @@ from dlviz.cluster.control.pipes import ON_DEVICE, REFUSED, SYNC, TAKEN, Header,
 from dlviz.cluster.control.waiting import raise_if_lost
 from dlviz.cluster.messages.endpoint import Endpoint
 from dlviz.cluster.operations import REDUCE
-from dlviz.cluster.recording.log import Received
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 from dlviz.cluster.transport import wire_of
 from dlviz.trace.recorder import LaneSpans
@@ -56,18 +54,6 @@ class Request:
     def about(self) -> dict[str, Any]:
         """The fields of its span."""
         return {"peer": self.peer, "message": self.message}
-
-    def _wait(self, op: str, finish: Callable[..., None], name: str | None, fields: Any) -> None:
-        """Wait, recorded as one wait."""
-        if self.over:
-            return
-        recorder = self._endpoint.recorder
-        lane = recorder.lane
-        times = lane.pace.start()
-        finish(op, lane, times)
-        lane.pace.end(times)
-        if recorder.on:
-            lane.add("wait", name, times, fields)
 
     def details(self) -> dict[str, Any]:
         """The fields of a `Wait` for it, besides its operation."""
@@ -111,8 +97,16 @@ class SendRequest(Request):
 
     def wait(self) -> None:
         """Return when the receiver has the message's bytes and the tensor may be written to."""
-        fields = {"peer": self.peer, "group": self._endpoint.group}
-        self._wait("isend", self.finish, "send", fields)
+        if self.over:
+            return
+        recorder = self._endpoint.recorder
+        lane = recorder.lane
+        times = lane.pace.start()
+        self.finish("isend", lane, times)
+        lane.pace.end(times)
+        if recorder.on:
+            fields = {"peer": self.channel.peer, "group": self._endpoint.group}
+            lane.add("wait", "send", times, fields)
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
         """Wait as `wait` does; the caller records it. `op` is "isend", or "send" for one that ends
@@ -159,7 +153,15 @@ class ReceiveRequest(Request):
 
     def wait(self) -> None:
         """Return when the message is in the tensor (or reduced with what that held)."""
-        self._wait("irecv", self.finish, None, self.about())
+        if self.over:
+            return
+        recorder = self._endpoint.recorder
+        lane = recorder.lane
+        times = lane.pace.start()
+        self.finish("irecv", lane, times)
+        lane.pace.end(times)
+        if recorder.on:
+            lane.add("wait", None, times, {"peer": self.channel.peer, "message": self.message})
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
         """Wait as `wait` does; the caller records it."""
@@ -189,7 +191,7 @@ class ReceiveRequest(Request):
     def _record(self, arrived: float | None, received: float | None, wall: int) -> None:
         log = self._endpoint.log
         offset = log.locate(self.tensor) if log.watched else -1
-        log.received.append(Received(*self.message, self.op, offset, arrived, received, wall))
+        log.received.append((*self.message, self.op, offset, arrived, received, wall))
         if log.watched:
             log.snapshot()
 
@@ -211,11 +213,13 @@ class ReceiveRequest(Request):
 
     def take(self) -> None:
         """Fetch the message: into the tensor if a thread waits for it, else into a buffer."""
-        self._error = self.truncation()
-        if self._error is not None:
+        header = self.header
+        assert header is not None
+        if header.form != self.form and (truncation := self.truncation()):
+            self._error = truncation
             self._refuse()
             self.done = True
-        elif self.header is not None and self.header.flags & ON_DEVICE:
+        elif header.flags & ON_DEVICE:
             self._endpoint.transport.receive(self)  # it lands later
         else:
             try:
@@ -245,8 +249,9 @@ class ReceiveRequest(Request):
         """Whether the completion flag is set when the message has arrived by the device's clock,
         rather than when its bytes have."""
         assert self.header is not None
-        waits = bool(self.header.flags & SYNC) and self.posted_at != self.posted_at
-        return waits and self._endpoint.pacing.defers
+        if not (self._endpoint.pacing.defers and self.header.flags & SYNC):
+            return False
+        return self.posted_at != self.posted_at
 
     def _fetch(self) -> None:
         tensor, endpoint = self.tensor, self._endpoint
@@ -288,7 +293,7 @@ class ReceiveRequest(Request):
         self._endpoint.buffers.give_back(piece, (row.dtype, PIECE))
 
     def _put(self, landed: torch.Tensor) -> None:
-        target = self.tensor.detach()
+        target = self.tensor.detach() if self.tensor.requires_grad else self.tensor
         REDUCE[self.op](target, landed if target.is_cpu else landed.to(target.device))
         if landed.is_cpu:
             self._endpoint.buffers.give_back(landed, self.form)

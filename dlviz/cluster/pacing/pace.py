@@ -34,15 +34,13 @@ class NoDevice:
 
     epoch = 0
     defers = False  # a synchronous sender's message is taken when its bytes are
+    expect = None  # called with each header that arrives
 
     def lane(self, name: str) -> NoPace:
         return NoPace(self)
 
     def serve_with(self, waiting: Any) -> None:
         """Sleep as `waiting` does."""
-
-    def expect(self, header: Any) -> None:
-        """A header has arrived."""
 
     def full(self) -> bool:
         """Whether too many of this rank's messages are in transit for one more."""

@@ -96,7 +96,6 @@ class Accumulation:
             p.grad = held if held is not None or self.alone else torch.zeros_like(p)
             return
         if self.alone:
-            self._rest[p] = None
             return
         gradient = dense(gradient)
         if p not in self._rest:
@@ -123,10 +122,15 @@ class Accumulation:
     def put(self, p: nn.Parameter, bucket: Bucket) -> None:
         """Put Σ w_j g_j of `p`, times the number of passes, into `bucket`; nothing for a parameter
         without a gradient of these passes."""
+        gradient = p.grad
+        if self.alone:
+            if self._times and p in self._ready and gradient is not None:
+                bucket.put(p, gradient, self._times)
+            return
         if p not in self._rest:
             return
-        assert p.grad is not None
-        rest, sum_ = self._rest[p], self._sum(p, p.grad)
+        assert gradient is not None
+        rest, sum_ = self._rest[p], self._sum(p, gradient)
         if rest is None:
             bucket.put(p, sum_, self._first * self.passes)
         else:
@@ -139,7 +143,9 @@ class Accumulation:
 
     def before(self, p: nn.Parameter) -> torch.Tensor | None:
         """`.grad` from before the first of these passes, to which the average is added."""
-        if p in self._rest or self.alone:
+        if self.alone:
+            return None
+        if p in self._rest:
             return self._before.get(p)
         return None if p.grad is None else dense(p.grad).clone()  # another rank used it
 

@@ -32,22 +32,24 @@ class Bucket:
         self.flat = torch.zeros(
             sum(sizes) + len(sizes) + counters + 1, dtype=dtype, device=parameters[0].device
         )
-        *views, used, self.counters, self.total = self.flat.split([*sizes, len(sizes), counters, 1])
-        self.slots = dict(zip(parameters, zip(views, used, strict=True), strict=True))
+        *rows, self._used, self.counters, self.total = self.flat.split(
+            [*sizes, len(sizes), counters, 1]
+        )
+        views = [row.view(p.shape) for row, p in zip(rows, parameters, strict=True)]
+        self.slots = dict(zip(parameters, zip(views, self._used, strict=True), strict=True))
         self.missing: set[nn.Parameter] = set()
         self.handle: Any = None
 
     def open(self, weight: float) -> None:
         """Begin to fill the bucket; this rank's gradients weigh `weight`."""
         self.total.fill_(weight)
+        self._used.fill_(1)
         self.missing = set(self.parameters)
 
     def put(self, p: nn.Parameter, gradient: torch.Tensor, times: float) -> None:
         """Put in `times` * `gradient` of `p`."""
         self.missing.discard(p)
-        sums, used = self.slots[p]
-        torch.mul(dense(gradient).flatten(), times, out=sums)
-        used.fill_(1)
+        torch.mul(dense(gradient), times, out=self.slots[p][0])
 
     def close(self) -> None:
         """End the pass: a parameter that got no gradient adds nothing."""
@@ -71,20 +73,21 @@ class Bucket:
     def mean(self, p: nn.Parameter) -> torch.Tensor | None:
         """The mean gradient of `p`; None if no rank used it."""
         sums, used = self.slots[p]
-        return (sums / self.total).view_as(p).to(p.dtype) if used else None
+        return (sums / self.total).to(p.dtype) if used else None
 
     def unpack(self, before: Callable[[nn.Parameter], torch.Tensor | None] = _nothing) -> None:
         """Give each parameter that some rank used the mean gradient, plus the gradient from
         `before`."""
         total = self.weight
-        for p, (sums, used) in self.slots.items():
-            if used:
-                there = before(p)
-                if p.grad is None or p.grad.layout is not torch.strided:
-                    p.grad = torch.empty_like(p)
-                torch.div(sums.view_as(p), total, out=p.grad)
+        used = self._used.tolist()
+        for (p, (sums, _)), by in zip(self.slots.items(), used, strict=True):
+            if by:
+                there, gradient = before(p), p.grad
+                if gradient is None or gradient.layout is not torch.strided:
+                    gradient = p.grad = torch.empty_like(p)
+                torch.div(sums, total, out=gradient)
                 if there is not None:
-                    p.grad += there
+                    gradient += there
 
 
 def fill_buckets(model: nn.Module, bucket_bytes: float) -> list[Bucket]:

@@ -40,8 +40,12 @@ class Reducer:
             bucket.open(weight)
 
     def launch_full(self) -> None:
-        """Launch the buckets that are full, in order."""
-        while self._launched < len(self._buckets) and not self._buckets[self._launched].missing:
+        """Launch the buckets that are full, in order. The last, which little can hide, is left to
+        `collect` where that need not wake the lane."""
+        last = len(self._buckets) - 1
+        while self._launched <= last and not self._buckets[self._launched].missing:
+            if self._launched == last and self._lane.at_once:
+                return
             self._spans.end_backward()  # what the bucket holds was computed before it leaves
             self._launch()
 
@@ -68,7 +72,9 @@ class Reducer:
     def _launch(self) -> None:
         # Returns immediately; `collect` waits for it.
         bucket = self._buckets[self._launched]
-        bucket.handle = self._lane.submit(reduce_bucket, self._reduce, bucket, self._launched)
+        last = self._launched == len(self._buckets) - 1
+        submit = self._lane.at_wait if last else self._lane.submit
+        bucket.handle = submit(reduce_bucket, self._reduce, bucket, self._launched)
         self._launched += 1
 
 

@@ -48,7 +48,7 @@ class Parcel:
         for bucket in self.buckets:
             self.comm.recv(bucket.flat, self.server)  # matches the server's `reply`
             for p, (values, _) in bucket.slots.items():
-                p.detach().copy_(values.view_as(p))
+                p.detach().copy_(values)
             clock = int(bucket.weight)
         return clock
 
@@ -65,7 +65,7 @@ class Parcel:
         for bucket in self.buckets:
             bucket.open(clock)  # in the cell where a push has its share
             for p, (values, _) in bucket.slots.items():
-                values.copy_(p.detach().flatten())
+                values.copy_(p.detach())
         reply(self.comm, [bucket.flat for bucket in self.buckets], worker)
 
 
