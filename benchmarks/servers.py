@@ -27,6 +27,8 @@ from dlviz.parallel.averaging.gossip import mix, neighbours
 from dlviz.parallel.server.hogwild import read_modify_write, share
 from dlviz.parallel.server.push_pull import Parcel
 from dlviz.parallel.step.replicas import flat_by_dtype, spread
+from dlviz.parallel.step.sharded_step import rows as rows_of
+from dlviz.parallel.step.training import Training
 from dlviz.parallel.update_rules import make
 
 RANKS = 4  # a server and three workers, or four that are alike
@@ -109,10 +111,11 @@ def hogwild(comm: Any) -> float:
     rule, net = make("momentum", LR, momentum=MOMENTUM), example()
     with_gradients(net)
     memory = share(comm, net, [*net.parameters()], rule, count=False)  # as the example
+    training = Training(comm, net, rule, None, {}, nn.functional.cross_entropy, rows_of)
 
     def updates() -> None:
         for _ in range(UPDATES):
-            read_modify_write(comm, rule, memory)
+            read_modify_write(training, memory)
 
     updates()
     return slowest_of(comm, UPDATES, updates)

@@ -24,6 +24,12 @@ from dlviz.models.language import ignored_by
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Weight = Callable[..., float | torch.Tensor]
 TORCH_LOSSES = nn.CrossEntropyLoss, nn.NLLLoss
+OF_ELEMENTS = {  # torch's means over all elements: over rows, where outputs and labels are alike
+    nn.MSELoss: functional.mse_loss,
+    nn.L1Loss: functional.l1_loss,
+    nn.SmoothL1Loss: functional.smooth_l1_loss,
+    nn.HuberLoss: functional.huber_loss,
+}
 LABELS = ("labels", "targets")  # a parameter of a weight with this name gets them
 
 
@@ -109,6 +115,13 @@ def _class_loss(loss: Any) -> tuple[int, torch.Tensor | None] | None:
     return given.get("ignore_index", -100), given.get("weight")
 
 
+def _means_elements(loss: Any) -> bool:
+    """Whether `loss` is torch's mean of a function of each element, as a module or a function."""
+    if type(loss) in OF_ELEMENTS:
+        return loss.reduction == "mean"
+    return any(loss is function for function in OF_ELEMENTS.values())
+
+
 def in_step(weight: Weight) -> tuple[Weight, Weight]:
     """`weight` as a function of (inputs, labels), and as one of the next forward, which has no
     labels."""
@@ -125,19 +138,23 @@ class MeanOverRows:
     """`loss` of parts of one batch, called for one after the other; `check` says whether it is the
     mean over their rows.
 
-    The first part is tried in pieces of unequal numbers of rows, each other one together with the
-    previous one. So a row that does not count is seen: of 2 and of 3 rows no same share is ignored
-    but none and all. Not seen are rows of several targets, where the pieces happen to ignore the
-    same share of these; nor outputs without rows (B, or a multiple, of (B, ...)).
+    Torch's means over elements are known to be it. Of any other loss the first part is tried in
+    pieces of unequal numbers of rows, each other one together with the previous one. So a row that
+    does not count is seen: of 2 and of 3 rows no same share is ignored but none and all. Not seen
+    are rows of several targets, where the pieces happen to ignore the same share of these; nor
+    outputs without rows (B, or a multiple, of (B, ...)).
     """
 
     def __init__(self, loss: Loss):
         self._loss = loss
+        self._of_elements = _means_elements(loss)
         self._before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
         # Loss of both parts together, mean of the two, and tolerance for rounding: for `check`.
         self._tried: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if self._of_elements and outputs.shape == labels.shape:
+            return self._loss(outputs, labels)
         rows = len(labels)
         if not rows or not outputs.dim() or len(outputs) % rows:
             return self._loss(outputs, labels)

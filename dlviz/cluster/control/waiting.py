@@ -149,12 +149,15 @@ class Waiting:
             self._cells[self._mine + WAITING] = len(self.registered)
 
     # -- waiting -------------------------------------------------------------------------------
-    def wait(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:
-        """Return when `what` is done; registered if the thread has to sleep for it."""
+    def wait(
+        self, what: Awaited, op: str, lane: Any, times: Any = None, serves: bool = False
+    ) -> None:
+        """Return when `what` is done; registered if the thread has to sleep for it. If it `serves`,
+        it takes messages for later receives even before it sleeps."""
         if what.done:
             return
         self.collect()
-        if what.done or self._comes_soon(what):
+        if what.done or self._comes_soon(what, serves):
             return
         self.register(op, lane, what, times)
         try:
@@ -165,7 +168,7 @@ class Waiting:
             raise
         self.unregister()
 
-    def _comes_soon(self, what: Awaited) -> bool:
+    def _comes_soon(self, what: Awaited, serves: bool) -> bool:
         """Whether `what` is done within the time that a wake takes."""
         if self._horizon is not None or self._reading.locked():  # another thread reads the pipe
             return False
@@ -173,6 +176,8 @@ class Waiting:
         while perf_counter_ns() < until:
             sched_yield()
             self.collect()
+            if serves and self._matching.late:
+                self._matching.take_late()
             if what.done:
                 return True
         return False
@@ -206,12 +211,13 @@ class Waiting:
             self._pipes.ring(peer)
 
     def wait_for_others(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:
-        """`wait` for what other ranks write in shared memory: they ring when they have."""
+        """`wait` for what other ranks write in shared memory: they ring when they have. They may
+        wait for the same of this rank, which serves them meanwhile."""
         wants = self._mine + WANTS
         with self._fence:  # first ask, then look
             self._cells[wants] += 1
         try:
-            self.wait(what, op, lane, times)
+            self.wait(what, op, lane, times, serves=True)
         finally:
             with self._fence:
                 self._cells[wants] -= 1
