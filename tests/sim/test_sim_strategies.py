@@ -196,7 +196,6 @@ def test_a_push_has_a_flag_for_each_parameter_and_one_number_besides():
 
 CASES = [
     ("sync_server", {"backups": 1}, {}),
-    ("stale_synchronous", {"bound": 1}, {}),
     ("async_server", {}, {"slowed": "chance"}),
     ("easgd", {"form": "round_robin"}, {}),
     ("easgd", {"form": "asynchronous"}, {}),
@@ -204,6 +203,7 @@ CASES = [
     *(
         pytest.param(*each, {}, marks=pytest.mark.sweep)
         for each in (
+            ("stale_synchronous", {"bound": 1}),
             ("easgd", {"form": "synchronous"}),
             ("local_sgd", {"every": 2}),
             ("gossip", {"topology": "matching"}),

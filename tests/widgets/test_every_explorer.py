@@ -17,6 +17,9 @@ from dlviz import widgets
 pytestmark = pytest.mark.slow
 
 SIZES = {"900": (900, 800), "1920": (1920, 1000), "200 % of 900": (450, 400)}
+# The longest walks are left to the sweep.
+LONG = "CollectiveExplorer", "FederatedExplorer", "PlanExplorer"
+SOME = [pytest.param(each, marks=[pytest.mark.sweep] * (each in LONG)) for each in EXPLORERS]
 ROUND = 8  # a size of a layer is rounded to what so many ranks can share
 SETTLED = "() => [...document.querySelectorAll('.dlv')].every(v => v.dataset.asking !== 'true')"
 KINDS = {"Choice": "select", "Slider": "input[type=range]", "Field": "input[type=text]"}
@@ -83,7 +86,7 @@ def payload(state: str) -> dict[str, Any]:
     return {**json.loads(state), "error": "", "settled": True}
 
 
-@pytest.mark.parametrize("name", EXPLORERS)
+@pytest.mark.parametrize("name", SOME)
 def test_a_control_sets_its_trait_and_is_shown_in_both_views_or_refused_in_both(browser, name):
     explorer = getattr(widgets, name)()
     page, faults = open_page(browser, explorer, explorer.module)

@@ -22,7 +22,10 @@ SCRIPT = Path(faults_on_hosts.__file__)
 HOW = (
     "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=a-run", "--rdzv-endpoint=host-a:29500",
 )  # fmt: skip
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.sweep,
+]  # the two hosts of test_two_hosts.py start faster
 DEBIAN = "127.0.0.1 localhost\n127.0.1.1 host-a\n10.77.0.2 host-b\n"
 MB = 1e6  # bytes
 LIMIT = 100  # s for a step, on a busy machine
