@@ -1,5 +1,7 @@
 """Comm: what arrives is what was sent, and what is recorded is what happened."""
 
+import threading
+
 import pytest
 import torch
 
@@ -331,6 +333,36 @@ def test_a_lane_works_in_order_beside_its_rank_and_hands_back_results():
     assert run.results == [[0, 3, 6, 9, "'from the lane'"]] * 3
     run.trace.validate()
     assert set(run.trace.spans.lane) == {"compute", "side"}
+
+
+def test_who_waits_for_an_idle_lane_does_its_work_on_its_line():
+    def job(comm, number):
+        x = torch.tensor([number])
+        comm.all_reduce(x)
+        return x.item(), threading.get_ident()
+
+    def fails(comm):
+        raise KeyError("from the lane")
+
+    def worker(comm):
+        lane = comm.lane("side")
+        busy, next_ = lane.submit(job, 1), lane.at_wait(job, 2)  # in order, on the lane's thread
+        found = [busy.wait()[0], next_.wait()[0]]
+        with comm.span("step", step=5):
+            handle = lane.at_wait(job, 3)
+        value, thread = handle.wait()
+        with pytest.raises(KeyError):
+            lane.at_wait(fails).wait()
+        comm.all_reduce(torch.ones(1))  # on this thread's own line again
+        return [*found, value, thread == threading.get_ident()]
+
+    run = dlviz.launch(worker, ranks=2)
+    assert run.results == [[2, 4, 6, True]] * 2
+    run.trace.validate()
+    spans = run.trace.spans[run.trace.spans.kind == "collective"]
+    on_side = spans[spans.lane == "side"]
+    assert len(on_side) == 6 and on_side.step[on_side.step == 5].size == 2
+    assert (spans.lane == "compute").sum() >= 2
 
 
 def test_a_message_that_nobody_receives_is_told_and_loses_no_result():

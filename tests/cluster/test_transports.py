@@ -18,6 +18,8 @@ from timing import attempts
 
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, launch
+from dlviz.cluster.control import waiting
+from dlviz.cluster.control.board import ACTIVITY
 from dlviz.cluster.control.form import DTYPES, form_of
 from dlviz.cluster.control.group import CALLS, SHORT
 from dlviz.cluster.control.pipes import (
@@ -290,6 +292,53 @@ def test_waiting_leaves_the_cores_to_others():
         took = launch(worker, 4).results
         with attempt:
             assert max(took) < 0.15  # s of the 2 that they waited
+
+
+def test_a_rank_sleeps_only_for_what_takes_longer_than_a_wake():
+    """What comes while it looks costs no sleep, and so registers no wait; a wake is measured."""
+
+    def worker(comm):
+        ball, board, rank = torch.zeros(1), comm.process.board, comm.rank
+
+        def slept(trips, pause):
+            before = board.get(rank, ACTIVITY)
+            for _ in range(trips):
+                if rank == 0:
+                    time.sleep(pause)
+                    comm.isend(ball, 1).wait()
+                    comm.recv(ball, 1)
+                else:
+                    comm.recv(ball, 0)
+                    comm.isend(ball, 0).wait()
+            return (board.get(rank, ACTIVITY) - before) / 2  # sleeps
+
+        slept(50, 0.0)
+        often, seldom = slept(100, 0.005), slept(400, 0.0)
+        return often, seldom, comm.waiting.wake
+
+    for attempt in attempts():
+        (_, seldom, _), (often, seldom_too, wake) = launch(worker, 2).results
+        with attempt:
+            assert often >= 100  # rank 1, for each of the first
+            assert seldom + seldom_too < 400
+            assert waiting.SHORTEST <= wake <= waiting.LONGEST
+
+
+def test_two_ranks_that_wait_for_their_sends_take_each_others_messages_before_they_sleep():
+    def worker(comm):
+        own, other, partner = torch.ones(300), torch.zeros(300), 1 - comm.rank
+        before = comm.process.board.get(comm.rank, ACTIVITY)
+        for _ in range(200):
+            receive = comm.irecv(other, partner)
+            comm.isend(own, partner).wait()
+            receive.wait()
+        assert torch.equal(other, own)
+        return comm.process.board.get(comm.rank, ACTIVITY) - before
+
+    for attempt in attempts():
+        counts = launch(worker, 2).results
+        with attempt:
+            assert sum(counts) < 400  # twice for each sleep: each slept in every round
 
 
 # -- the backend's own collectives -----------------------------------------------------------------

@@ -121,3 +121,5 @@ def test_what_a_cell_checks_is_its_tag_and_no_line_of_its_code(lab):
     assert not any("NBVAL" in cell.source for cell in cells)
     tagged = [c for c in cells if "nbval-check-output" in c.metadata.get("tags", ())]
     assert tagged and all(cell.cell_type == "code" for cell in tagged)
+    # A stored lab shows an example guess, a run without one says that nothing was predicted.
+    assert not [cell.source for cell in tagged if ".compare(" in cell.source]

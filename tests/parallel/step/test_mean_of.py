@@ -209,3 +209,26 @@ def test_a_loss_of_torchs_has_a_weight_where_its_rows_differ():
     ):
         weight = weight_on(loss_, [(x, labels)])
         assert weight is not None and float(weight(x, labels)) == expected
+
+
+@pytest.mark.parametrize(
+    "loss", [functional.mse_loss, nn.HuberLoss(), nn.L1Loss()], ids=["MSE", "Huber", "L1"]
+)
+def test_a_mean_over_elements_is_not_tried_but_where_labels_are_of_another_shape(loss):
+    checks, outputs = MeanOverRows(loss), torch.randn(6, 1)
+    for part in outputs.split(3):
+        assert torch.equal(checks(part, part + 1), loss(part, part + 1))
+    checks.check()
+    broadcast = MeanOverRows(loss)  # (3, 1) and (3,) make (3, 3): no mean over rows
+    with pytest.warns(UserWarning, match="broadcast"), pytest.raises(ValueError, match="the mean"):
+        for part in outputs.split(3):
+            broadcast(part, torch.arange(3.0))
+        broadcast.check()
+
+
+def test_a_sum_over_elements_is_tried():
+    checks, outputs = MeanOverRows(nn.MSELoss(reduction="sum")), torch.randn(6, 2)
+    for part in outputs.split(3):
+        checks(part, torch.zeros_like(part))
+    with pytest.raises(ValueError, match="the mean over its parts"):
+        checks.check()
