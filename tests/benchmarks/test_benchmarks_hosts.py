@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks import clocks, federated, hosts
 from benchmarks.__main__ import main
-from benchmarks.table import Row, falls_short, lines
+from benchmarks.table import Row, compare, falls_short, lines
 
 
 def test_without_namespaces_the_rows_say_so_and_the_clocks_are_read(monkeypatch):
@@ -29,3 +29,10 @@ def test_a_group_that_cannot_run_is_a_line_and_the_next_one_is_measured(monkeypa
     (missing,) = (line for line in said.splitlines() if line.startswith("hosts "))
     assert "not measured: OSError: exec: torchrun: not found" in missing
     assert "and more" not in said and "\nthe next " in said
+
+
+def test_a_ratio_is_the_median_of_the_rounds_and_stands_beside_its_quartiles():
+    row = compare("what", ours=[1.0] * 5, peer=[1.0, 5.0, 2.0, 4.0, 3.0])
+    assert (row.ratio, row.spread) == (3.0, (1.5, 4.5))
+    assert "  3.00 (1.50-4.50)  " in next(lines([row]))
+    assert "  2.00 (2.00-2.00)  " in next(lines([compare("once", [1.0], [2.0])]))

@@ -346,11 +346,17 @@ def test_who_waits_for_an_idle_lane_does_its_work_on_its_line():
 
     def worker(comm):
         lane = comm.lane("side")
-        busy, next_ = lane.submit(job, 1), lane.at_wait(job, 2)  # in order, on the lane's thread
-        found = [busy.wait()[0], next_.wait()[0]]
+        gate = threading.Event()
+        busy = lane.submit(lambda comm: gate.wait(20) and job(comm, 1))
+        next_ = lane.at_wait(job, 2)  # after that, on the lane's thread
+        gate.set()
+        value, thread = next_.wait()
+        assert thread != threading.get_ident()
+        found = [busy.wait()[0], value]
         with comm.span("step", step=5):
             handle = lane.at_wait(job, 3)
         value, thread = handle.wait()
+        assert handle.wait() == (value, thread)  # and not once more
         with pytest.raises(KeyError):
             lane.at_wait(fails).wait()
         comm.all_reduce(torch.ones(1))  # on this thread's own line again

@@ -44,8 +44,7 @@ class Channel:
 
 
 class Matching:
-    """The channels of one rank. `expect`, if any, is called with each header that
-    arrives."""
+    """The channels of one rank. `expect`, if any, is called with each header that arrives."""
 
     def __init__(self, rank: int, writer: Callable[[int], Any], expect: Callable[..., None] | None):
         self.rank = rank

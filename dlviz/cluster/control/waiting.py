@@ -7,9 +7,9 @@ that their senders still hold, so that no sender waits for a rank that waits. A 
 registers its wait, for the parent to see.
 
 Before it sleeps it looks for as long as a wake takes, and yields its core between two looks: what
-comes by then costs no wake, and what comes later costs twice a wake at most. How long that is, 5 to
-90 µs, depends on the machine and its load: the latest sleeps of the rank show it. On a paced run,
-whose waits the Machine decides, it sleeps at once.
+comes by then costs no wake, and what comes later costs twice a wake at most. How long that is
+depends on the machine and its load: the latest sleeps of the rank show it, and it looks for 10 µs
+at least and 100 at most. On a paced run, whose waits the Machine decides, it sleeps at once.
 """
 
 from __future__ import annotations

@@ -538,8 +538,6 @@ def _is_finite(value: Any) -> bool:
 
 
 def _check_order(call: str, tensor: Any, peer: Any) -> None:
-    if type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout is torch.strided:
-        return  # as nearly always
     if not isinstance(tensor, torch.Tensor):
         given = ", ".join(type(each).__name__ for each in (tensor, peer))
         raise TypeError(f"{call}({given}) has no tensor: the tensor comes first, then the rank.")

@@ -50,7 +50,7 @@ class Handle:
         """Wait until the lane has done it; recorded as a `wait` with `fields` (bucket=3, say)."""
         waiting, lane = self._comm.waiting, self._comm.recorder.lane
         with self._comm.span("wait", f"for lane {self._comm.name.rpartition('.')[2]}", **fields):
-            if self._spans is not None:
+            if self._spans is not None and not self._over.is_set():
                 with self._comm.recorder.writing_to(self._spans):
                     self.run()
             lane.pace.pay()  # what comes before the wait ends at its own time
@@ -83,8 +83,7 @@ class Lane:
         self._jobs: queue.SimpleQueue[Handle | None] = queue.SimpleQueue()
         self._failed: list[Handle] = []
         self._name = name
-        self._pace: Any = None
-        self._spans: Any = None
+        self._spans: Any = None  # until its thread has opened it
         opened = threading.Event()
         self._thread = threading.Thread(target=self._work, args=(opened,), name=name, daemon=True)
         self._thread.start()
@@ -100,7 +99,7 @@ class Lane:
         """Run `function(lane.comm, *args)` on the lane after all that was submitted before."""
         handle = Handle(self.comm, function, args)
         self._submitted += 1
-        self._pace.stir()
+        self._spans.pace.stir()
         self._jobs.put(handle)
         return handle
 
@@ -128,8 +127,7 @@ class Lane:
 
     def _work(self, opened: threading.Event) -> None:
         self._spans = self.comm.recorder.open_lane(self._name)
-        self._pace = self._spans.pace
-        self._pace.idles(lambda: self.idle)
+        self._spans.pace.idles(lambda: self.idle)
         opened.set()
         while True:
             job = self._jobs.get()
@@ -140,6 +138,6 @@ class Lane:
             if job.unseen():
                 self._failed.append(job)
             self._finished += 1
-            self._pace.stir()
+            self._spans.pace.stir()
             if self._jobs.empty():
                 self.comm.hold()  # nothing to send next: the wall clock may catch up

@@ -33,10 +33,13 @@ class PeerLost(ConnectionError):
 
 class Request:
     """A send or receive in flight: message number `index` of its channel. `wait()` ends it: the
-    tensor may then be reused, or holds the message."""
+    tensor may then be reused, or holds the message. `call` names it in a `Wait`, `name` the span of
+    its wait."""
 
     __slots__ = ("_endpoint", "awaited", "channel", "form", "index", "message", "over", "tensor")
     left = None  # it is waited for without limit
+    call: str
+    name: str | None = None
     message: tuple[int, int, int, int]  # source, destination, key, index
 
     def __init__(self, endpoint: Endpoint, channel: Channel, tensor: torch.Tensor, form: bytes):
@@ -54,6 +57,27 @@ class Request:
     def about(self) -> dict[str, Any]:
         """The fields of its span."""
         return {"peer": self.peer, "message": self.message}
+
+    def wait(self) -> None:
+        """Return when a receive's message is in its tensor (or reduced with what that held), or
+        when a send's receiver has the bytes and its tensor may be written to."""
+        if self.over:
+            return
+        recorder = self._endpoint.recorder
+        lane = recorder.lane
+        times = lane.pace.start()
+        self.finish(self.call, lane, times)
+        lane.pace.end(times)
+        if recorder.on:
+            lane.add("wait", self.name, times, self.about_wait())
+
+    def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
+        """Wait as `wait` does; the caller records it."""
+        raise NotImplementedError
+
+    def about_wait(self) -> dict[str, Any]:
+        """The fields of the span of its `wait`."""
+        return self.about()
 
     def details(self) -> dict[str, Any]:
         """The fields of a `Wait` for it, besides its operation."""
@@ -75,6 +99,7 @@ class SendRequest(Request):
     """`departure` says when the message leaves the port, on a paced run."""
 
     __slots__ = ("departure", "slot", "wire")
+    call, name = "isend", "send"
 
     def __init__(self, endpoint: Endpoint, channel: Channel, tensor: torch.Tensor, form: bytes):
         super().__init__(endpoint, channel, tensor, form)
@@ -95,18 +120,9 @@ class SendRequest(Request):
         """The fields of its span."""
         return {"peer": self.peer, "nbytes": self.tensor.nbytes, "message": self.message}
 
-    def wait(self) -> None:
-        """Return when the receiver has the message's bytes and the tensor may be written to."""
-        if self.over:
-            return
-        recorder = self._endpoint.recorder
-        lane = recorder.lane
-        times = lane.pace.start()
-        self.finish("isend", lane, times)
-        lane.pace.end(times)
-        if recorder.on:
-            fields = {"peer": self.channel.peer, "group": self._endpoint.group}
-            lane.add("wait", "send", times, fields)
+    def about_wait(self) -> dict[str, Any]:
+        """The fields of the span of its `wait`."""
+        return {"peer": self.peer, "group": self._endpoint.group}
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
         """Wait as `wait` does; the caller records it. `op` is "isend", or "send" for one that ends
@@ -132,6 +148,7 @@ class ReceiveRequest(Request):
     immediately."""
 
     __slots__ = ("_error", "_landed", "posted_at", "done", "header", "op")
+    call = "irecv"
 
     def __init__(
         self,
@@ -150,18 +167,6 @@ class ReceiveRequest(Request):
         self.header: Header | None = None
         self._error: Exception | None = None
         self._landed: torch.Tensor | None = None
-
-    def wait(self) -> None:
-        """Return when the message is in the tensor (or reduced with what that held)."""
-        if self.over:
-            return
-        recorder = self._endpoint.recorder
-        lane = recorder.lane
-        times = lane.pace.start()
-        self.finish("irecv", lane, times)
-        lane.pace.end(times)
-        if recorder.on:
-            lane.add("wait", None, times, {"peer": self.channel.peer, "message": self.message})
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
         """Wait as `wait` does; the caller records it."""

@@ -66,9 +66,9 @@ class Averaging:
         last = incomplete if self._reducer else ()
         by_place = [[p for p in trained(part.net) if (p in last) is late] for late in (False, True)]
         self._buckets = [bucket for place in by_place for bucket in cut(place, bucket_bytes)]
-        self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.parameters}
         if self._reducer is None:
             return
+        self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.parameters}
         # The action in which each parameter's gradient becomes complete: later ones replace it.
         self._completes = {
             p: half

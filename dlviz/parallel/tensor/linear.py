@@ -70,10 +70,8 @@ class ShardedLinear(nn.Module):
         shape = [outputs, inputs]
         shape[cut] //= comm.size  # (n/t, k) column-parallel, (n, k/t) row-parallel
         self.weight = cut_parameter(comm, torch.empty(shape))
-        self.bias: nn.Parameter | None = None
-        if bias:  # row-parallel, each rank has the whole
-            values = torch.empty(shape[0])
-            self.bias = nn.Parameter(values) if cut else cut_parameter(comm, values)
+        whole = nn.Parameter(torch.empty(outputs))
+        self.bias = (whole if cut else cut_parameter(comm, torch.empty(shape[0]))) if bias else None
         self.checked = False
         self.reset_parameters()
 

@@ -211,18 +211,19 @@ def test_a_loss_of_torchs_has_a_weight_where_its_rows_differ():
         assert weight is not None and float(weight(x, labels)) == expected
 
 
-@pytest.mark.parametrize(
-    "loss", [functional.mse_loss, nn.HuberLoss(), nn.L1Loss()], ids=["MSE", "Huber", "L1"]
-)
-def test_a_mean_over_elements_is_not_tried_but_where_labels_are_of_another_shape(loss):
-    checks, outputs = MeanOverRows(loss), torch.randn(6, 1)
+@pytest.mark.parametrize("kind", [nn.MSELoss, nn.HuberLoss, nn.L1Loss, nn.SmoothL1Loss])
+def test_a_mean_over_elements_is_not_tried_but_where_labels_are_of_another_shape(kind):
+    loss, called = kind(), []
+    loss.register_forward_hook(lambda *_: called.append(1))
+    checks, outputs = MeanOverRows(loss), torch.tensor([0.0, 3, 1, 5, 2, 7])[:, None]
     for part in outputs.split(3):
-        assert torch.equal(checks(part, part + 1), loss(part, part + 1))
+        assert torch.equal(checks(part, part + 1), kind()(part, part + 1))
     checks.check()
+    assert len(called) == 2  # once for each part
     broadcast = MeanOverRows(loss)  # (3, 1) and (3,) make (3, 3): no mean over rows
     with pytest.warns(UserWarning, match="broadcast"), pytest.raises(ValueError, match="the mean"):
         for part in outputs.split(3):
-            broadcast(part, torch.arange(3.0))
+            broadcast(part, torch.tensor([0.0, 2, 7]))
         broadcast.check()
 
 
