@@ -50,6 +50,15 @@ def test_the_committed_runs_measured_what_the_questions_answer(lab):
             assert value == pytest.approx(answer, rel=question.within or 1e-3), question.id
 
 
+def test_the_committed_page_of_progress_counts_the_questions_of_every_lab_and_assignment():
+    said = shown("00_start_here", "dlviz.grading.progress()")
+    rows = re.findall(r"^(?:(\d\w+) \D+?|Assignment: .+?) +(\d+) ", said, re.M)
+    asked = {name: len(questions) for name, questions in by_lab().items()}
+    labs = {path.partition("_")[0]: asked[path.partition("_")[0]] for path in NOTEBOOKS}
+    assert {lab: int(count) for lab, count in rows if lab} == labs
+    assert len(rows) == len(asked) and f"0 of {sum(asked.values())} results seen" in said
+
+
 def test_the_committed_steps_lie_within_3_percent_of_what_was_calculated():
     rows = table("00_start_here", 'times["gap (%)"]')
     assert [*rows] == ["one rank", "naive", "DDP"]
