@@ -6,7 +6,7 @@
     all_gather                     each rank's code to all others: less than the ring's bytes
                                    while p < 2 * 4n/c
     all_reduce                     codes that may be added: a ring of c bytes
-    reduce_scatter                 codes to the rank that owns a chunk, summed, coded again, gathered
+    reduce_scatter                 codes to a chunk's owner, whose sum is coded again and gathered
 
 Symbols: p ranks, alpha s and beta s/byte a message. Sources: Seide et al., "1-Bit SGD", 2014;
 Alistarh et al., "QSGD", 2017; Renggli et al., "SparCML", 2019; Vogels et al., "PowerSGD", 2019.
@@ -22,13 +22,12 @@ from dlviz.counts import check_amounts, check_counts, check_per_byte, closed_for
 
 DENSE = 4  # bytes of a float32 value
 PAIR = 8  # bytes of a value and its index
-ZLIB = 5, 16_383, 6  # bytes a block that does not shrink, values of it, and around all
 
 Options = Mapping[str, Any]
 
 
 def _qsgd(n: int, bits: int, per: int, elias: bool) -> int:
-    each = 2 * bits + _elias_bits(per) + 1 if elias else bits
+    each = 2 + _elias(2 ** (bits - 1) - 1) if elias else bits  # with a gap of 1 and a sign
     return _bucketed(n, per, lambda k: 4 + math.ceil(k * each / 8))
 
 
@@ -171,6 +170,15 @@ def _given(name: str, value: Any) -> Any:
     if value is None:
         raise ValueError(f"{name}=None has to be a value.")
     return value
+
+
+def _elias(number: int) -> int:
+    """Bits of a number, 1 or more, in Elias' omega code: its digits, their number's, and so on."""
+    bits = 1
+    while number > 1:
+        digits = number.bit_length()
+        bits, number = bits + digits, digits - 1
+    return bits
 
 
 def _bucketed(n: int, per: int, nbytes: Callable[[int], int]) -> int:
