@@ -26,7 +26,7 @@ import { table } from "../shared/table.js";
  * @typedef {Answer & { hows: Record<string, string>, rows: Method[], strokes: { color: string, dash: string }[],
  *   lines: Record<"bandwidth" | "ranks", Curves>, answer: string, long: string, run: Run | null }} Data */
 
- *   lines: Record<"bandwidth" | "ranks", Curves>, answer: string, long: string, run: Run | null }} Data */
+const SAVED = "This page has no kernel: methods and recorded runs can be chosen; for all else, run its notebook.";
 const HEIGHT = 190; // pixels of a chart
 const HEADS = ["method", "codes meet by", "bits a value", "a rank sends, in bytes", "takes", "× dense", "variance"];
 
