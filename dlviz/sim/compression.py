@@ -130,7 +130,7 @@ def compressed_seconds(
 
 HOW = {
     "all_gather": "each code to all ranks",
-    "all_reduce": "codes added on the way",
+    "all_reduce": "codes summed in a ring",
     "reduce_scatter": "codes to owners, sums to all",
 }
 

@@ -95,7 +95,7 @@ class CompressionExplorer(Recording):
         require("the link", "bandwidth", values["bandwidth"], zero=False, infinite=False)
         allowed = METHODS[method].how
         if how not in allowed:
-            cause = "are added on the way" if len(allowed) == 1 else "cannot be added on the way"
+            cause = "can only be summed" if len(allowed) == 1 else "cannot be summed"
             raise ValueError(f"how={how!r}: codes of {method} {cause}. Use {' or '.join(allowed)}.")
 
     def _changed(self, change: Any) -> None:
@@ -199,8 +199,7 @@ DETAILS = [
     "Each rank has as many gradients, and all need their sum. Dense: a ring all-reduce of float32. "
     "Bits a value count all that is sent: norms, means and indices too, in buckets of 512.",
     "Codes go to all ranks, (ranks − 1) of them from each; or to the rank that owns a part, whose "
-    "sum is coded again; or are added on the way in a ring, if a sum of codes is the code of the "
-    "sum.",
+    "sum is coded again; or are summed in a ring, where a sum of codes is the code of the sum.",
     "The variance is E|v − C(v)|² / |v|², measured on 26,122 Gaussian values; gradients are not "
     "Gaussian. Above 1 error feedback diverges. QSGD is unbiased, one bit and top are not.",
     "Seconds include coding, as one core took it a value; a run takes its own.",
