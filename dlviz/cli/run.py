@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 from dlviz.cli.words import (
     ENDINGS,
@@ -145,7 +145,13 @@ class Own(NamedTuple):
 
     @property
     def help(self) -> str:
-        return "off" if self.kind is bool else "none" if self.default is None else f"{self.default}"
+        if self.kind is bool:
+            return "on without it" if self.default else "off"
+        return "none" if self.default is None else f"{self.default}"
+
+    def flag(self, name: str) -> str:
+        """Its option; one that is on has the option that turns it off."""
+        return flag(f"no_{name}" if self.kind is bool and self.default else name)
 
 
 def own_options(strategy: str, rest: Sequence[str]) -> dict[str, Any]:
@@ -171,15 +177,17 @@ def read_own(
         usage=f"dlviz run {name} [OPTIONS]",
         allow_abbrev=False,
     )
-    flags = {flag(option): each for option, each in own.items() if option not in axes}
+    flags = {
+        each.flag(option): (option, each) for option, each in own.items() if option not in axes
+    }
     if axes:
         mesh, as_in = partial(_mesh, axes=axes), ",".join(f"{axis}=2" for axis in axes)
         parser.add_argument("--mesh", type=mesh, required=True, help=f"as in {as_in} (required)")
-    for option, each in flags.items():
-        how: Any = {"action": "store_true"}
+    for option, (dest, each) in flags.items():
+        how: Any = {"action": "store_const", "const": not each.default}
         if each.kind is not bool:
             how = {"type": each.kind, "metavar": each.kind.__name__.upper()}
-        parser.add_argument(option, default=argparse.SUPPRESS, help=each.help, **how)
+        parser.add_argument(option, dest=dest, default=argparse.SUPPRESS, help=each.help, **how)
     found, unknown = parser.parse_known_args(rest)
     if unknown:
         also = f"its own options are {', '.join(['--mesh', *flags] if axes else flags)}"
@@ -195,8 +203,21 @@ def taken_by(train: Callable[..., Any]) -> dict[str, Own]:
         if each.kind is each.KEYWORD_ONLY and kind is not None:
             found[each.name] = Own(kind, None if each.default is each.empty else each.default)
         elif each.kind is each.VAR_KEYWORD:
-            found["clip"] = Own(float, None)  # of the options of all strategies
+            found |= {"clip": Own(float), **_of_options(train, each.name)}
     return found
+
+
+def _of_options(train: Callable[..., Any], name: str) -> dict[str, Own]:
+    """The strategy's own among the `**options` of that name, which those of all are not."""
+    from dlviz.models.options import TrainingOptions
+    from dlviz.parallel.step.training import Options
+
+    (options,) = get_args(get_type_hints(train)[name])
+    return {
+        key: Own(kind)
+        for key, kind in get_type_hints(options).items()
+        if key not in Options.__annotations__ | TrainingOptions.__annotations__
+    }
 
 
 def _axes(strategy: str) -> tuple[str, ...]:
@@ -378,6 +399,7 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
     summary = {
         "rule": options.rule + ("" if rate is None else f" at a rate of {rate:g}"),
         "step": f"{1e3 * metrics.seconds_per_step(run.trace):.1f} ms in the median",
+        **_coded(run.trace),
         **task.summary(result["losses"], state),
         **{name: value for name, value in result.items() if name not in COMMON},
     }
@@ -387,6 +409,19 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
         f"the steps by the {clock_of(run.trace)})"
     )
     return with_table(head, columns, summary)
+
+
+def _coded(trace: Trace) -> dict[str, str]:
+    """What was coded, a rank and step, if anything was."""
+    spans = trace.only(kind="compress").spans
+    steps = len(trace.ranks) * len(set(spans.step.tolist()) - {-1})
+    made = [row for row in spans if row.name == "encode"]
+    if not made or not steps:
+        return {}
+    raw, coded = sum(row.fields["raw"] for row in made), sum(row.nbytes for row in made)
+    seconds = sum(row.end - row.start for row in spans)
+    sizes = f"{size_of(raw / steps)} to {size_of(coded / steps)}"
+    return {"coded": f"{sizes} ({raw / coded:.1f} times less) in {1e3 * seconds / steps:.1f} ms"}
 
 
 def with_table(head: str, columns: dict[str, list[str]], summary: dict[str, Any]) -> str:

@@ -32,9 +32,9 @@ class Bucket:
         self.flat = torch.zeros(
             sum(sizes) + len(sizes) + counters + 1, dtype=dtype, device=parameters[0].device
         )
-        *rows, self._used, self.counters, self.total = self.flat.split(
-            [*sizes, len(sizes), counters, 1]
-        )
+        self.values, self.rest = self.flat.split([sum(sizes), len(sizes) + counters + 1])
+        rows = self.values.split(sizes)
+        self._used, self.counters, self.total = self.rest.split([len(sizes), counters, 1])
         views = [row.view(p.shape) for row, p in zip(rows, parameters, strict=True)]
         self.slots = dict(zip(parameters, zip(views, self._used, strict=True), strict=True))
         self.missing: set[nn.Parameter] = set()

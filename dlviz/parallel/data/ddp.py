@@ -21,10 +21,12 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.compression import Compressor
 from dlviz.models.mean_of import in_step
 from dlviz.parallel.data.accumulation import Accumulation
 from dlviz.parallel.data.buckets import Bucket, cut
-from dlviz.parallel.data.reducer import Reducer
+from dlviz.parallel.data.coded_buckets import CodedBuckets, CodedOptions, compressor_of
+from dlviz.parallel.data.reducer import Reducer, summing
 from dlviz.parallel.step.batch_norm import weigh_norms
 from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.hooks import at_end_of_backward, no_graph, tensors_in, writes_gradients
@@ -33,13 +35,12 @@ from dlviz.parallel.step.replicas import differing, start_alike, take
 from dlviz.parallel.step.sharded_step import (
     Loss,
     Weight,
-    all_reduce_called,
     counting,
     rows,
     weigh,
 )
 from dlviz.parallel.step.trained_parameters import TrainedParameters
-from dlviz.parallel.step.training import Options, Result, Training
+from dlviz.parallel.step.training import Result, Training
 from dlviz.parallel.update_rules import AnyRule
 
 BUCKET_BYTES = 25 * 2**20  # as torch's
@@ -58,8 +59,13 @@ class DDP(nn.Module):
     A parameter may get no gradient on some or all ranks, and be frozen, unfrozen, added or replaced
     between steps, alike on all ranks.
 
+    With a `compressor` (`compression.make`) buckets are coded, and their codes meet by `how`, one
+    of `coded.HOW`; with `feedback` what a code loses is added to the next step's gradient, and
+    belongs to this rank's state_dict.
+
     Cost: the bytes of one all-reduce of all gradients, in ceil(bytes / bucket_bytes) pieces or
-    more, all but the last bucket hidden behind the backward pass.
+    more, all but the last bucket hidden behind the backward pass; or those of the codes
+    (collectives/coded.py), and an all-reduce of a number per parameter and bucket.
     """
 
     def __init__(
@@ -69,6 +75,9 @@ class DDP(nn.Module):
         all_reduce: str = "ring",
         bucket_bytes: int = BUCKET_BYTES,
         weight: Weight = rows,
+        compressor: Compressor | None = None,
+        feedback: bool = True,
+        how: str | None = None,
     ):
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -76,12 +85,16 @@ class DDP(nn.Module):
                 f"the first argument is a {type(model).__name__}, and DDP wraps a module: "
                 "DDP(model, comm)."
             )
-        all_reduce_called(all_reduce)  # raises for an unknown name
+        sum_bucket = summing(all_reduce)  # raises for an unknown name
         start_alike(comm, model)  # else equal mean gradients would move unequal weights
         self.module = model
         self.comm = comm
         self.weight = weight
-        self._reducer = Reducer(comm, all_reduce, LayerSpans(comm, model))
+        self.codes = None
+        if compressor is not None:
+            self.codes = CodedBuckets(comm, compressor, how, feedback, all_reduce, self._name)
+            sum_bucket = self.codes.sum_bucket
+        self._reducer = Reducer(comm, sum_bucket, LayerSpans(comm, model))
         self._trained = TrainedParameters(
             model, lambda gradient: self._begin_backward(), self._gradient_ready
         )
@@ -94,7 +107,12 @@ class DDP(nn.Module):
 
     def _fill(self) -> None:
         self.buckets = self._cut(self._trained.parameters)
+        if self.codes is not None:
+            self.codes.fit(self.buckets)
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
+
+    def _name(self, parameter: nn.Parameter) -> str:
+        return next(name for name, p in self.module.named_parameters() if p is parameter)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -161,6 +179,8 @@ class DDP(nn.Module):
         self._reducer.collect(put, before)
         if any(bucket.counters.real.any() for bucket in self.buckets):  # true on all ranks, or none
             late = self._cut(self._trained.agree(self.comm))
+            if self.codes is not None:
+                self.codes.fit(late)
             self._open(late)
             self._reducer.collect(put, before)
             self._fill()
@@ -178,11 +198,16 @@ def train(
     lr: float | None = None,
     all_reduce: str = "ring",
     bucket_bytes: int = BUCKET_BYTES,
-    **options: Unpack[Options],
+    compress: str | None = None,
+    feedback: bool = True,
+    how: str | None = None,
+    **options: Unpack[CodedOptions],
 ) -> Result:
     """Train with `DDP`: as `data.train`."""
+    compressor = compressor_of(compress, options)
     training = Training(comm, model.to(comm.device), rule, lr, options, loss, weight)
     weight = counting(loss, weight)
     of_batches, of_forwards = (rows, rows) if weight is rows else in_step(weight)
-    net = DDP(model, comm, all_reduce, bucket_bytes, of_forwards)
+    codes = compressor, feedback, how
+    net = DDP(model, comm, all_reduce, bucket_bytes, of_forwards, *codes)
     return training.run(batches, lambda _: training.update(), net=net, weight=of_batches)

@@ -12,6 +12,7 @@ too (ddp.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import nn
@@ -21,13 +22,15 @@ from dlviz.parallel.data.buckets import Bucket
 from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.sharded_step import all_reduce_called, no_mean
 
+SumBucket = Callable[[Comm, Bucket, int], None]  # the bucket and its number
+
 
 class Reducer:
-    """All-reduces buckets over `comm` by the algorithm `all_reduce`, on lane "comm"; `spans` are
-    those of this rank's layers. Every rank of `comm` must make one."""
+    """Sums buckets over `comm` by `sum_bucket` (`summing`), on lane "comm"; `spans` are those of
+    this rank's layers. Every rank of `comm` must make one."""
 
-    def __init__(self, comm: Comm, all_reduce: str, spans: LayerSpans):
-        self._reduce = all_reduce_called(all_reduce)
+    def __init__(self, comm: Comm, sum_bucket: SumBucket, spans: LayerSpans):
+        self._sum_bucket = sum_bucket
         self._lane = comm.lane("comm")  # backward goes on while a bucket is summed
         self._spans = spans
         self._buckets: Sequence[Bucket] = ()
@@ -74,11 +77,16 @@ class Reducer:
         bucket = self._buckets[self._launched]
         last = self._launched == len(self._buckets) - 1
         submit = self._lane.at_wait if last else self._lane.submit
-        bucket.handle = submit(reduce_bucket, self._reduce, bucket, self._launched)
+        bucket.handle = submit(self._sum_bucket, bucket, self._launched)
         self._launched += 1
 
 
-def reduce_bucket(comm: Comm, reduce: Callable[..., None], bucket: Bucket, number: int) -> None:
+def summing(all_reduce: str) -> SumBucket:
+    """Sums a bucket by the all-reduce of that name. Raises ValueError for an unknown one."""
+    return partial(reduce_bucket, all_reduce_called(all_reduce))
+
+
+def reduce_bucket(reduce: Callable[..., None], comm: Comm, bucket: Bucket, number: int) -> None:
     """Sum `bucket`, with the weights: Σ n_r g_r and Σ n_r, which `unpack` divides."""
     fields = {"group": comm.name, "bucket": number, "nbytes": bucket.flat.nbytes}
     with comm.span("collective", f"bucket {number}", **fields):

@@ -23,11 +23,12 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.data import ddp, naive
+from dlviz.parallel.data.coded_buckets import CodedOptions
 from dlviz.parallel.data.ddp import BUCKET_BYTES, DDP
 from dlviz.parallel.data.naive import average_gradients
 from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.sharded_step import Loss, Weight, rows
-from dlviz.parallel.step.training import Options, Result
+from dlviz.parallel.step.training import Result
 from dlviz.parallel.update_rules import AnyRule
 
 __all__ = ["BUCKET_BYTES", "DDP", "average_gradients", "train"]
@@ -45,8 +46,11 @@ def train(
     bucket_bytes: int = BUCKET_BYTES,
     loss: Loss = nn.functional.cross_entropy,
     weight: Weight = rows,
+    compress: str | None = None,
+    feedback: bool = True,
+    how: str | None = None,
     way: str | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[CodedOptions],
 ) -> Result:
     """Train `model`, one step for each (inputs, labels) of `batches`, whose rows the ranks share as
     evenly as possible; with more ranks than rows some shards are empty. A worker for `launch`.
@@ -59,7 +63,13 @@ def train(
     scales its steps: 0.001 of "adam"); a rule; or a function `parameters -> torch optimizer`.
     `loss(outputs, labels)` is the mean over a shard of `weight(inputs, labels)` items, by default
     what torch's losses count, else examples. `method` is "ddp" or "naive" (`way`, its former name,
-    warns). `options` are those of all strategies: clip, lr_schedule, evaluate, callback, ...
+    warns).
+
+    `compress`, with "ddp", names a compressor of gradients, one of `compression.NAMES`, whose
+    options are keyword arguments too (share=0.01 of "topk"); with `feedback` what a code loses is
+    added to the next step's gradient. Codes meet by `how`, one of `collectives.coded.HOW`.
+
+    `options` are those of all strategies: clip, lr_schedule, evaluate, callback, ...
     (`step/training.py`). Every rank starts from rank 0's values.
 
     Returns, on every rank, a `Result` with `losses`, the mean over the whole batch before each
@@ -74,7 +84,10 @@ def train(
         method = way
     if method not in ("ddp", "naive"):
         raise ValueError(f"method={method!r} is unknown: use 'ddp' or 'naive'.")
-    how: Any = {"loss": loss, "weight": weight, "lr": lr, "all_reduce": all_reduce, **options}
+    both: Any = {"loss": loss, "weight": weight, "lr": lr, "all_reduce": all_reduce, **options}
     if method == "naive":
-        return naive.train(comm, model, batches, rule, **how)
-    return ddp.train(comm, model, batches, rule, bucket_bytes=bucket_bytes, **how)
+        if compress is not None:
+            raise ValueError(f"compress={compress!r} is for method='ddp', whose buckets it codes.")
+        return naive.train(comm, model, batches, rule, **both)
+    codes: Any = {"compress": compress, "feedback": feedback, "how": how}
+    return ddp.train(comm, model, batches, rule, bucket_bytes=bucket_bytes, **codes, **both)

@@ -21,12 +21,12 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.parallel.data.accumulation import second_gradient
 from dlviz.parallel.data.buckets import Bucket, cut
-from dlviz.parallel.data.reducer import Reducer, reduce_bucket
+from dlviz.parallel.data.reducer import Reducer, summing
 from dlviz.parallel.hybrid.parts import RankPart
 from dlviz.parallel.pipeline.shared_parameters import shared_by_ranks
 from dlviz.parallel.pipeline.stage_worker import own
 from dlviz.parallel.step.layers import LayerSpans
-from dlviz.parallel.step.sharded_step import all_reduce_called, trained
+from dlviz.parallel.step.sharded_step import trained
 from dlviz.parallel.tensor.conjugate import reduced
 from dlviz.parallel.tensor.parameters import axis_parameters
 from dlviz.parallel.update_rules import squares
@@ -61,8 +61,10 @@ class Averaging:
         overlap: bool,
     ):
         self._axis, self._weight, self._layers = axis, 0.0, layers
-        self._reduce = all_reduce_called(all_reduce)
-        self._reducer = Reducer(axis, all_reduce, layers) if overlap and axis.size > 1 else None
+        self._sum_bucket = summing(all_reduce)
+        self._reducer = (
+            Reducer(axis, self._sum_bucket, layers) if overlap and axis.size > 1 else None
+        )
         last = incomplete if self._reducer else ()
         by_place = [[p for p in trained(part.net) if (p in last) is late] for late in (False, True)]
         self._buckets = [bucket for place in by_place for bucket in cut(place, bucket_bytes)]
@@ -93,7 +95,7 @@ class Averaging:
         elif self._axis.size > 1:
             for number, bucket in enumerate(self._buckets):
                 bucket.pack(self._weight)
-                reduce_bucket(self._axis, self._reduce, bucket, number)
+                self._sum_bucket(self._axis, bucket, number)
                 bucket.unpack()
 
     def _gradient_ready(self, p: nn.Parameter) -> None:

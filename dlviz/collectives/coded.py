@@ -1,0 +1,227 @@
+"""All-reduce of what compressors make of a vector: fewer bytes on the wire, for some accuracy.
+
+Codes meet by one of three ways; p is the number of ranks, c the bytes of one rank's code:
+
+    all_gather      each rank's code goes to all others, who decode and add      (p-1) c
+    all_reduce      codes that can be added (fp16, PowerSGD) are all-reduced     2(p-1)/p c
+    reduce_scatter  a piece's codes go to its owner, who adds, codes the sum     2(p-1)/p c
+                    and sends it to all
+
+An all-gather sends less than a dense ring while p is below twice the ratio of dense to coded bytes;
+from there on reduce_scatter does, which codes twice and so errs twice. 1-bit SGD carries both
+errors over, each where it was made (`compression/feedback.py`).
+
+What arrives is decoded and added in the order of the ranks, so all end with the same bits. A code
+whose size depends on its values begins with the lengths of its parts, 8 bytes each; its receiver
+learns the message's size from its header (`comm.probe`), which costs nothing on the wire.
+
+Sources: F. Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel
+Distributed Training of Speech DNNs", Interspeech 2014 (reduce_scatter); D. Alistarh et al., "QSGD",
+NeurIPS 2017 (all_gather); T. Vogels et al., "PowerSGD", NeurIPS 2019 (all_reduce). In PyTorch: a
+communication hook of DistributedDataParallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dlviz.cluster import Comm, check_tensor
+from dlviz.collectives.flat import chunks_of, flattened
+from dlviz.collectives.ring import all_reduce as ring
+from dlviz.compression import Compressor, Feedback, measure_coding
+from dlviz.compression.packing import Code, bytes_of, pack, unpack
+
+HOW = ("all_gather", "all_reduce", "reduce_scatter")
+
+
+class CodedAllReduce:
+    """Sums vectors of one length, again and again, each coded by `compressor`. Every rank makes
+    one, with equal arguments (`compare` them); calling it with a Comm sums a tensor in place.
+
+    `how` is one of `HOW`, by default all_reduce where codes can be added, else all_gather.
+    `feedback`: what a code loses is added to the next vector. On a paced run coding takes `seconds`
+    to encode and to decode; None: as measured on this rank. `reduce` sums the codes of all_reduce.
+
+    Raises ValueError for codes that cannot be summed that way.
+    """
+
+    def __init__(
+        self,
+        compressor: Compressor,
+        how: str | None = None,
+        feedback: bool = False,
+        seconds: tuple[float, float] | None = None,
+        reduce: Callable[[Comm, torch.Tensor], None] = ring,
+    ):
+        self.how = how_of(compressor, how)
+        self.compressor, self.feedback = compressor, feedback
+        self.own = Feedback(compressor, feedback)
+        self.of_sum = Feedback(compressor, feedback)  # of the piece that this rank owns
+        self._seconds, self._reduce = seconds, reduce
+
+    def __call__(
+        self, comm: Comm, tensor: torch.Tensor, whose: Callable[[int], str] = "element {}".format
+    ) -> None:
+        """Sum `tensor` over all ranks of `comm`, in place. Raises ValueError for whole numbers, and
+        before anything is sent for a value that is not finite, which `whose` names by its index."""
+        check_tensor("all_reduce", tensor)
+        if not tensor.is_floating_point():
+            raise ValueError(f"a tensor of {tensor.dtype} has no code: give floating point.")
+        with flattened(comm, tensor, "all_reduce") as row:
+            finite = row.isfinite()
+            if not finite.all():
+                index = int(finite.logical_not().nonzero()[0])
+                raise ValueError(
+                    f"{whose(index)} of rank {comm.members[comm.rank]} is {row[index]:g}, which no "
+                    "code can carry: use a lower rate, or clip."
+                )
+            self._length = len(row)
+            if comm.machine is not None and self._seconds is None:
+                by = self.compressor
+                self._seconds = measure_coding(by.name, len(row), **by.options)
+                comm.begin()  # the measurement is not the device's work
+            v = self.own.apply(row)
+            total, decoded = getattr(self, f"_{self.how}")(comm, v)
+            self.own.keep(v, decoded)
+            row.copy_(total)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank's codes have lost so far, to be saved with its model."""
+        return {"own": self.own.state_dict(), "of_sum": self.of_sum.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with what was saved. Raises ValueError for residuals of another length."""
+        self.own.load_state_dict(state["own"])
+        self.of_sum.load_state_dict(state["of_sum"])
+
+    # Each returns the sum over all ranks, and what this rank's code of `v` stands for in it.
+
+    def _all_gather(self, comm: Comm, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        code = self._encode(comm, v)
+        same = [code] * comm.size
+        codes = self._exchange(comm, same, like=same)
+        decoded = [self._decode(comm, each, len(v)) for each in codes]
+        return in_order(decoded), decoded[comm.rank]
+
+    def _reduce_scatter(self, comm: Comm, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        chunks = chunks_of(v, comm.size)
+        lengths = [len(chunk) for chunk in chunks]
+        own = lengths[comm.rank]
+        codes = [self._encode(comm, chunk) for chunk in chunks]
+        with comm.span("phase", "reduce-scatter"):
+            arrived = self._exchange(comm, codes, like=[codes[comm.rank]] * comm.size)
+            total = in_order([self._decode(comm, code, own) for code in arrived])
+        with comm.span("phase", "all-gather"):
+            total = self.of_sum.apply(total)
+            code = self._encode(comm, total)
+            sums = self._exchange(comm, [code] * comm.size, like=codes)
+            pieces = [self._decode(comm, *each) for each in zip(sums, lengths, strict=True)]
+        self.of_sum.keep(total, pieces[comm.rank])
+        if self.feedback:
+            v = torch.cat([self._decode(comm, *each) for each in zip(codes, lengths, strict=True)])
+        return torch.cat(pieces), v
+
+    def _all_reduce(self, comm: Comm, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rounds, number = self.compressor.rounds(v), self.compressor.codes
+        for _ in range(number):
+            with self._coding(comm, "encode", 1 / number, raw=v.nbytes) as span:
+                code = next(rounds)
+                span.fields["nbytes"] = code.nbytes
+            self._reduce(comm, code)
+        with self._coding(comm, "decode", 1.0, raw=v.nbytes, nbytes=code.nbytes):
+            return next(rounds)
+
+    # -- codes and messages ----------------------------------------------------------------------
+    def _encode(self, comm: Comm, v: torch.Tensor) -> Code:
+        with self._coding(comm, "encode", len(v) / self._length, raw=v.nbytes) as span:
+            code = self.compressor.encode(v)
+            span.fields["nbytes"] = bytes_of(code)
+        return code
+
+    def _decode(self, comm: Comm, code: Code, length: int) -> torch.Tensor:
+        fields = {"raw": 4 * length, "nbytes": bytes_of(code)}
+        with self._coding(comm, "decode", length / self._length, **fields):
+            return self.compressor.decode(code, length)
+
+    def _coding(self, comm: Comm, name: str, share: float, **fields: Any) -> Any:
+        """The span of coding that `share` of the vector."""
+        seconds = self._seconds and self._seconds[name == "decode"] * share
+        return comm.compute("compress", name, seconds, **fields)
+
+    def _exchange(self, comm: Comm, codes: list[Code], like: list[Code]) -> list[Code]:
+        """Send code r to rank r; returns what each rank sent here, and this rank's own. The code
+        from rank r has the form of `like[r]`, unless it depends on the values."""
+        n, fixed = comm.size, self.compressor.fixed
+        arrived = [codes[comm.rank]] * n
+        after = [(comm.rank + shift) % n for shift in range(1, n)]  # no port is everybody's first
+        before = after[::-1]  # the previous rank sends here first
+        if fixed:
+            rows = {rank: torch.empty(bytes_of(like[rank]), dtype=torch.uint8) for rank in before}
+            receives = {rank: comm.irecv(row, rank) for rank, row in rows.items()}
+        packed = {id(code): pack(code, fixed) for code in codes}  # the same code goes to several
+        sends = [comm.isend(packed[id(codes[rank])], rank) for rank in after]
+        for rank in before:
+            if fixed:
+                receives[rank].wait()
+                arrived[rank] = unpack(rows[rank], like[rank])
+            else:
+                row = comm.probe(rank)  # of the message's size
+                comm.recv(row, rank)
+                arrived[rank] = unpack(row, like[rank], lengths=True)
+        comm.wait_sent(sends)
+        return arrived
+
+
+def all_reduce(
+    comm: Comm,
+    tensor: torch.Tensor,
+    compressor: Compressor,
+    how: str | None = None,
+    seconds: tuple[float, float] | None = None,
+) -> None:
+    """Sum `tensor` once over all ranks, in place: as `CodedAllReduce`, without feedback. Raises
+    ValueError where two ranks' arguments differ: it names both."""
+    compare(comm, compressor, how, seconds)
+    CodedAllReduce(compressor, how, seconds=seconds)(comm, tensor)
+
+
+def how_of(compressor: Compressor, how: str | None) -> str:
+    """How its codes are summed. Raises ValueError for a way unknown or not open to them."""
+    if how is None:
+        return "all_reduce" if compressor.linear else "all_gather"
+    if how not in HOW:
+        raise ValueError(f"how={how!r} is unknown: use {', '.join(map(repr, HOW))}.")
+    if how == "all_reduce" and not compressor.linear:
+        raise ValueError(
+            f"how='all_reduce' adds codes on the way, and those of {compressor.name!r} cannot be "
+            "added: use 'all_gather' or 'reduce_scatter'."
+        )
+    if how != "all_reduce" and compressor.codes > 1:
+        raise ValueError(
+            f"{compressor.name!r} sums its first factor before it makes the second: use "
+            "how='all_reduce'."
+        )
+    return how
+
+
+def compare(comm: Comm, *mine: Any) -> None:
+    """Raise ValueError, on all ranks, where two ranks code by different compressors or options."""
+    others: list[Any] = [None] * comm.size
+    comm.all_gather_object(others, ", ".join(map(str, mine)))
+    for rank, other in enumerate(others):
+        if other != others[0]:
+            raise ValueError(
+                f"rank {comm.members[0]} codes by {others[0]}, rank {comm.members[rank]} by "
+                f"{other}: give all ranks the same."
+            )
+
+
+def in_order(rows: list[torch.Tensor]) -> torch.Tensor:
+    """The sum of what the ranks' codes stand for, in the order of the ranks."""
+    total = rows[0].clone()
+    for row in rows[1:]:
+        total += row
+    return total

@@ -1,0 +1,79 @@
+"""A compressor under torch's own DistributedDataParallel, as its communication hook.
+
+    net = DistributedDataParallel(model)
+    net.register_comm_hook(HookState(make("one_bit")), hook)
+
+torch calls the hook with each full bucket, of which it returns the mean. Here each rank's codes go
+to all others, or are all-reduced where they can be added (collectives/coded.py, which does the same
+by messages that a Trace shows).
+
+Source: torch.distributed.algorithms.ddp_comm_hooks, which has fp16_compress_hook and powerSGD_hook.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from dlviz.compression.compressor import Compressor
+from dlviz.compression.feedback import Feedback
+
+from dlviz.compression.packing import pack, unpack
+
+
+class HookState:
+    """What the hook carries from step to step: for each bucket a compressor of its own, and with
+    `feedback` what its codes have lost. `group` is the process group, by default the world."""
+
+    def __init__(self, compressor: Compressor, feedback: bool = True, group: Any = None):
+        self.compressor, self.feedback, self.group = compressor, feedback, group
+        self._of: dict[tuple[int, int], Feedback] = {}
+
+    def of(self, bucket: dist.GradBucket) -> Feedback:
+        """The compressor and residual of `bucket`; torch cuts its buckets anew after a step."""
+        key = bucket.index(), bucket.buffer().numel()
+        if key not in self._of:
+            shapes = [gradient.shape for gradient in bucket.gradients()]
+            rank = dist.get_rank(self.group)
+            own = self.compressor.for_bucket(shapes, rank, bucket.index())
+            self._of[key] = Feedback(own, self.feedback)
+        return self._of[key]
+
+
+def hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The mean of a bucket's gradients over all ranks, by their codes."""
+    feedback, row = state.of(bucket), bucket.buffer()  # (elements,)
+    ranks = dist.get_world_size(state.group)
+    v = feedback.apply(row / ranks)
+    by = feedback.compressor
+    total, own = (_added if by.linear else _gathered)(state, by, v, ranks)
+    feedback.keep(v, own)
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(row.copy_(total))
+    return future
+
+
+def _added(state: HookState, by: Compressor, v: torch.Tensor, ranks: int) -> Any:
+    rounds = by.rounds(v)
+    for _ in range(by.codes):
+        dist.all_reduce(next(rounds), group=state.group)
+    return next(rounds)
+
+
+def _gathered(state: HookState, by: Compressor, v: torch.Tensor, ranks: int) -> Any:
+    code = by.encode(v)
+    mine = pack(code, by.fixed)
+    sizes = [torch.tensor([mine.numel()]) for _ in range(ranks)]
+    if not by.fixed:  # then the lengths differ
+        dist.all_gather(sizes, torch.tensor([mine.numel()]), group=state.group)
+    longest = max(int(size) for size in sizes)
+    rows = [torch.empty(longest, dtype=torch.uint8) for _ in sizes]
+    padded = torch.nn.functional.pad(mine, (0, longest - mine.numel()))
+    dist.all_gather(rows, padded, group=state.group)
+    codes = [
+        unpack(row[: int(size)], code, lengths=not by.fixed)
+        for row, size in zip(rows, sizes, strict=True)
+    ]
+    decoded = [by.decode(each, v.numel()) for each in codes]
+    return torch.stack(decoded).sum(0), decoded[dist.get_rank(state.group)]
