@@ -80,12 +80,19 @@ def sent(name: str, values: Values) -> float:
     return each * (ranks - 1) * nbytes(name, values)
 
 
+def coding(name: str, values: Values) -> tuple[float, float]:
+    """Seconds to encode and to decode all values."""
+    encode, decode = METHODS[name].coding
+    return values["n"] * encode, values["n"] * decode
+
+
 def seconds(name: str, values: Values) -> float:
     """Seconds until all ranks have the sum, coding included."""
-    coding = (values["n"] * one for one in METHODS[name].coding)
     link = values["alpha"], 1 / values["bandwidth"]
     size = nbytes(name, values)
-    took = compressed_seconds(how_of(name, values), values["ranks"], size, *link, *coding)
+    took = compressed_seconds(
+        how_of(name, values), values["ranks"], size, *link, *coding(name, values)
+    )
     if name == "power":  # two all-reduces: Q is made of the sum of P
         took += 2 * (values["ranks"] - 1) * values["alpha"]
     return took

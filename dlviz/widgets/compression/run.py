@@ -13,7 +13,7 @@ import numpy as np
 from dlviz.analysis.steps import step_seconds
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.trace import Trace
-from dlviz.widgets.compression.methods import DENSE, how_of, options, seconds
+from dlviz.widgets.compression.methods import DENSE, coding, how_of, options, seconds
 from dlviz.widgets.running import Found, Progress, late_words
 
 if TYPE_CHECKING:
@@ -55,23 +55,22 @@ def exchange(comm: Comm, values: dict[str, Any]) -> float:
     import torch
 
     from dlviz import compression
-    from dlviz.collectives import all_reduce, coded
+    from dlviz.collectives import all_reduce
+    from dlviz.collectives.coded import CodedAllReduce
 
-    method = values["method"]
+    method, reduce = values["method"], all_reduce
     own = torch.randn(values["n"], generator=torch.Generator().manual_seed(comm.rank))
-    code = None
     if method != DENSE:
         code = compression.make(method, **options(method, values))
-        code = code.for_bucket([own.shape], seed=comm.rank)
+        if not code.linear:  # those that draw do so on each rank by themselves
+            code = code.for_bucket([own.shape], comm.rank, 0)
+        reduce = CodedAllReduce(code, how_of(method, values), seconds=coding(method, values))
     flat = own
     for step in comm.progress(range(STEPS), "exchange"):
         flat = own.clone()
         comm.barrier()
         with comm.span("step", step=step):
-            if code:
-                coded.all_reduce(comm, flat, code, how_of(method, values))
-            else:
-                all_reduce(comm, flat)
+            reduce(comm, flat)
     exact = own
     all_reduce(comm, exact)
     return float((flat - exact).square().sum() / exact.square().sum())
