@@ -61,7 +61,7 @@ class CompressionExplorer(Recording):
         (
             Choice("method", "method", "one_bit", keys=("m", "next method"),
                    options={name: one.title for name, one in METHODS.items()}),
-            Choice("how", "codes meet by", "all_gather", keys=("h", "another meeting of codes")),
+            Choice("how", "codes meet by", "all_gather"),
             Slider("bits", "bits", 4, values=BITS, says="{} bits", where=("method", "qsgd")),
             Slider("share", "share", 0.01, values=SHARES, where=("method", "topk"),
                    words={one: (f"{100 * one:.3g} %",) * 2 for one in SHARES}),
