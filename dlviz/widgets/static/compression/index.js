@@ -66,7 +66,7 @@ function describe({ rows, strokes, lines: every, controls, run }, name) {
   return {
     title: `Seconds over ${wide ? "bandwidth" : "ranks"}; broad band: the fastest`,
     across: { log: wide ? 10 : 2, ends: [x[0], x[x.length - 1]], unit: wide ? "bytes" : "number",
-      label: wide ? "a second" : "ranks" },
+      label: wide ? "bandwidth, a second" : "ranks" },
     up: { log: 10, ends, unit: "seconds" }, here: here >= x[0] ? here : undefined,
     lines: [{ name: "the fastest", kind: "best", x, y: least }, ...rows.map((row, i) => ({
       name: row.title, kind: row === own ? "own" : "", ...strokes[i], x, y: y[row.name],
