@@ -1,0 +1,201 @@
+"""DDP whose buckets are coded, beside one process and beside torch's DDP with the same codes."""
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+import dlviz
+from dlviz import compression, metrics
+from dlviz.compression.torch_hook import HookState, hook
+from dlviz.datasets import batches, digits
+from dlviz.models import MLP
+from dlviz.parallel import data
+from dlviz.parallel.data import DDP
+
+HOWS = ["all_gather", "reduce_scatter"]
+
+
+def pairs(steps=6, batch=22):  # 22 rows on 4 ranks: 5, 6, 5, 6
+    images, labels = digits("train")
+    return [*batches(images[:200], labels[:200], batch=batch, seed=0, steps=steps)]
+
+
+def trained(comm, compress, options=None, **more):
+    how = {"lr": 0.3, "bucket_bytes": 2**14, "compress": compress, **(options or {}), **more}
+    return data.train(comm, MLP((64, 32, 10), seed=1), pairs(), "sgd", **how)
+
+
+def test_a_code_that_loses_nothing_trains_as_one_process():
+    """lossless, and top-k of all values, on unequal shards."""
+    expected = dlviz.launch(trained, 1, args=(None,)).results[0]
+    for name, options in {"lossless": {}, "topk": {"share": 0.999999}}.items():
+        for how in HOWS:
+            got = dlviz.launch(trained, 4, args=(name, {"how": how, **options})).results[0]
+            assert got["losses"] == pytest.approx(expected["losses"], rel=1e-5)
+            for key, value in got["state"].items():
+                assert torch.allclose(value, expected["state"][key], atol=1e-5)
+
+
+def by_hand(name, options, feedback, ranks=4):
+    """One process: each rank's mean gradient of its rows, coded, in buckets as DDP cuts them."""
+    net, bucket_bytes = MLP((64, 32, 10), seed=1), 2**14
+    groups, held = [[]], 0
+    for p in reversed([*net.parameters()]):
+        if groups[-1] and held + p.nbytes > bucket_bytes:
+            groups.append([])
+            held = 0
+        groups[-1].append(p)
+        held += p.nbytes
+    sizes = [sum(p.numel() for p in group) for group in groups]
+    codes = [
+        [
+            compression.make(name, **options).for_bucket([p.shape for p in group], rank, number)
+            for number, group in enumerate(groups)
+        ]
+        for rank in range(ranks)
+    ]
+    lost = [[torch.zeros(size) for size in sizes] for _ in range(ranks)]
+    for images, labels in pairs():
+        means = [torch.zeros(size) for size in sizes]
+        for rank in range(ranks):
+            rows = slice(rank * len(labels) // ranks, (rank + 1) * len(labels) // ranks)
+            net.zero_grad()
+            nn.functional.cross_entropy(net(images[rows]), labels[rows]).backward()
+            for number, group in enumerate(groups):
+                g = torch.cat([p.grad.flatten() for p in group])
+                v = g * len(labels[rows]) / len(labels) + lost[rank][number]
+                code = codes[rank][number]
+                decoded = code.decode(code.encode(v), len(v))
+                means[number] += decoded
+                if feedback:
+                    lost[rank][number] = v - decoded
+        for mean, group in zip(means, groups, strict=True):
+            for p, part in zip(group, mean.split([p.numel() for p in group]), strict=True):
+                p.data -= 0.3 * part.view(p.shape)
+    return net.state_dict(), lost
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+@pytest.mark.parametrize(
+    ("name", "options"), [("one_bit", {}), ("qsgd", {"bits": 4}), ("topk", {"share": 0.05})]
+)
+def test_coded_buckets_train_as_one_process_with_the_same_codes(name, options, feedback):
+    expected, lost = by_hand(name, options, feedback)
+    run = dlviz.launch(trained, 4, args=(name, {**options, "feedback": feedback}))
+    for key, value in run.results[0]["state"].items():
+        assert torch.allclose(value, expected[key], atol=2e-5), key
+    spans = run.trace.only(kind="collective", rank=2).spans
+    norms = [row.fields["residual"] for row in spans if row.fields and "residual" in row.fields]
+    if feedback:
+        assert norms[-len(lost[2]) :] == pytest.approx([e.norm() for e in lost[2]], rel=1e-3)
+    else:
+        assert set(norms) == {0.0}
+
+
+def test_coding_overlaps_backward_on_its_own_lane():
+    run = dlviz.launch(trained, 4, args=("one_bit",))
+    spans = run.trace.only(kind="compress").spans
+    assert {row.lane for row in spans} == {"comm"} or {row.lane for row in spans} <= {
+        "comm", "compute",
+    }  # fmt: skip
+    encoded = [row for row in spans if row.name == "encode" and row.rank == 0]
+    buckets = 2
+    assert len(encoded) == 6 * buckets
+    assert all(row.fields["raw"] > 20 * row.nbytes for row in encoded)
+    sent = metrics.bytes_sent(run.trace)
+    dense = metrics.bytes_sent(dlviz.launch(trained, 4, args=(None,)).trace)
+    assert max(sent) < min(dense) / 4
+
+
+def state_saved(comm):
+    net = DDP(MLP((64, 32, 10), seed=1), comm, compressor=compression.make("one_bit"))
+    again = DDP(MLP((64, 32, 10), seed=1), comm, compressor=compression.make("one_bit"))
+    inputs = torch.randn(8, 64)
+
+    def step(module):
+        module.zero_grad()
+        module(inputs).square().mean().backward()
+        return [p.grad.clone() for p in module.parameters()]
+
+    step(net)
+    again.load_state_dict(net.state_dict())
+    same = all(map(torch.equal, step(net), step(again)))
+    other = DDP(MLP((64, 16, 10), seed=1), comm, compressor=compression.make("one_bit"))
+    with pytest.raises(ValueError, match="residual"):
+        other.codes.load_state_dict(net.codes.state_dict())
+    plain = DDP(MLP((64, 32, 10), seed=1), comm)
+    return same, [*plain.state_dict()] == [f"module.{key}" for key in plain.module.state_dict()]
+
+
+def test_what_the_codes_lost_is_saved_with_the_model():
+    assert dlviz.launch(state_saved, 2).results == [(True, True)] * 2
+
+
+def not_finite(comm):
+    net = DDP(MLP((64, 32, 10), seed=1), comm, compressor=compression.make("one_bit"))
+    inputs = torch.full((4, 64), torch.nan if comm.rank == 1 else 1.0)
+    net(inputs).square().mean().backward()
+
+
+def test_a_gradient_that_is_not_finite_names_parameter_and_rank():
+    with pytest.raises(dlviz.RankError, match=r"the gradient of \d\.\w+ of rank 1 is nan"):
+        dlviz.launch(not_finite, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"compress": "zip"}, "zip"),
+        ({"compress": None, "options": {"share": 0.1}}, "give compress="),
+        ({"compress": "topk", "options": {"share": 1.5}}, "share"),
+        ({"compress": "one_bit", "options": {"how": "all_reduce"}}, "cannot be added"),
+        ({"compress": "one_bit", "options": {"method": "naive"}}, "method='ddp'"),
+    ],
+)
+def test_what_is_no_code_is_refused_in_a_sentence(options, says):
+    with pytest.raises(dlviz.RankError, match=says):
+        dlviz.launch(trained, 2, kwargs=options)
+
+
+def under_torch(rank, port, name, queue):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    net = nn.parallel.DistributedDataParallel(MLP((64, 32, 10), seed=1))
+    net.register_comm_hook(HookState(compression.make(name)), hook)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.3)
+    for images, labels in pairs(batch=24):
+        half = slice(12 * rank, 12 * rank + 12)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(images[half]), labels[half]).backward()
+        optimizer.step()
+    if rank == 0:
+        queue.put({key: value.tolist() for key, value in net.module.state_dict().items()})
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["lossless", "fp16"])
+def test_a_compressor_works_under_torchs_own_ddp(name):
+    from socket import socket
+
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = mp.get_context("spawn")
+    queue = context.Queue()
+    ranks = mp.spawn(under_torch, args=(port, name, queue), nprocs=2, join=False)
+    state = queue.get(timeout=120)
+    while not ranks.join():
+        pass
+
+    def alone(comm):
+        return data.train(comm, MLP((64, 32, 10), seed=1), pairs(batch=24), "sgd", lr=0.3)
+
+    expected = dlviz.launch(alone, 1).results[0]["state"]
+    for key, value in state.items():
+        tolerance = 1e-5 if name == "lossless" else 5e-3
+        assert torch.allclose(torch.tensor(value), expected[key], atol=tolerance)
