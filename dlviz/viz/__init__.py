@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.bubble import bubble
     from dlviz.viz.charts.cells import cells
     from dlviz.viz.charts.compare import compare
+    from dlviz.viz.charts.compression_map import compression_map
     from dlviz.viz.charts.cost_map import cost_map
     from dlviz.viz.charts.costs import costs
     from dlviz.viz.charts.curve import curve
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.participation import participation
     from dlviz.viz.charts.paths import paths
     from dlviz.viz.charts.plans import plans
+    from dlviz.viz.charts.quantiser import quantiser
     from dlviz.viz.charts.scaling import scaling
     from dlviz.viz.charts.spectrum import spectrum
     from dlviz.viz.charts.spread import spread
@@ -68,6 +70,7 @@ __all__ = [
     "compare",
     "compare_table",
     "compared_table",
+    "compression_map",
     "cost_map",
     "costs",
     "crossovers",
@@ -88,6 +91,7 @@ __all__ = [
     "participation",
     "paths",
     "plans",
+    "quantiser",
     "scaling",
     "spectrum",
     "spectrum_table",

@@ -48,6 +48,10 @@ def one_of_each(**theme):
         "stability": viz.stability(radius, RUNS, **theme),
         "matrices": viz.matrices(made_by_hand(), **theme),
         "cost_map": viz.cost_map(price, LAYERS, **theme),
+        "quantiser": viz.quantiser([0.0, 1.0], {"a": [[0, 1], [1, 1]], "b": [0, 1]}, **theme),
+        "compression_map": viz.compression_map(
+            {"a": [[1.0]], "b": [[2.0]]}, bandwidth=[1e6], ranks=[2], **theme
+        ),
         "bars": viz.bars({"a": {1: 2.0}}, **theme),
         "cells": viz.cells([[1, 2]], **theme),
         "participation": viz.participation(ROUNDS, 3, **theme),
