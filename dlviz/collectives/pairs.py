@@ -73,8 +73,11 @@ def checked(vector: torch.Tensor | Pairs) -> Pairs:
 
 
 def packed(index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    rows = values.contiguous().view(torch.int32).view(values.itemsize // 4, len(index))
-    return torch.cat([rows, index[None]])
+    """One tensor of both."""
+    held = index.new_empty(values.itemsize // 4 + 1, len(index))
+    for into, given in zip(unpacked(held), (index, values), strict=True):
+        into.copy_(given)
+    return held
 
 
 def unpacked(held: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -137,6 +140,6 @@ def joined(chunks: list[torch.Tensor], bounds: list[int]) -> torch.Tensor:
     if any(map(is_dense, chunks)):
         sizes = np.diff(bounds).tolist()
         return torch.cat([dense(chunk, n) for chunk, n in zip(chunks, sizes, strict=True)])
-    for chunk, low in zip(chunks, bounds, strict=False):
-        chunk[-1] += low
-    return torch.cat(chunks, 1)
+    indices, values = zip(*map(unpacked, chunks), strict=True)
+    moved = [index + low for index, low in zip(indices, bounds, strict=False)]
+    return packed(torch.cat(moved), torch.cat(values))
