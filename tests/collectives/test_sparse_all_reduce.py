@@ -184,11 +184,12 @@ def test_the_trace_says_where_and_when_a_vector_turns_dense():
     sizes = [100, *(int(mask[: 2**k].any(0).sum()) for k in (1, 2, 3))]  # of rank 0
     assert sizes[2] < N / 2 < sizes[3]  # it turns dense in the last of three steps
     own = spans[spans["rank"] == 0]
-    assert [*own.name] == ["exchange", "exchange", "turns dense", "exchange", "sum"]
-    *begins, turned = own.fields[own.name != "turns dense"], own.fields[own.name == "turns dense"]
-    assert turned[0]["round"] == 2 and turned[0]["nnz"] == sizes[3]
-    found = [(each["nnz"], each["length"], each["dense"]) for each in begins[0]]
-    assert found == [*((size, N, False) for size in sizes[:3]), (N, N, True)]
+    order = own[np.argsort(own.wall_start)]
+    assert [*order.name] == ["doubling", "exchange", "exchange", "exchange", "turns dense", "sum"]
+    found = [tuple(each[name] for name in ("nnz", "most", "dense")) for each in order.fields]
+    begins = [sizes[0], *sizes]  # of the whole, of each step, and when it turns dense
+    assert found == [*((size, N // 2, False) for size in begins), (N, N // 2, True)]
+    assert [each.get("round") for each in order.fields] == [0, 0, 1, 2, 2, None]
 
 
 def test_ranks_turn_dense_apart_where_their_entries_differ():
