@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.cost_map import cost_map
     from dlviz.viz.charts.costs import costs
     from dlviz.viz.charts.curve import curve
+    from dlviz.viz.charts.density import density
     from dlviz.viz.charts.disagreement import disagreement
     from dlviz.viz.charts.drift import drift
     from dlviz.viz.charts.images import images
@@ -76,6 +77,7 @@ __all__ = [
     "crossovers",
     "curve",
     "decode",
+    "density",
     "disagreement",
     "drift",
     "encode",
