@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from dlviz.compression.compressor import Code, Compressor, in_rows, packed_size
+from dlviz.compression.compressor import Code, Compressor, in_blocks, in_rows, packed_size
 from dlviz.counts import check_counts
 
 
@@ -31,21 +31,26 @@ class OneBit(Compressor):
         self.per = per
 
     def _encode(self, flat: torch.Tensor) -> Code:
-        n, values = flat.numel(), in_rows(flat.numpy(), self.per)
-        above = values >= 0
-        counts = np.count_nonzero(above, axis=1)
-        below = self.per - counts
-        counts[-1] -= values.size - n  # zeros that fill the last bucket
-        rows = torch.from_numpy(values)
-        sums = [part.sum(1, dtype=torch.float64) for part in (rows.clamp(min=0), rows.clamp(max=0))]
-        means = [s / np.maximum(count, 1) for s, count in zip(sums, (counts, below), strict=True)]
-        bits = np.packbits(above, axis=1).reshape(-1)[: packed_size(n, self.per, 1)]
-        return [torch.stack(means, 1).float().flatten(), torch.from_numpy(bits)]
+        n, bits, sums, above = flat.numel(), [], [], []
+        for rows in in_blocks(flat.numpy(), self.per):
+            positive, values = rows >= 0, torch.from_numpy(rows)
+            bits.append(np.packbits(positive, axis=1).reshape(-1))
+            above.append(np.count_nonzero(positive, axis=1))
+            halves = values.clamp(min=0), values.clamp(max=0)
+            sums.append(torch.stack([half.sum(1, dtype=torch.float64) for half in halves], 1))
+        counts = np.concatenate(above)
+        counts = np.stack([counts, self.per - counts], axis=1)
+        counts[-1, 0] -= -n % self.per  # zeros that fill the last bucket
+        means = torch.cat(sums) / torch.from_numpy(counts).clamp(min=1)  # (buckets, 2)
+        packed = np.concatenate(bits)[: packed_size(n, self.per, 1)]
+        return [means.float().flatten(), torch.from_numpy(packed)]
 
     def decode(self, code: Code, n: int) -> torch.Tensor:
         above, below = code[0].view(-1, 2).numpy().T[..., None]  # (buckets, 1) each
         bits = np.unpackbits(in_rows(code[1].numpy(), -(-self.per // 8)), axis=1, count=self.per)
-        return torch.from_numpy(np.where(bits.view(bool), above, below).reshape(-1)[:n])
+        values = bits * above
+        values += (bits ^ 1) * below
+        return torch.from_numpy(values.reshape(-1)[:n])
 
     def nbytes(self, n: int) -> int:
         return 8 * -(-n // self.per) + packed_size(n, self.per, 1)

@@ -20,7 +20,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from dlviz.compression.compressor import Code, Compressor, in_rows, pack, packed_size, unpack
+from dlviz.compression.compressor import (
+    Code,
+    Compressor,
+    in_blocks,
+    in_rows,
+    pack,
+    packed_size,
+    unpack,
+)
 from dlviz.counts import check_counts
 
 
@@ -38,23 +46,24 @@ class QSGD(Compressor):
         self.levels = 2 ** (bits - 1) - 1
 
     def _encode(self, flat: torch.Tensor) -> Code:
-        n, values = flat.numel(), in_rows(flat.numpy(), self.per)
-        norms = norms_of(values)
-        levels = rounded(values, norms, self.levels, self.rng)
-        sent = [torch.from_numpy(norms)]
-        if self.options["elias"]:
-            return sent + elias_code(levels.reshape(-1)[:n], values.reshape(-1)[:n] < 0)
-        codes = pack(signed(levels, values, self.bits), self.bits).reshape(-1)
-        return [*sent, torch.from_numpy(codes[: packed_size(n, self.per, self.bits)])]
+        n, norms, words, elias = flat.numel(), [], [], self.options["elias"]
+        for rows in in_blocks(flat.numpy(), self.per):
+            norms.append(norms_of(rows))
+            word = signed(rounded(rows, norms[-1], self.levels, self.rng), rows, self.bits)
+            words.append((word if elias else pack(word, self.bits)).reshape(-1))
+        sent, row = torch.from_numpy(np.concatenate(norms)), np.concatenate(words)
+        if elias:
+            return [sent, *elias_code(row[:n], self.bits)]
+        return [sent, torch.from_numpy(row[: packed_size(n, self.per, self.bits)])]
 
     def decode(self, code: Code, n: int) -> torch.Tensor:
         norms = code[0].numpy()
         if self.options["elias"]:
-            levels = in_rows(elias_levels(code[1:], n), self.per)
+            words = in_rows(elias_words(code[1:], n, self.bits), self.per)
         else:
             rows = in_rows(code[1].numpy(), -(-self.per * self.bits // 8))
-            levels = unsigned(unpack(rows, self.per, self.bits), self.bits)
-        return torch.from_numpy(scaled(levels, norms, self.levels).reshape(-1)[:n])
+            words = unpack(rows, self.per, self.bits)
+        return torch.from_numpy(values_of(words, norms, self.bits).reshape(-1)[:n])
 
     def nbytes(self, n: int) -> int:
         norms = 4 * -(-n // self.per)
@@ -101,42 +110,39 @@ def signed(levels: np.ndarray, values: np.ndarray, bits: int) -> np.ndarray:
     return levels | (values < 0).view(np.uint8) << bits - 1
 
 
-def unsigned(words: np.ndarray, bits: int) -> np.ndarray:
-    """The levels, negative where the sign's bit is set: int8."""
-    sign = words >> bits - 1
-    levels = (words & (1 << bits - 1) - 1).view(np.int8)
-    return np.negative(levels, out=levels, where=sign.view(bool))
+def values_of(words: np.ndarray, norms: np.ndarray, bits: int) -> np.ndarray:
+    """What the words of each row stand for, from a table of all words: float32."""
+    table = np.arange(2 ** (bits - 1), dtype=np.float32)
+    table = np.concatenate([table, -table]) / (len(table) - 1)
+    values = table.take(words, mode="clip")
+    return np.multiply(values, norms[:, None], out=values)
 
 
-def scaled(levels: np.ndarray, norms: np.ndarray, most: int) -> np.ndarray:
-    return levels.astype(np.float32) * (norms / most)[:, None]
-
-
-def elias_code(levels: np.ndarray, negative: np.ndarray) -> Code:
-    """The levels that are not 0, as gaps, levels and signs."""
+def elias_code(words: np.ndarray, bits: int) -> Code:
+    """The words whose level is not 0, as gaps, levels and signs."""
+    levels, negative = words & 2 ** (bits - 1) - 1, words >> bits - 1
     at = np.flatnonzero(levels)
     numbers = np.concatenate([np.diff(at, prepend=-1), levels[at]]).astype(np.int64)
     digits = np.frexp(numbers)[1] - 1  # floor(log2)
     unary = np.zeros(int((digits + 1).sum()), bool)
     unary[np.cumsum(digits + 1) - 1] = True
     owner = np.repeat(np.arange(len(numbers)), digits)
-    below = numbers[owner] >> _places(digits) & 1
-    parts = unary, below.astype(bool), negative[at]
+    below = (numbers[owner] >> _places(digits) & 1).astype(np.uint8)
+    parts = unary, below, negative[at]
     return [torch.from_numpy(np.packbits(part)) for part in parts]
 
 
-def elias_levels(code: Code, n: int) -> np.ndarray:
-    """The n levels with their signs, int16."""
+def elias_words(code: Code, n: int, bits: int) -> np.ndarray:
+    """The n words."""
     unary, below, negative = (np.unpackbits(part.numpy()) for part in code)
     digits = np.diff(np.flatnonzero(unary), prepend=-1) - 1
     numbers = np.left_shift(1, digits)
     owner, places = np.repeat(np.arange(len(digits)), digits), _places(digits)
-    bits = below[: len(owner)].astype(np.int64) << places
-    numbers += np.bincount(owner, bits, minlength=len(numbers)).astype(np.int64)
-    gaps, sizes = np.split(numbers, 2)
-    levels = np.zeros(n, np.int16)
-    levels[np.cumsum(gaps) - 1] = np.where(negative[: len(sizes)], -sizes, sizes)
-    return levels
+    np.add.at(numbers, owner, below[: len(owner)].astype(np.int64) << places)
+    gaps, levels = np.split(numbers, 2)
+    words = np.zeros(n, np.uint8)
+    words[np.cumsum(gaps) - 1] = negative[: len(levels)] << bits - 1 | levels
+    return words
 
 
 def _places(digits: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from dlviz.compression.compressor import Code, Compressor, in_rows, pack, unpack
-from dlviz.compression.qsgd import check_bits, norms_of, rounded, scaled, signed, unsigned
+from dlviz.compression.qsgd import check_bits, norms_of, rounded, signed, values_of
 from dlviz.counts import check_counts
 
 
@@ -63,9 +63,9 @@ class TopKQSGD(Compressor):
         norms = code[0].numpy()
         packed = in_rows(code[1].numpy(), -(-self.keep * self.wide // 8))
         words = unpack(packed, self.keep, self.wide)
-        levels = unsigned((words & (1 << self.bits) - 1).astype(np.uint8), self.bits)
         rows = np.zeros((len(norms), self.per), np.float32)
-        at, values = (words >> self.bits).astype(np.int64), scaled(levels, norms, self.levels)
+        at = (words >> self.bits).astype(np.int64)
+        values = values_of(words & (1 << self.bits) - 1, norms, self.bits)
         if (rest := n % self.per) and rest < self.keep:
             at[-1], values[-1, rest:] = np.arange(self.keep), 0
         np.put_along_axis(rows, at, values, axis=1)
