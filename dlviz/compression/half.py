@@ -29,7 +29,9 @@ class Half(Compressor):
     def __init__(self, scale: float = 1.0):
         check_amounts(scale=scale)
         if not scale:
-            raise ValueError("scale=0 has to be above 0: it multiplies values and divides codes.")
+            raise ValueError(
+                f"scale={scale!r} has to be above 0: it multiplies values and divides codes."
+            )
         super().__init__(scale=scale)
 
     def _encode(self, flat: torch.Tensor) -> Code:

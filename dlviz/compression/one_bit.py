@@ -32,15 +32,18 @@ class OneBit(Compressor):
 
     def _encode(self, flat: torch.Tensor) -> Code:
         n, bits, sums, above = flat.numel(), [], [], []
+        left = n  # the rest is zeros that fill the last bucket
         for rows in in_blocks(flat.numpy(), self.per):
             positive, values = rows >= 0, torch.from_numpy(rows)
+            positive.reshape(-1)[left:] = False
+            left -= rows.size
             bits.append(np.packbits(positive, axis=1).reshape(-1))
             above.append(np.count_nonzero(positive, axis=1))
             halves = values.clamp(min=0), values.clamp(max=0)
             sums.append(torch.stack([half.sum(1, dtype=torch.float64) for half in halves], 1))
         counts = np.concatenate(above)
         counts = np.stack([counts, self.per - counts], axis=1)
-        counts[-1, 0] -= -n % self.per  # zeros that fill the last bucket
+        counts[-1, 1] -= -n % self.per
         means = torch.cat(sums) / torch.from_numpy(counts).clamp(min=1)  # (buckets, 2)
         packed = np.concatenate(bits)[: packed_size(n, self.per, 1)]
         return [means.float().flatten(), torch.from_numpy(packed)]
