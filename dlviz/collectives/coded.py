@@ -31,8 +31,8 @@ import torch
 from dlviz.cluster import Comm, check_tensor
 from dlviz.collectives.flat import chunks_of, flattened
 from dlviz.collectives.ring import all_reduce as ring
-from dlviz.compression import Compressor, Feedback, measure_coding
-from dlviz.compression.packing import Code, bytes_of, pack, unpack
+from dlviz.compression import Code, Compressor, Feedback, measure_coding
+from dlviz.compression.packing import bytes_of, pack, unpack
 
 HOW = ("all_gather", "all_reduce", "reduce_scatter")
 
