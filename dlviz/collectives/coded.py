@@ -59,7 +59,8 @@ class CodedAllReduce:
         self.how = how_of(compressor, how)
         self.compressor, self.feedback = compressor, feedback
         self.own = Feedback(compressor, feedback)
-        self.of_sum = Feedback(compressor, feedback)  # of the piece that this rank owns
+        both = feedback and self.how == "reduce_scatter"
+        self.of_sum = Feedback(compressor, both)  # of the piece that this rank owns
         self._seconds, self._reduce = seconds, reduce
 
     def __call__(
