@@ -202,5 +202,6 @@ DETAILS = [
     "sum is coded again; or are summed in a ring, where a sum of codes is the code of the sum.",
     "The variance is E|v − C(v)|² / |v|², measured on 26,122 Gaussian values; gradients are not "
     "Gaussian. Above 1 error feedback diverges. QSGD is unbiased, one bit and top are not.",
-    "Seconds include coding, as one core took it for a value; a run is held to the same.",
+    "Seconds include coding, as one core took it for a value. A run is held to the same link "
+    "and seconds of coding; its own are by the device clock.",
 ]
