@@ -26,16 +26,14 @@ import { table } from "../shared/table.js";
  * @typedef {Answer & { hows: Record<string, string>, rows: Method[], strokes: { color: string, dash: string }[],
  *   lines: Record<"bandwidth" | "ranks", Curves>, answer: string, long: string, run: Run | null }} Data */
 
-const SAVED = "This page has no kernel: methods and recorded runs can be chosen; for all else, run its notebook.";
+const SAVED = "This page has no kernel: recorded runs can be chosen; for all else, run its notebook.";
 const HEIGHT = 190; // pixels of a chart
 const HEADS = ["method", "codes meet by", "bits a value", "a rank sends, in bytes", "takes", "× dense", "variance"];
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
   const own = /** @type {Explorer<Data>} */ (explorer(model, el, {
-    name: "explorer of compression", saved: SAVED, free: ["method"], runnable: ({ data }) => !data.long, ranWords,
-    foresee: (data, { method }) => (method === data.controls.method ? data
-      : { ...data, controls: { ...data.controls, method }, run: null }),
+    name: "explorer of compression", saved: SAVED, runnable: ({ data }) => !data.long, ranWords,
   }));
   const { now } = own.shown;
   own.frame.controls(...form(own), [own.bar.start, recordedRuns(own)]);
