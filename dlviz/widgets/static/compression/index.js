@@ -75,8 +75,9 @@ function describe({ rows, strokes, lines: every, controls, run }, name) {
 }
 
 /** The methods in a table, the measurement below the chosen one. @type {(own: Explorer<Data>) => HTMLElement} */
-function costs({ shown, choose, ...own }) {
-  return table({ shown, choose, ...own }, ["data"], () => {
+function costs(own) {
+  const { shown, choose, can } = own;
+  return table(own, ["data", "live"], () => {
     const { rows, strokes, hows, controls, run } = shown.now.data;
     const [dense] = rows;
     const least = Math.min(...rows.map((row) => row.seconds));
@@ -86,7 +87,8 @@ function costs({ shown, choose, ...own }) {
     return {
       heads: HEADS, words: [0, 1],
       rows: rows.flatMap((row, i) => [/** @type {Row} */ ({
-        name: row.title, press: () => choose({ method: row.name }), line: strokes[i], data: { "data-method": row.name },
+        name: row.title, line: strokes[i], data: { "data-method": row.name },
+        press: can("method") ? () => choose({ method: row.name }) : undefined,
         chosen: row.name === controls.method,
         cells: [hows[row.how], digits(row.bits), exact(row.sent),
           `${seconds(row.seconds)}${row.seconds === least ? " ◆" : ""}`, times(row.seconds), amount(row.variance)],
