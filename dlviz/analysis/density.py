@@ -23,19 +23,19 @@ def density(trace: Trace) -> Table:
     Raises ValueError for a Trace without a sparse all-reduce, or with several.
     """
     spans = trace.spans[trace.spans.kind == "phase"]
+    spans = spans[["nnz" in fields for fields in spans.fields]]
     rows = []
     for rank in trace.ranks:
         own = spans[spans["rank"] == rank]
-        own = own[["nnz" in fields for fields in own.fields]]
         own = own[np.argsort(own.wall_start, kind="stable")]
         if np.count_nonzero(own.name == "sum") > 1:
             raise ValueError(
                 "this Trace has more than one sparse all-reduce: give that of one, "
                 "trace.only(step=0) say, if the run records its steps."
             )
-        steps = [fields["round"] for fields in own.fields[own.name != "sum"]]
+        steps = [fields["round"] + 1 for fields in own.fields[own.name != "sum"]]
         for name, fields in zip(own.name, own.fields, strict=True):
-            done = max(steps) + 1 if name == "sum" else fields["round"]
+            done = max(steps) if name == "sum" else fields["round"]
             done += name == TURNS  # at the end of its step
             share, most = (fields[each] / max(fields["length"], 1) for each in ("nnz", "most"))
             held = TURNS if name == TURNS else "dense" if fields["dense"] else "pairs"

@@ -57,6 +57,8 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, algorithm: str = "ring", op: st
 def _rehearsal(comm: Comm) -> None:
     for name in ALGORITHMS:
         all_reduce(comm, torch.ones(2 * comm.size), name, "avg")
+    for name in sparse.ALGORITHMS:
+        sparse.all_reduce(comm, torch.eye(2 * comm.size)[0], name)
 
 
 def trials(comm: Comm, algorithm: str, nbytes: int, repeats: int = 1) -> None:

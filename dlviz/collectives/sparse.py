@@ -87,7 +87,7 @@ def all_reduce(
     `vector` is a tensor of float32 or float64, any shape, which ends with the sum and is returned;
     or `Pairs`, whose sum is returned: Pairs, or (length,) values if it turned dense. With
     algorithm="dense", `bits` codes the summed parts by QSGD (`dlviz.compression`), whose rounding
-    follows torch.manual_seed; without it they have all their bits.
+    follows torch.manual_seed; without it, or with fewer elements than ranks, they have all bits.
 
     Raises ValueError for another algorithm, for an index that is not ascending or out of range, for
     values of another dtype, and where ranks give different lengths, dtypes, algorithms or bits.
@@ -161,7 +161,7 @@ def _split(
         for part in parts[1:]:  # in rank order, whatever the order of arrival
             chunk = merged(comm, chunk, part, own)
     with holding(comm, "gather", chunk, own, round=1):
-        if coder is None:
+        if coder is None or given.length < comm.size:
             return joined(_to_all(comm, [chunk] * comm.size), bounds)
         code = coder.encode(chunk)
         codes = zip(*(_to_all(comm, [part] * comm.size) for part in code), strict=True)

@@ -219,20 +219,37 @@ def test_an_entry_that_cancels_stays_an_entry():
 
 
 def test_qsgd_codes_the_sums_alike_on_all_ranks():
-    pytest.importorskip("dlviz.compression")
+    compression = pytest.importorskip("dlviz.compression")
 
     def worker(comm):
         torch.manual_seed(5)  # the same on all ranks: their draws differ nevertheless
         return sparse.all_reduce(comm, entries(comm.rank, 0.05, torch.float32), "dense", bits=8)
 
-    done = dlviz.launch(worker, ranks=3)
-    exact = sum(entries(rank, 0.05, torch.float32).dense() for rank in range(3))
+    done = dlviz.launch(worker, ranks=2)
+    exact = sum(entries(rank, 0.05, torch.float32).dense() for rank in range(2))
     for total in done.results:
         assert torch.equal(total, done.results[0])
         assert 0 < (total - exact).abs().max() < exact.norm() / 127
-    sent = dlviz.metrics.bytes_sent(done.trace)
-    plain = dlviz.metrics.bytes_sent(run(3, 0.05, "dense").trace)
-    assert (sent < 0.5 * plain).all()
+    code = compression.make("qsgd", bits=8).nbytes(N // 2)
+    given = [8 * held(2, 0.05)[0, N // 2 :].sum(), 8 * held(2, 0.05)[1, : N // 2].sum()]
+    assert dlviz.metrics.bytes_sent(done.trace).tolist() == [size + code for size in given]
+
+    with pytest.raises(dlviz.RankError, match=r"sparse_dense of .* with bits=\d and rank"):
+        dlviz.launch(lambda comm: sparse.all_reduce(comm, exact, "dense", 4 + comm.rank), ranks=2)
+
+
+@pytest.mark.filterwarnings("ignore:.*late")
+def test_looking_at_the_header_first_takes_no_time_of_the_link():
+    def worker(comm):
+        own = entries(0, 0.1, torch.float32)  # alike on all ranks: so are both steps
+        comm.barrier()
+        with comm.span("step", step=0):
+            sparse.all_reduce(comm, own)
+
+    link = dlviz.machine.Link(0.02, 1e5)
+    done = dlviz.launch(worker, ranks=4, machine=dlviz.machine.classroom(4, link=link))
+    expected = 2 * (0.02 + 800 / 1e5)
+    assert dlviz.metrics.step_seconds(done.trace)[0] == pytest.approx(expected, rel=1e-3)
 
 
 # -- bad input and faults ------------------------------------------------------------------------
