@@ -33,11 +33,11 @@ from dlviz.grading.assignments.one_bit_sgd.run import (
     PAIR,
     STEPS,
     Attempt,
-    Blocks,
     Buckets,
     Coded,
     Compensated,
     Function,
+    InBlocks,
     attempt,
     coded,
     compensated,
@@ -61,17 +61,17 @@ __all__ = [
 CODES = ((21, 6), (16, 8), (13, 5), (40, 16), (5, 8))
 
 
-def _encoding(programs: Sequence[Function], sizes: Sequence[Blocks]) -> dict[Blocks, Any]:
+def _encoding(programs: Sequence[Function], sizes: Sequence[InBlocks]) -> dict[InBlocks, Any]:
     return at_each(sizes, lambda size: coded(size, programs[0], None))
 
 
-def _decoding(programs: Sequence[Function], sizes: Sequence[Blocks]) -> dict[Blocks, Any]:
+def _decoding(programs: Sequence[Function], sizes: Sequence[InBlocks]) -> dict[InBlocks, Any]:
     """Each size with what was decoded of the student's own code, or where that is wrong, of
     correct ones, with the bits of a byte in either order; and why."""
     encode, decode = programs
     instead: CheckFailed | None = None
 
-    def tried(size: Blocks) -> tuple[list[Coded], str]:
+    def tried(size: InBlocks) -> tuple[list[Coded], str]:
         nonlocal instead
         if instead is None or not isinstance(instead.__cause__, TimeUp):
             try:
@@ -89,7 +89,7 @@ def on_ranks(late: bool = False) -> Callable[[Sequence[Function], Sequence[Bucke
     return lambda programs, sizes: at_each(sizes, lambda size: attempt(size, programs[0], late))
 
 
-alone = partial(check, size=Blocks)
+alone = partial(check, size=InBlocks)
 exchange = partial(check, size=Buckets)
 averaged = on_ranks()
 
@@ -130,7 +130,7 @@ def _check_decoded(left: Coded) -> None:
         )
 
 
-def _compensating(programs: Sequence[Function], sizes: Sequence[Blocks]) -> dict[Blocks, Any]:
+def _compensating(programs: Sequence[Function], sizes: Sequence[InBlocks]) -> dict[InBlocks, Any]:
     return at_each(sizes, lambda size: compensated(size, programs[0]))
 
 
@@ -258,7 +258,7 @@ def rehearse_code(
     encode: Function, decode: Function, values: int = 1000, per: int = 64
 ) -> Rehearsed:
     """Encode and decode some random values."""
-    size, nothing = Blocks(values, per), Trace(meta={"ranks": 1})
+    size, nothing = InBlocks(values, per), Trace(meta={"ranks": 1})
     try:
         left = coded(size, encode, decode)
         check_encode.judge(left)
@@ -280,7 +280,7 @@ def rehearse_feedback(
     """Code the same gradient again and again, in one block."""
     n, nothing = len(gradient), Trace(meta={"ranks": 1})
     try:
-        left = compensated(Blocks(n, n), compensate, steps, gradient)
+        left = compensated(InBlocks(n, n), compensate, steps, gradient)
         check_feedback.judge(left)
     except CheckFailed as failed:
         return Rehearsed(nothing, failed.in_short)

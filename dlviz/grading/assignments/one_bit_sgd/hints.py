@@ -11,8 +11,7 @@ import numpy as np
 from dlviz.grading.assignments.one_bit_sgd.model import (
     ORDERS,
     WRONG,
-    Exchange,
-    Feedback,
+    TwoEnds,
     Values,
     code_bytes,
     decoded,
@@ -87,7 +86,7 @@ def _wrong_means(left: Coded, means: np.ndarray) -> FOUND | None:
     if _close(means.reshape(right.shape), right):
         return None
     starts = np.arange(0, len(values), per)
-    lengths = np.diff([*starts, len(values)])[:, None]
+    lengths = np.diff(np.append(starts, len(values)))[:, None]
     sizes = np.add.reduceat(np.abs(values), starts)[:, None] / lengths
     alone = np.add.reduceat(values, starts)[:, None] / lengths
     one = "both signs have one mean: each bit stands for the mean of the values that have that bit."
@@ -177,35 +176,35 @@ SHARED = (
     "residuals of its own."
 )
 MISTAKES = [
-    *((Exchange(rule, rule), rule.hint) for rule in (WRONG[0], *WRONG[2:])),
+    *((TwoEnds(rule, rule), rule.hint) for rule in (WRONG[0], *WRONG[2:])),
     (
-        Exchange(sent=WRONG[0]),
+        TwoEnds(sent=WRONG[0]),
         "no residual of the ranks' own codes stays from step to step: their loss is never sent.",
     ),
     (
-        Exchange(owned=WRONG[0]),
+        TwoEnds(owned=WRONG[0]),
         "the owner codes the mean, and what that second code loses is lost for ever: which "
         "residual belongs to it?",
     ),
-    *((Exchange(against=what), OWN_CODE) for what in ("sum", "mean")),
+    *((TwoEnds(against=what), OWN_CODE) for what in ("sum", "mean")),
     (
-        Exchange(against="averaged"),
+        TwoEnds(against="averaged"),
         "each rank's residual is the average of all ranks' residuals. It is what the rank's own "
         "code lost, and never leaves its rank.",
     ),
-    *((Exchange(shared=end), SHARED) for end in ("both", "sent", "owned")),
-    (Exchange(coded=False), "the mean comes back uncoded: its owner codes it, too."),
+    *((TwoEnds(shared=end), SHARED) for end in ("both", "sent", "owned")),
+    (TwoEnds(coded=False), "the mean comes back uncoded: its owner codes it, too."),
     (
-        Exchange(power=2),
+        TwoEnds(power=2),
         "the mean is divided by the number of ranks twice: who divides, the senders, the owner or "
         "those who receive the result?",
     ),
-    (Exchange(power=0), "this is the sum over the ranks: who divides it by their number?"),
+    (TwoEnds(power=0), "this is the sum over the ranks: who divides it by their number?"),
 ]
 
 
 def why_averaged(tried: Attempt) -> str:
-    """The mistake that would have left these numbers; mistakes at both ends are told first."""
+    """The mistake that would have left these numbers; mistakes at both ends come first."""
     equal = len({*tried.size.lengths}) == 1
     given, per = tried.given, tried.size.per
     for how, hint in MISTAKES:

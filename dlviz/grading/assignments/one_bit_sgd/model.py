@@ -85,7 +85,7 @@ def code_bytes(n: int, per: int) -> int:
 
 
 @dataclass(frozen=True)
-class Feedback:
+class Residual:
     """v of a gradient and a residual, and the next residual of these, v and d."""
 
     v: Callable[..., Values]
@@ -93,37 +93,37 @@ class Feedback:
     hint: str = ""
 
 
-RIGHT = Feedback(lambda g, e: g + e, lambda g, e, v, d: v - d)
+RIGHT = Residual(lambda g, e: g + e, lambda g, e, v, d: v - d)
 UNUSED = (
     "no residual is ever used: each step codes the gradient alone. If the line that stores the "
     "residual begins with `residual =`, it gives a new tensor that name. Who holds the old one?"
 )
 WRONG = (
-    Feedback(lambda g, e: g, lambda g, e, v, d: e, UNUSED),
-    Feedback(
+    Residual(lambda g, e: g, lambda g, e, v, d: e, UNUSED),
+    Residual(
         lambda g, e: g,
         lambda g, e, v, d: v - d,
         "the residual is right, but what is coded is the gradient without it. What should the "
         "loss of one step be added to?",
     ),
-    Feedback(
+    Residual(
         lambda g, e: g + 2 * e,
         lambda g, e, v, d: v - d,
         "the residual is added twice before the coding: how often was that part lost?",
     ),
-    Feedback(
+    Residual(
         lambda g, e: g + e,
         lambda g, e, v, d: e + v - d,
         "the residual is fed back twice: v contains the old one already, so what replaces it is "
         "only the loss of v, and nothing is added to it.",
     ),
-    Feedback(
+    Residual(
         lambda g, e: g + e,
         lambda g, e, v, d: g - d,
         "the new residual is the gradient minus what was decoded. Which values were coded, the "
         "gradient's or v?",
     ),
-    Feedback(
+    Residual(
         lambda g, e: g + e,
         lambda g, e, v, d: d - v,
         "the residual has the wrong sign: is it what was lost, or what was sent too much?",
@@ -135,13 +135,13 @@ WRONG = (
 
 
 @dataclass(frozen=True)
-class Exchange:
+class TwoEnds:
     """Feedback at both ends, against what a rank's residual is computed (its "own" code,
     or the "sum" or "mean" that comes back; or it is "averaged" over the ranks), which ends have one
     residual for all buckets, whether the mean is coded, and the divisor: p to this power."""
 
-    sent: Feedback = RIGHT
-    owned: Feedback = RIGHT
+    sent: Residual = RIGHT
+    owned: Residual = RIGHT
     against: str = "own"
     shared: str = ""  # "sent", "owned" or "both"
     coded: bool = True
@@ -149,10 +149,10 @@ class Exchange:
 
 
 def rendered(
-    given: Sequence[Sequence[np.ndarray]], per: int, how: Exchange | None = None
+    given: Sequence[Sequence[np.ndarray]], per: int, how: TwoEnds | None = None
 ) -> list[list[Values]]:
     """The means, [step][bucket], of gradients [step][bucket] of shape (p, n)."""
-    how = how or Exchange()
+    how = how or TwoEnds()
     p = len(given[0][0])
     residuals: dict[Any, np.ndarray] = {}
     return [
@@ -162,7 +162,7 @@ def rendered(
 
 
 def _averaged(
-    g: np.ndarray, bucket: int, p: int, per: int, how: Exchange, residuals: dict[Any, np.ndarray]
+    g: np.ndarray, bucket: int, p: int, per: int, how: TwoEnds, residuals: dict[Any, np.ndarray]
 ) -> Values:
     def coded(values: Values) -> Values:
         return np.concatenate([decoded(chunk, per) for chunk in np.array_split(values, p)])

@@ -55,7 +55,7 @@ KNOWN = {  # hints by a phrase of the error of a run that did not finish
 
 
 @dataclass(frozen=True)
-class Blocks(Size):
+class InBlocks(Size):
     """A number of values, and the values of a block."""
 
     legend = "values x block"
@@ -107,20 +107,22 @@ class Coded(Left):
     """The values, their code (None if it is no pair of tensors), and what was decoded of it, or
     of a correct code."""
 
-    size: Blocks
+    size: InBlocks
     values: Values
     code: tuple[Any, Any] | None
     decoded: Values | None
 
 
-def coded(size: Blocks, encode: Function | None, decode: Function | None, order: str = "") -> Coded:
+def coded(
+    size: InBlocks, encode: Function | None, decode: Function | None, order: str = ""
+) -> Coded:
     """Encode values, and decode them if `decode` is given; without `encode` the code is correct,
     with the bits of a byte in an order. Raises CheckFailed if the functions do not return."""
     called = " and ".join(f.__name__ for f in (encode, decode) if f is not None)
     return _alone(_coded, size, f"{called} to return", encode, decode, order)
 
 
-def _alone(worker: Function, size: Blocks, expects: str, *programs: Any) -> Any:
+def _alone(worker: Function, size: InBlocks, expects: str, *programs: Any) -> Any:
     run = harness.attempt(
         worker, 1, size, *programs, where=size, own=CODING, plain=True, expects=expects,
         known=KNOWN,
@@ -129,7 +131,7 @@ def _alone(worker: Function, size: Blocks, expects: str, *programs: Any) -> Any:
 
 
 def _coded(
-    comm: Comm, size: Blocks, encode: Function | None, decode: Function | None, order: str
+    comm: Comm, size: InBlocks, encode: Function | None, decode: Function | None, order: str
 ) -> Coded:
     values, borrowed, found = size.drawn(), [], None
     left = Coded(size, values.numpy().copy(), None, None)
@@ -162,14 +164,14 @@ def arrays(code: Any) -> tuple[np.ndarray, np.ndarray] | None:
 class Compensated(Left):
     """The gradient, the code's values (None if there is no code) and the residual of each step."""
 
-    size: Blocks
+    size: InBlocks
     gradients: list[Values]
     decoded: list[Values | None]
     residuals: list[Values]
 
 
 def compensated(
-    size: Blocks, program: Function, steps: int = STEPS, gradient: Sequence[float] = ()
+    size: InBlocks, program: Function, steps: int = STEPS, gradient: Sequence[float] = ()
 ) -> Compensated:
     """Compensate and code some gradients one after the other, or the same one in each step.
 
@@ -178,7 +180,7 @@ def compensated(
 
 
 def _compensated(
-    comm: Comm, size: Blocks, program: Function, steps: int, gradient: list[float]
+    comm: Comm, size: InBlocks, program: Function, steps: int, gradient: list[float]
 ) -> Compensated:
     coder, residual = Coder(size.per), torch.zeros(size.values, dtype=torch.float64)
     left, borrowed = Compensated(size, [], [], []), []
@@ -188,7 +190,9 @@ def _compensated(
         with calls_of_dlviz(borrowed):
             code = program(coder, own, residual)
         pair = arrays(code)
-        if pair is None or [len(each) for each in pair] != [*map(len, coder.empty(size.values))]:
+        if pair is None or [each.size for each in pair] != [
+            e.numel() for e in coder.empty(size.values)
+        ]:
             left.decoded.append(None)
             break
         left.decoded.append(coder.decode(*map(torch.from_numpy, pair), size.values).numpy())
@@ -201,7 +205,7 @@ def _compensated(
 
 
 @dataclass
-class Averaged(Left):
+class MeansLeft(Left):
     """A rank's gradients before and after the exchange, [step][bucket], and misuse of its
     requests."""
 
@@ -215,7 +219,7 @@ class Attempt:
     """A run of the student's exchange."""
 
     size: Buckets
-    left: list[Averaged]
+    left: list[MeansLeft]
     trace: Trace
 
     @property
@@ -246,9 +250,9 @@ def attempt(size: Buckets, program: Function, late: bool = False) -> Attempt:
     return Attempt(size, run.results, run.trace)
 
 
-def _averaged(comm: Comm, size: Buckets, program: Function, late: bool) -> Averaged:
+def _averaged(comm: Comm, size: Buckets, program: Function, late: bool) -> MeansLeft:
     given = [[drawn(n) for n in size.lengths] for _ in range(STEPS)]
-    left = Averaged([[g.numpy().copy() for g in step] for step in given], [], [])
+    left = MeansLeft([[g.numpy().copy() for g in step] for step in given], [], [])
     guard = Guard(comm)
     faults = guard.faults  # bound before any of the student's code has run
     with guard.watching():
