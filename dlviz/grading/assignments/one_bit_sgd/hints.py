@@ -11,6 +11,7 @@ import numpy as np
 from dlviz.grading.assignments.one_bit_sgd.model import (
     ORDERS,
     WRONG,
+    Residual,
     TwoEnds,
     Values,
     code_bytes,
@@ -138,7 +139,7 @@ def why_decoded(left: Coded) -> str:
 # -- feedback --------------------------------------------------------------------------------------
 
 
-def chain(left: Compensated, rule: Feedback) -> list[tuple[Values, Values]]:
+def chain(left: Compensated, rule: Residual) -> list[tuple[Values, Values]]:
     """What is decoded, and the residual, in each step by a rule."""
     e, found = np.zeros(left.size.values), []
     for g in left.gradients:
@@ -149,7 +150,7 @@ def chain(left: Compensated, rule: Feedback) -> list[tuple[Values, Values]]:
     return found
 
 
-def follows(left: Compensated, rule: Feedback) -> int:
+def follows(left: Compensated, rule: Residual) -> int:
     """The first step that differs from the rule, -1 if there is none."""
     seen = zip(left.decoded, left.residuals, strict=True)
     pairs = [
@@ -160,9 +161,8 @@ def follows(left: Compensated, rule: Feedback) -> int:
 
 
 def why_compensated(left: Compensated) -> str:
-    hints = (rule.hint for rule in WRONG if follows(left, rule) < 0)
-    return next(hints, "for one value write down gradient, residual, v, what its code holds, and "
-    "what the code loses of v.")  # fmt: skip
+    general = "for one value write down gradient, residual, v, and what the code holds of v."
+    return next((rule.hint for rule in WRONG if follows(left, rule) < 0), general)
 
 
 # -- the exchange ----------------------------------------------------------------------------------

@@ -86,47 +86,44 @@ def code_bytes(n: int, per: int) -> int:
 
 @dataclass(frozen=True)
 class Residual:
-    """v of a gradient and a residual, and the next residual of these, v and d."""
+    """What is coded of a gradient and a residual, and the next residual of these, v and d."""
 
-    v: Callable[..., Values]
-    after: Callable[..., Values]
-    hint: str = ""
+    hint: str
+    v: Callable[..., Values] = lambda g, e: g + e
+    after: Callable[..., Values] = lambda g, e, v, d: v - d
 
 
-RIGHT = Residual(lambda g, e: g + e, lambda g, e, v, d: v - d)
-UNUSED = (
-    "no residual is ever used: each step codes the gradient alone. If the line that stores the "
-    "residual begins with `residual =`, it gives a new tensor that name. Who holds the old one?"
-)
+RIGHT = Residual("")
 WRONG = (
-    Residual(lambda g, e: g, lambda g, e, v, d: e, UNUSED),
     Residual(
-        lambda g, e: g,
-        lambda g, e, v, d: v - d,
+        "no residual is ever used: each step codes the gradient alone. If the line that stores the "
+        "residual begins with `residual =`, it gives a new tensor that name. Who holds the old "
+        "one?",
+        v=lambda g, e: g,
+        after=lambda g, e, v, d: e,
+    ),
+    Residual(
         "the residual is right, but what is coded is the gradient without it. What should the "
         "loss of one step be added to?",
+        v=lambda g, e: g,
     ),
     Residual(
-        lambda g, e: g + 2 * e,
-        lambda g, e, v, d: v - d,
         "the residual is added twice before the coding: how often was that part lost?",
+        v=lambda g, e: g + 2 * e,
     ),
     Residual(
-        lambda g, e: g + e,
-        lambda g, e, v, d: e + v - d,
         "the residual is fed back twice: v contains the old one already, so what replaces it is "
         "only the loss of v, and nothing is added to it.",
+        after=lambda g, e, v, d: e + v - d,
     ),
     Residual(
-        lambda g, e: g + e,
-        lambda g, e, v, d: g - d,
         "the new residual is the gradient minus what was decoded. Which values were coded, the "
         "gradient's or v?",
+        after=lambda g, e, v, d: g - d,
     ),
     Residual(
-        lambda g, e: g + e,
-        lambda g, e, v, d: d - v,
         "the residual has the wrong sign: is it what was lost, or what was sent too much?",
+        after=lambda g, e, v, d: d - v,
     ),
 )
 
