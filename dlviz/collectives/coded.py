@@ -1,6 +1,6 @@
 """All-reduce of what compressors make of a vector: fewer bytes on the wire, for some accuracy.
 
-Codes meet by one of three ways; p is the number of ranks, c the bytes of one rank's code:
+Codes meet by one of three methods; p is the number of ranks, c the bytes of one rank's code:
 
     all_gather      each rank's code goes to all others, who decode and add      (p-1) c
     all_reduce      codes that can be added (fp16, PowerSGD) are all-reduced     2(p-1)/p c
@@ -45,7 +45,7 @@ class CodedAllReduce:
     `feedback`: what a code loses is added to the next vector. On a paced run coding takes `seconds`
     to encode and to decode; None: as measured on this rank. `reduce` sums the codes of all_reduce.
 
-    Raises ValueError for codes that cannot be summed that way.
+    Raises ValueError for codes that cannot be summed by it.
     """
 
     def __init__(
@@ -190,14 +190,14 @@ def all_reduce(
 
 
 def how_of(compressor: Compressor, how: str | None) -> str:
-    """How its codes are summed. Raises ValueError for a way unknown or not open to them."""
+    """How its codes are summed. Raises ValueError for a method unknown or not open to them."""
     if how is None:
         return "all_reduce" if compressor.linear else "all_gather"
     if how not in HOW:
         raise ValueError(f"how={how!r} is unknown: use {', '.join(map(repr, HOW))}.")
     if how == "all_reduce" and not compressor.linear:
         raise ValueError(
-            f"how='all_reduce' adds codes on the way, and those of {compressor.name!r} cannot be "
+            f"how='all_reduce' adds codes, and those of {compressor.name!r} cannot be "
             "added: use 'all_gather' or 'reduce_scatter'."
         )
     if how != "all_reduce" and compressor.codes > 1:
