@@ -118,7 +118,7 @@ def packed_size(n: int, per: int, bits: int) -> int:
 
 
 def pack(words: np.ndarray, bits: int) -> np.ndarray:
-    """Each row's words, of uint8 or uint16, in `bits` bits each: (rows, bytes), high bits first."""
+    """Each row's words, of uint8 or uint32, in `bits` bits each: (rows, bytes), high bits first."""
     rows, wide = len(words), 8 * words.itemsize
     if bits == 8:
         return words
@@ -130,8 +130,8 @@ def pack(words: np.ndarray, bits: int) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, count: int, bits: int) -> np.ndarray:
-    """The first `count` words of each row of `packed`, of uint8 up to 8 bits, or uint16."""
-    rows, wide = len(packed), 8 if bits <= 8 else 16
+    """The first `count` words of each row of `packed`, of uint8 up to 8 bits, or uint32."""
+    rows, wide = len(packed), 8 if bits <= 8 else 32
     if bits == 8:
         return packed[:, :count]
     if bits == 4:
@@ -143,7 +143,7 @@ def unpack(packed: np.ndarray, count: int, bits: int) -> np.ndarray:
         rows, count, bits
     )
     words = np.packbits(each.reshape(rows, -1), axis=1)
-    return words if wide == 8 else words.view(">u2").astype(np.uint16)
+    return words if wide == 8 else words.view(">u4").astype(np.uint32)
 
 
 def _generator(*seeds: int) -> np.random.Generator:

@@ -17,6 +17,8 @@ from dlviz.compression.compressor import Code, Compressor, in_rows, pack, unpack
 from dlviz.compression.qsgd import check_bits, norms_of, rounded, signed, values_of
 from dlviz.counts import check_counts
 
+LARGEST = 2**24  # an index and a code fit into 32 bits
+
 
 class TopKQSGD(Compressor):
     """The `keep` largest of each bucket of `per` values, in `bits` bits each."""
@@ -30,11 +32,8 @@ class TopKQSGD(Compressor):
             raise ValueError(
                 f"keep={keep} is more than the per={per} values of a bucket: keep fewer."
             )
-        if per > 256**2 >> bits:
-            raise ValueError(
-                f"per={per} has indices too long for 16 bits with bits={bits}: "
-                f"use per={256**2 >> bits} or less."
-            )
+        if per > LARGEST:
+            raise ValueError(f"per={per} is above {LARGEST}, the most that 24-bit indices reach.")
         super().__init__(keep=keep, per=per, bits=bits, seed=seed)
         self.keep, self.per, self.bits = keep, per, bits
         self.wide = bits + (per - 1).bit_length()  # bits of an index and a code
@@ -52,7 +51,7 @@ class TopKQSGD(Compressor):
         norms = norms_of(values)
         levels = rounded(values, norms, self.levels, self.rng)
         words = at << self.bits | signed(levels, values, self.bits)
-        words = words.astype(np.uint8 if self.wide <= 8 else np.uint16)
+        words = words.astype(np.uint8 if self.wide <= 8 else np.uint32)
         packed = pack(words, self.wide).reshape(-1)
         return [
             torch.from_numpy(norms),

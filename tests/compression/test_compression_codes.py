@@ -1,7 +1,6 @@
 """Every compressor: what its code stands for, how many bytes it takes, and what it refuses."""
 
 import math
-import zlib
 
 import numpy as np
 import pytest
@@ -17,10 +16,10 @@ MADE = [(name, {}) for name in compression.NAMES] + [
     *(("qsgd", {"bits": bits, "elias": elias}) for bits in (2, 5, 8) for elias in (False, True)),
     ("qsgd", {"bits": 3, "per": 100}), ("one_bit", {"per": 100}), ("one_bit", {"per": 1}),
     ("topk_qsgd", {"keep": 3, "per": 10, "bits": 3}), ("topk_qsgd", {"keep": 1, "per": 1}),
-    ("topk", {"share": 1.0}), ("topk", {"share": 1e-9}), ("topk", {"share": 0.4}),
+    ("topk_qsgd", {"keep": 5, "bits": 8}), ("topk", {"share": 1.0}),
+    ("topk", {"share": 1e-9}), ("topk", {"share": 0.4}),
     ("threshold", {"at": 1.0}), ("fp16", {"scale": 64.0}),
 ]  # fmt: skip
-EXACT = "fp16", "bf16", "lossless", "topk", "threshold", "power"
 
 
 def drawn(n, seed=0):
@@ -123,14 +122,13 @@ def test_what_topk_qsgd_leaves_out_is_zero_and_the_rest_near():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_lossless_loses_nothing_and_gaussians_shrink_by_a_seventh(dtype):
-    v = drawn(N).to(dtype) / 3
+def test_lossless_loses_nothing_and_gaussians_shrink_little(dtype):
+    v = torch.randn(N, dtype=dtype, generator=torch.Generator().manual_seed(0))
     code = make("lossless").encode(v)
     found = make("lossless").decode(code, N)
     assert torch.equal(found, v) and found.dtype == dtype
     ratio = sum(part.nbytes for part in code) / v.nbytes
-    assert ratio == pytest.approx({torch.float32: 0.86, torch.float64: 0.93}[dtype], abs=0.03)
-    assert zlib.decompress(code[-1].numpy())
+    assert ratio == pytest.approx({torch.float32: 0.86, torch.float64: 0.89}[dtype], abs=0.03)
 
 
 def test_sixteen_bits_have_limits_that_a_scale_moves():
@@ -176,7 +174,7 @@ def test_a_value_that_is_not_finite_is_named_before_anything_is_coded():
         (lambda: make("topk", share=1.5), "share=1.5 has to be above 0, and 1 at most."),
         (lambda: make("threshold", at=-1), "at=-1 has to be a finite number, 0 or more."),
         (lambda: make("topk_qsgd", keep=9, per=8), "keep=9 is more than the per=8 values"),
-        (lambda: make("topk_qsgd", per=5000), "per=5000 has indices too long for 16 bits"),
+        (lambda: make("topk_qsgd", per=2**25), "per=33554432 is above 16777216, the most"),
         (lambda: make("fp16", scale=0.0), "scale=0.0 has to be above 0"),
         (lambda: make("power", rank=0), "rank=0 has to be a whole number, 1 or more."),
         (lambda: make("power", rank=4).nbytes(8), "rank=4 is above 3, the most that a matrix of"),
