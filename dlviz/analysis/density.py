@@ -35,7 +35,7 @@ def density(trace: Trace) -> Table:
             )
         steps = [fields["round"] + 1 for fields in own.fields[own.name != "sum"]]
         for name, fields in zip(own.name, own.fields, strict=True):
-            done = max(steps) if name == "sum" else fields["round"]
+            done = max(steps, default=0) if name == "sum" else fields["round"]
             done += name == TURNS  # at the end of its step
             share, most = (fields[each] / max(fields["length"], 1) for each in ("nnz", "most"))
             held = TURNS if name == TURNS else "dense" if fields["dense"] else "pairs"
