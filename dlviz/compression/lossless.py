@@ -35,10 +35,7 @@ class Lossless(Compressor):
         return [torch.from_numpy(_packed(np.ascontiguousarray(plane))) for plane in planes]
 
     def decode(self, code: Code, n: int) -> torch.Tensor:
-        planes = [
-            part.numpy() if len(part) == n else np.frombuffer(zlib.decompress(part.numpy()), "u1")
-            for part in code
-        ]
+        planes = [part.numpy() if len(part) == n else _unpacked(part.numpy()) for part in code]
         values = np.stack(planes, axis=1).view(f"f{len(code)}")  # (n, 1)
         return torch.from_numpy(values.reshape(n))
 
@@ -47,5 +44,9 @@ class Lossless(Compressor):
 
 
 def _packed(plane: np.ndarray) -> np.ndarray:
-    packed = np.frombuffer(bytearray(zlib.compress(plane, 1)), np.uint8)
+    packed = np.frombuffer(bytearray(zlib.compress(plane.tobytes(), 1)), np.uint8)
     return packed if len(packed) < len(plane) else plane
+
+
+def _unpacked(packed: np.ndarray) -> np.ndarray:
+    return np.frombuffer(zlib.decompress(packed.tobytes()), np.uint8)

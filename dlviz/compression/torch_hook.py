@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 
 from dlviz.compression.compressor import Compressor
 from dlviz.compression.feedback import Feedback
@@ -29,7 +30,7 @@ class HookState:
         self.compressor, self.feedback, self.group = compressor, feedback, group
         self._of: dict[tuple[int, int], Feedback] = {}
 
-    def of(self, bucket: dist.GradBucket) -> Feedback:
+    def of(self, bucket: GradBucket) -> Feedback:
         """The compressor and residual of `bucket`; torch cuts its buckets anew after a step."""
         key = bucket.index(), bucket.buffer().numel()
         if key not in self._of:
@@ -40,7 +41,7 @@ class HookState:
         return self._of[key]
 
 
-def hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def hook(state: HookState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The mean of a bucket's gradients over all ranks, by their codes."""
     feedback, row = state.of(bucket), bucket.buffer()  # (elements,)
     ranks = dist.get_world_size(state.group)

@@ -27,8 +27,10 @@ Options = Mapping[str, Any]
 
 
 def _qsgd(n: int, bits: int, per: int, elias: bool) -> int:
-    each = 2 + _elias(2 ** (bits - 1) - 1) if elias else bits  # with a gap of 1 and a sign
-    return _bucketed(n, per, lambda k: 4 + math.ceil(k * each / 8))
+    if not elias:
+        return _bucketed(n, per, lambda k: 4 + math.ceil(k * bits / 8))
+    each = 2 + 2 * (bits - 1) - 1  # a gap of 1, a sign, the largest level in Elias' gamma code
+    return DENSE * math.ceil(n / per) + math.ceil(n * each / 8) + 2  # three parts of whole bytes
 
 
 def _one_bit(n: int, per: int) -> int:
@@ -59,7 +61,7 @@ FORMS: dict[str, tuple[Options, Callable[..., int]]] = {  # each code's options,
     "threshold": ({"at": 1e-3}, lambda n, at: PAIR * n),
     "topk_qsgd": ({"keep": 16, "per": 512, "bits": 4, "seed": 0}, _topk_qsgd),
     "lossless": ({}, lambda n: DENSE * n),
-    "power": ({"rank": 1}, _power),
+    "power": ({"rank": 1, "seed": 0}, _power),
 }
 
 
@@ -170,15 +172,6 @@ def _given(name: str, value: Any) -> Any:
     if value is None:
         raise ValueError(f"{name}=None has to be a value.")
     return value
-
-
-def _elias(number: int) -> int:
-    """Bits of a number, 1 or more, in Elias' omega code: its digits, their number's, and so on."""
-    bits = 1
-    while number > 1:
-        digits = number.bit_length()
-        bits, number = bits + digits, digits - 1
-    return bits
 
 
 def _bucketed(n: int, per: int, nbytes: Callable[[int], int]) -> int:

@@ -41,6 +41,8 @@ FORMS = {  # each with an argument of every kind of number that it takes
         "how": "reduce_scatter", "ranks": 4, "nbytes": 64, **LINK, "encode": 1e-6, "decode": 1e-6,
     },
     sim.expected_union: {"length": 100, "density": 0.1, "ranks": 4},
+    sim.factor_bytes: {"samples": 4, "rows": 8, "columns": 6, "ranks": 4},
+    sim.factors_win_below: {"rows": 8, "columns": 6, "ranks": 4},
     sim.communication_share: {"speedup": 1.25, "of_communication": 4.0},
     federated.local_steps: {"examples": 10, "epochs": 2, "batch": 4},
     federated.noise_length: {"sigma": 1.0, "parameters": 3, "drawn": 2.0},
