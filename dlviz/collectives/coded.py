@@ -72,8 +72,9 @@ class CodedAllReduce:
         if not tensor.is_floating_point():
             raise ValueError(f"a tensor of {tensor.dtype} has no code: give floating point.")
         with flattened(comm, tensor, "all_reduce") as row:
-            finite = row.isfinite()
-            if not finite.all():
+            if not len(row):
+                return
+            if not row.sum().isfinite() and not (finite := row.isfinite()).all():  # sums overflow
                 index = int(finite.logical_not().nonzero()[0])
                 raise ValueError(
                     f"{whose(index)} of rank {comm.members[comm.rank]} is {row[index]:g}, which no "
@@ -137,12 +138,16 @@ class CodedAllReduce:
 
     # -- codes and messages ----------------------------------------------------------------------
     def _encode(self, comm: Comm, v: torch.Tensor) -> Code:
+        if not len(v):
+            return []  # a piece of a vector that has fewer values than there are ranks
         with self._coding(comm, "encode", len(v) / self._length, raw=v.nbytes) as span:
             code = self.compressor.encode(v)
             span.fields["nbytes"] = bytes_of(code)
         return code
 
     def _decode(self, comm: Comm, code: Code, length: int) -> torch.Tensor:
+        if not length:
+            return torch.empty(0)
         fields = {"raw": 4 * length, "nbytes": bytes_of(code)}
         with self._coding(comm, "decode", length / self._length, **fields):
             return self.compressor.decode(code, length)

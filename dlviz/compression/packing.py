@@ -21,7 +21,8 @@ def pack(code: Code, fixed: bool = True) -> torch.Tensor:
     parts = sorted(code, key=torch.Tensor.element_size, reverse=True)
     if not fixed:
         parts.insert(0, torch.tensor([part.numel() for part in parts]))
-    return torch.cat([part.contiguous().view(-1).view(torch.uint8) for part in parts])
+    rows = [part.contiguous().view(-1).view(torch.uint8) for part in parts]
+    return torch.cat([torch.empty(0, dtype=torch.uint8), *rows])
 
 
 def unpack(row: torch.Tensor, like: Code, lengths: bool = False) -> Code:

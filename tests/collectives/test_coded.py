@@ -86,13 +86,23 @@ def alone(name, how, feedback, ranks, steps=3):
     return sums
 
 
-@pytest.mark.parametrize("feedback", [False, True])
-@pytest.mark.parametrize(("name", "how"), [pair for pair in ALL if pair[1] != "all_reduce"])
-def test_codes_add_up_as_in_one_process_to_the_last_bit(name, how, feedback):
-    ranks = 3
-    for sums, _ in dlviz.launch(on_ranks, ranks, args=(name, how, feedback)).results:
-        for got, expected in zip(sums, alone(name, how, feedback, ranks), strict=True):
-            assert torch.equal(got, expected)
+GATHERED = [(*pair, on) for pair in ALL if pair[1] != "all_reduce" for on in (False, True)]
+
+
+def all_on_ranks(comm):
+    return {case: on_ranks(comm, *case)[0] for case in GATHERED}
+
+
+@pytest.fixture(scope="module")
+def on_three_ranks():
+    return dlviz.launch(all_on_ranks, 3).results
+
+
+@pytest.mark.parametrize("case", GATHERED, ids=str)
+def test_codes_add_up_as_in_one_process_to_the_last_bit(case, on_three_ranks):
+    expected = alone(*case, ranks=3)
+    for rank in on_three_ranks:
+        assert all(map(torch.equal, rank[case], expected))
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "power"])
@@ -145,6 +155,22 @@ def test_a_paced_sum_takes_what_the_closed_form_says(how):
     expected = compressed_seconds(how, ranks, nbytes, 0.5e-3, 1e-7, 0.004, 0.003)
     found = metrics.step_seconds(run.trace.only(step=1))[0]
     assert found == pytest.approx(expected, rel=0.01)
+
+
+def short(comm, length):
+    found = []
+    for name in ("one_bit", "threshold", "fp16"):
+        for how in coded.HOW[::2] if name != "fp16" else ["all_reduce"]:
+            tensor = torch.full((length,), float(2**comm.rank))
+            coded.all_reduce(comm, tensor, compression.make(name), how)
+            found.append(tensor.tolist())
+    return found
+
+
+@pytest.mark.parametrize("length", [0, 1, 2])
+def test_vectors_shorter_than_the_ranks_have_codes(length):
+    for found in dlviz.launch(short, 4, args=(length,)).results:
+        assert found == [[15.0] * length] * 5
 
 
 def refused(comm, what):
