@@ -13,6 +13,7 @@ from dlviz.collectives import (
     hierarchical,
     parameter_server,
     ring,
+    sparse,
     tree,
 )
 from dlviz.counts import check_counts
@@ -29,7 +30,7 @@ ALGORITHMS = {
 
 __all__ = [
     "ALGORITHMS", "all_reduce", "auto", "butterfly", "direct", "halving_doubling", "hierarchical",
-    "parameter_server", "ring", "tree", "trials",
+    "parameter_server", "ring", "sparse", "tree", "trials",
 ]  # fmt: skip
 
 

@@ -48,9 +48,14 @@ CALLS = (
     "shared",
     "broadcast_object",
     "all_gather_object",
+    "sparse_doubling",
+    "sparse_split",
+    "sparse_dense",
 )
 NUMBERS = {name: number for number, name in enumerate(CALLS)}
-ROOTS = {"reduce": "to dst", "gather": "to dst", "all_reduce": "at server"}  # others: from src
+ROOTS = {  # others: from src
+    "reduce": "to dst", "gather": "to dst", "all_reduce": "at server", "sparse_dense": "with bits",
+}  # fmt: skip
 
 
 class Collectives:
