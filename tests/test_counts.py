@@ -49,7 +49,7 @@ COUNTS = {
     "times", "repeats", "buckets", "bucket_bytes", "examples", "width", "window", "classes",
     "per_client", "starts", "dp", "pp", "tp", "inputs", "outputs", "kv_heads", "size", "count",
     "m", "k", "n", "bits", "threshold", "over", "max_spans", "max_frames", "attackers", "inner",
-    "widest", "node",
+    "widest", "node", "samples", "rows", "columns",
 }  # fmt: skip
 
 LINK, MACHINE = Link(1e-5, 1e9), classroom(4)
@@ -154,6 +154,8 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     sim.layer_bytes: {
         "form": "reduce_output", "batch": 4, "inputs": 4, "outputs": 4, "ranks": 2, "itemsize": 4,
     },
+    sim.factor_bytes: {"samples": 4, "rows": 4, "columns": 4, "ranks": 2},
+    sim.factors_win_below: {"rows": 4, "columns": 4, "ranks": 2},
     sim.layer_elements: {"form": "reduce_output", "batch": 4, "inputs": 4, "outputs": 4},
     sim.transformer_flops: {name: n for name, n in SHAPE.items() if name != "heads"} | {"batch": 2},
     sim.transformer_parameters: {name: n for name, n in SHAPE.items() if name != "heads"},
@@ -232,7 +234,8 @@ for name, explorer in EXPLORERS.items():
 # Where a count may be 0, and where an amount need not be whole.
 ZERO = {
     (widgets.ConsistencyExplorer, "backups"),
-    (datasets.batches, "steps"), (models.train, "steps"), (update_rules.descend, "steps"),
+    (datasets.batches, "steps"), (models.train, "steps"), (sim.factor_bytes, "samples"),
+    (update_rules.descend, "steps"),
     (update_rules.race, "steps"),
     (accountant.epsilon, "steps"), (privacy.poisson, "clients"), (sim.collective, "nbytes"),
     (robust.trimmed_mean, "attackers"), (robust.krum, "attackers"),

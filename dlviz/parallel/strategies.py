@@ -52,6 +52,10 @@ STRATEGIES = Strategies(
             "data.late_all_reduce.train",
             "data parallel: gradients are averaged during the next step and applied after it",
         ),
+        "sufficient_factors": (
+            "data.sufficient_factors.train",
+            "data parallel: of a linear layer's gradient its factors are sent, if they are fewer",
+        ),
         "sync_server": (
             "server.parameter_server.sync_server",
             "rank 0 serves, or --servers ranks: the gradients of a step are averaged, all but "

@@ -16,6 +16,7 @@ from dlviz.sim.mesh import MeshStep, mesh_groups, mesh_step
 from dlviz.sim.planner import plans, why_none_fits
 from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
 from dlviz.sim.strategies import strategy
+from dlviz.sim.sufficient_factors import factor_bytes, factors_win_below
 from dlviz.sim.transformer_size import (
     TransformerShape,
     transformer_flops,
@@ -33,6 +34,8 @@ __all__ = [
     "collective_seconds",
     "data_parallel",
     "data_parallel_seconds",
+    "factor_bytes",
+    "factors_win_below",
     "layer_bytes",
     "layer_elements",
     "matmul_lower_bound",

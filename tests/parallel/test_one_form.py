@@ -18,7 +18,8 @@ from dlviz.parallel import STRATEGIES, pipeline, update_rules
 ROWS, WIDTH, CLASSES, STEPS = 8, 4, 3, 3
 # name: ranks, and the options by which it computes what one process does
 ALIKE = {
-    "ddp": (3, {}), "naive": (3, {}), "central": (3, {}), "sync_server": (4, {"servers": 1}),
+    "ddp": (3, {}), "naive": (3, {}), "central": (3, {}),
+    "sufficient_factors": (3, {"factors": "all"}), "sync_server": (4, {"servers": 1}),
     "async_server": (2, {}), "stale_synchronous": (2, {"bound": 2}), "hogwild": (1, {}),
     "easgd": (2, {"alpha": 0.0}), "local_sgd": (1, {}), "gossip": (1, {}), "ensemble": (1, {}),
     "late_all_reduce": (3, {}), "model": (3, {}), "tensor": (2, {}),

@@ -42,7 +42,9 @@ def with_norms(comm, name):
     return STRATEGIES[name](comm, net, BATCHES, lr=0.1).state
 
 
-@pytest.mark.parametrize("name", ["ddp", "naive", "central", "local_sgd", "late_all_reduce"])
+@pytest.mark.parametrize(
+    "name", ["ddp", "naive", "central", "local_sgd", "late_all_reduce", "sufficient_factors"]
+)
 def test_all_ranks_return_rank_0s_buffers(name):
     first, second = dlviz.launch(with_norms, 2, args=(name,)).results
     assert first["1.running_mean"].any()

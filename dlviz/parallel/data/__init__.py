@@ -7,6 +7,7 @@ averaged.
     accumulation.py     one all-reduce for several backward passes
     central.py          the first form: gradients to rank 0, the net back
     late_all_reduce.py  each mean is applied one step late
+    sufficient_factors.py  inputs and output gradients in place of a linear layer's gradient
 """
 
 from dlviz.parallel.data.ddp import BUCKET_BYTES, DDP

@@ -437,7 +437,8 @@ class Word(nn.Module):
         return self.out(self.table(tokens).mean(1)) * self.scale[0]
 
 
-AVERAGE = ("ddp", "naive", "central", "late_all_reduce", "sync_server", "stale_synchronous")
+AVERAGE = ("ddp", "naive", "central", "late_all_reduce", "sufficient_factors", "sync_server",
+           "stale_synchronous")  # fmt: skip
 APART = ("easgd", "local_sgd", "gossip", "ensemble")
 
 
