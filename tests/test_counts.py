@@ -150,6 +150,11 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     sim.collective_seconds: {
         "algorithm": "ring", "ranks": 4, "nbytes": 64, "alpha": 1e-5, "beta": 1e-9,
     },
+    sim.code_bytes: {"name": "fp16", "n": 8},
+    sim.compressed_seconds: {
+        "how": "all_gather", "ranks": 4, "nbytes": 64, "alpha": 1e-5, "beta": 1e-9,
+    },
+    sim.expected_union: {"length": 8, "density": 0.5, "ranks": 4},
     sim.saved_activations: {"sequence": 8, "batch": 2, "hidden": 8, "heads": 2, "ranks": 2},
     sim.layer_bytes: {
         "form": "reduce_output", "batch": 4, "inputs": 4, "outputs": 4, "ranks": 2, "itemsize": 4,
@@ -246,7 +251,7 @@ ZERO = {
 AMOUNTS = {
     metrics.bus_bandwidth, metrics.algorithm_bandwidth, sim.collective_seconds,
     sim.data_parallel_seconds, sim.scaling_curves, Link.seconds, sim.data_parallel,
-    descent.to_target, viz.spectrum_table, widgets.ScalingExplorer,
+    descent.to_target, viz.spectrum_table, widgets.ScalingExplorer, sim.compressed_seconds,
 }  # fmt: skip
 
 # What takes ranks, a Trace or another's sizes: refused where those are tested.

@@ -7,6 +7,12 @@ from typing import Any
 
 from dlviz.sim.activations import activation_bytes, saved_activations
 from dlviz.sim.collective import collective
+from dlviz.sim.compression import (
+    code_bytes,
+    communication_share,
+    compressed_seconds,
+    expected_union,
+)
 from dlviz.sim.costs import collective_seconds
 from dlviz.sim.data_parallel import Layer, data_parallel, mlp_layers
 from dlviz.sim.engine import Costs, simulate
@@ -30,10 +36,14 @@ __all__ = [
     "TransformerShape",
     "activation_bytes",
     "best_grid",
+    "code_bytes",
     "collective",
     "collective_seconds",
+    "communication_share",
+    "compressed_seconds",
     "data_parallel",
     "data_parallel_seconds",
+    "expected_union",
     "factor_bytes",
     "factors_win_below",
     "layer_bytes",

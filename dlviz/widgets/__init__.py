@@ -1,6 +1,7 @@
 """Front ends: controls and live pictures of a Trace, in a notebook or on a saved page."""
 
 from dlviz.widgets.collectives import CollectiveExplorer
+from dlviz.widgets.compression import CompressionExplorer
 from dlviz.widgets.consistency import ConsistencyExplorer
 from dlviz.widgets.federated import FederatedExplorer
 from dlviz.widgets.mesh import MeshExplorer
@@ -14,6 +15,7 @@ from dlviz.widgets.timeline import Timeline
 
 __all__ = [
     "CollectiveExplorer",
+    "CompressionExplorer",
     "ConsistencyExplorer",
     "FederatedExplorer",
     "MeshExplorer",

@@ -37,6 +37,11 @@ FORMS = {  # each with an argument of every kind of number that it takes
     sim.transformer_parameters: {**SIZES, "vocabulary": 16},
     sim.matmul_words: {"m": 4, "k": 4, "n": 4, "grid": (2, 1, 1)},
     sim.matmul_lower_bound: {"m": 4, "k": 4, "n": 4, "ranks": 2},
+    sim.compressed_seconds: {
+        "how": "reduce_scatter", "ranks": 4, "nbytes": 64, **LINK, "encode": 1e-6, "decode": 1e-6,
+    },
+    sim.expected_union: {"length": 100, "density": 0.1, "ranks": 4},
+    sim.communication_share: {"speedup": 1.25, "of_communication": 4.0},
     federated.local_steps: {"examples": 10, "epochs": 2, "batch": 4},
     federated.noise_length: {"sigma": 1.0, "parameters": 3, "drawn": 2.0},
     federated.largest_clip: {"clients": 4, "bits": 32},
@@ -96,6 +101,7 @@ def of_numpy(value):
 LAYER = sim.Layer("w", 1e-3, 1e-3, 120)
 NUMBERED = {
     **OTHERS,
+    sim.code_bytes: {"name": "qsgd", "n": 100, "bits": 4, "per": 64},
     sim.best_grid: {"m": 100, "k": 100, "n": 100, "ranks": 4},
     sim.matmul_table: {"m": 100, "k": 100, "n": 100, "ranks": 4},
     sim.collective: {"algorithm": "ring", "ranks": 4, "nbytes": 120, "machine": classroom(4)},
