@@ -8,7 +8,7 @@ of the values in all rows but the last (one of float32, two of float64), which i
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -73,8 +73,11 @@ def checked(vector: torch.Tensor | Pairs) -> Pairs:
 
 
 def packed(index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    rows = values.contiguous().view(torch.int32).view(values.itemsize // 4, len(index))
-    return torch.cat([rows, index[None]])
+    """One tensor of both."""
+    held = index.new_empty(values.itemsize // 4 + 1, len(index))
+    for into, given in zip(unpacked(held), (index, values), strict=True):
+        into.copy_(given)
+    return held
 
 
 def unpacked(held: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -111,13 +114,21 @@ def merged(comm: Comm, one: torch.Tensor, other: torch.Tensor, length: int) -> t
     return settled(comm, packed(torch.from_numpy(index), torch.from_numpy(values)), length)
 
 
-def settled(comm: Comm, held: torch.Tensor, length: int) -> torch.Tensor:
-    """These pairs, made dense where that is fewer bytes."""
-    index, values = unpacked(held)
-    if held.nbytes <= length * values.itemsize:
+def settled(comm: Comm, held: torch.Tensor, length: int, **fields: int) -> torch.Tensor:
+    """These pairs, made dense where that is fewer bytes; the `fields` are those of the span."""
+    if held.nbytes <= length * unpacked(held)[1].itemsize:
         return held
-    with comm.span("phase", "turns dense", nnz=len(index), length=length):
-        return Pairs(index, values, length).dense()
+    with holding(comm, "turns dense", held, length, **fields):
+        return dense(held, length)
+
+
+def holding(comm: Comm, name: str, held: torch.Tensor, length: int, **fields: int) -> Any:
+    """A span that says what this rank holds when it begins: `nnz` entries of `length` elements,
+    of at most `most` where they are pairs."""
+    full = is_dense(held)
+    nnz, size = (length, held.itemsize) if full else (held.shape[1], 4 * len(held) - 4)
+    most = length * size // (size + 4)
+    return comm.span("phase", name, nnz=nnz, length=length, most=most, dense=full, **fields)
 
 
 def cut(held: torch.Tensor, bounds: list[int]) -> list[torch.Tensor]:
@@ -137,6 +148,6 @@ def joined(chunks: list[torch.Tensor], bounds: list[int]) -> torch.Tensor:
     if any(map(is_dense, chunks)):
         sizes = np.diff(bounds).tolist()
         return torch.cat([dense(chunk, n) for chunk, n in zip(chunks, sizes, strict=True)])
-    for chunk, low in zip(chunks, bounds, strict=False):
-        chunk[-1] += low
-    return torch.cat(chunks, 1)
+    indices, values = zip(*map(unpacked, chunks), strict=True)
+    moved = [index + low for index, low in zip(indices, bounds, strict=False)]
+    return packed(torch.cat(moved), torch.cat(values))

@@ -48,6 +48,7 @@ from dlviz.collectives.pairs import (
     checked,
     cut,
     dense,
+    holding,
     is_dense,
     joined,
     merged,
@@ -110,12 +111,14 @@ def all_reduce(
     coder = None if bits is None else _coder(comm, bits)
     shape_only = given.values.new_empty(1).expand(given.length)
     comm.agree(f"sparse_{algorithm}", shape_only, -1 if bits is None else bits)
-    held = settled(comm, packed(given.index.cpu(), given.values.cpu()), given.length)
-    if algorithm == "doubling":
-        total = _doubling(comm, held, given.length)
-    else:
-        total = _split(comm, held, given, algorithm == "dense", coder)
-    with _holding(comm, "sum", total, given.length):
+    held = packed(given.index.cpu(), given.values.cpu())
+    held = settled(comm, held, given.length, round=-1)  # before the first step
+    with holding(comm, algorithm, held, given.length, round=0):
+        if algorithm == "doubling":
+            total = _doubling(comm, held, given.length)
+        else:
+            total = _split(comm, held, given, algorithm == "dense", coder)
+    with holding(comm, "sum", total, given.length):
         return _as_given(vector, given, total)
 
 
@@ -125,23 +128,23 @@ def _doubling(comm: Comm, held: torch.Tensor, length: int) -> torch.Tensor:
     folded = comm.rank < 2 * (comm.size - len(members))
     first, levels = int(len(members) < comm.size), len(members).bit_length() - 1
     if comm.rank not in members:  # the next rank goes on for both
-        with _holding(comm, "fold", held, length, round=0):
+        with holding(comm, "fold", held, length, round=0):
             comm.isend(held, comm.rank + 1).wait()
-        with _holding(comm, "unfold", held, length, round=first + levels):
+        with holding(comm, "unfold", held, length, round=first + levels):
             return _received(comm, comm.rank + 1)
     if folded:
-        with _holding(comm, "fold", held, length, round=0):
+        with holding(comm, "fold", held, length, round=0):
             held = merged(comm, held, _received(comm, comm.rank - 1), length)
     place = members.index(comm.rank)
     for level in range(levels):
         partner = members[place ^ (1 << level)]
-        with _holding(comm, "exchange", held, length, round=first + level):
+        with holding(comm, "exchange", held, length, round=first + level):
             sending = comm.isend(held, partner)
             arrived = _received(comm, partner)
             sending.wait()  # before anything is added to it
             held = merged(comm, held, arrived, length)
     if folded:
-        with _holding(comm, "unfold", held, length, round=first + levels):
+        with holding(comm, "unfold", held, length, round=first + levels):
             comm.isend(held, comm.rank - 1).wait()
     return held
 
@@ -152,12 +155,12 @@ def _split(
     """Sum the n-th that is this rank's, then gather all."""
     bounds = [rank * given.length // comm.size for rank in range(comm.size + 1)]
     own = bounds[comm.rank + 1] - bounds[comm.rank]
-    with _holding(comm, "split", held, given.length, round=0):
+    with holding(comm, "split", held, given.length, round=0):
         parts = _to_all(comm, cut(held, bounds))
         chunk = dense(parts[0], own) if to_dense else parts[0]
         for part in parts[1:]:  # in rank order, whatever the order of arrival
             chunk = merged(comm, chunk, part, own)
-    with _holding(comm, "gather", chunk, own, round=1):
+    with holding(comm, "gather", chunk, own, round=1):
         if coder is None:
             return joined(_to_all(comm, [chunk] * comm.size), bounds)
         code = coder.encode(chunk)
@@ -204,10 +207,3 @@ def _coder(comm: Comm, bits: int) -> Any:
 
     seed = int(torch.randint(2**31, ())) + comm.rank
     return compression.make("qsgd", bits=bits, seed=seed)
-
-
-def _holding(comm: Comm, name: str, held: torch.Tensor, length: int, **fields: int) -> Any:
-    """A span that says what this rank holds when it begins: `nnz` entries of `length`."""
-    full = is_dense(held)
-    nnz = length if full else held.shape[1]
-    return comm.span("phase", name, nnz=nnz, length=length, dense=full, **fields)

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
 from dlviz.compression.compressor import Compressor
 from dlviz.compression.feedback import Feedback
-
 from dlviz.compression.packing import pack, unpack
 
 

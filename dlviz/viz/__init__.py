@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.bubble import bubble
     from dlviz.viz.charts.cells import cells
     from dlviz.viz.charts.compare import compare
+    from dlviz.viz.charts.compression_map import compression_map
     from dlviz.viz.charts.cost_map import cost_map
     from dlviz.viz.charts.costs import costs
     from dlviz.viz.charts.curve import curve
+    from dlviz.viz.charts.density import density
     from dlviz.viz.charts.disagreement import disagreement
     from dlviz.viz.charts.drift import drift
     from dlviz.viz.charts.images import images
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.participation import participation
     from dlviz.viz.charts.paths import paths
     from dlviz.viz.charts.plans import plans
+    from dlviz.viz.charts.quantiser import quantiser
     from dlviz.viz.charts.scaling import scaling
     from dlviz.viz.charts.spectrum import spectrum
     from dlviz.viz.charts.spread import spread
@@ -68,11 +71,13 @@ __all__ = [
     "compare",
     "compare_table",
     "compared_table",
+    "compression_map",
     "cost_map",
     "costs",
     "crossovers",
     "curve",
     "decode",
+    "density",
     "disagreement",
     "drift",
     "encode",
@@ -88,6 +93,7 @@ __all__ = [
     "participation",
     "paths",
     "plans",
+    "quantiser",
     "scaling",
     "spectrum",
     "spectrum_table",

@@ -10,6 +10,7 @@ import pytest
 from test_viz_compare import COSTS, ran
 from test_viz_cost_map import RUNS as LAYERS
 from test_viz_cost_map import price
+from test_viz_density import ran as sparse_run
 from test_viz_federated import ROUNDS
 from test_viz_losses import CURVES, replicas
 from test_viz_matrices import made_by_hand
@@ -43,11 +44,16 @@ def one_of_each(**theme):
         "spread": viz.spread({"a": {8: [1.0, 2.0], 16: [1.0]}}, **theme),
         "spectrum": viz.spectrum(CROWDED, target=0.5, **theme),
         "losses": viz.losses(CURVES, **theme),
+        "density": viz.density(sparse_run(0.3, 0.3), **theme),
         "disagreement": viz.disagreement({"gossip": replicas(0.1)}, **theme),
         "staleness": viz.staleness({"a": served()}, **theme),
         "stability": viz.stability(radius, RUNS, **theme),
         "matrices": viz.matrices(made_by_hand(), **theme),
         "cost_map": viz.cost_map(price, LAYERS, **theme),
+        "quantiser": viz.quantiser([0.0, 1.0], {"a": [[0, 1], [1, 1]], "b": [0, 1]}, **theme),
+        "compression_map": viz.compression_map(
+            {"a": [[1.0]], "b": [[2.0]]}, bandwidth=[1e6], ranks=[2], **theme
+        ),
         "bars": viz.bars({"a": {1: 2.0}}, **theme),
         "cells": viz.cells([[1, 2]], **theme),
         "participation": viz.participation(ROUNDS, 3, **theme),

@@ -43,6 +43,16 @@ def test_a_run_without_a_value_counts_as_greater_than_the_others_and_is_counted(
     assert "never" not in (spread({"a": {1: [1]}}).layout.title.subtitle.text or "")
 
 
+def test_a_mark_a_method_in_a_narrow_range_has_ticks_of_its_own():
+    """Bits a value against loss: one x a method, and all losses alike."""
+    methods = {"one bit": {1.13: [0.12, 0.13, 0.15]}, "dense": {32: [0.09, 0.1, 0.11]}}
+    figure = spread(methods, xlabel="bits a value", ylabel="loss")
+    assert [series.y[0] for series in figure.data[1::2]] == [0.13, 0.1]
+    assert [*figure.layout.xaxis.ticktext] == ["1.13", "32"]
+    assert figure.layout.yaxis.dtick is None
+    assert spread({"a": {8: [1.0, 5.0]}}).layout.yaxis.dtick == "D2"
+
+
 def test_what_a_logarithmic_axis_cannot_show_is_refused():
     with pytest.raises(ValueError, match="value 0 of a cannot stand on a logarithmic axis"):
         spread({"a": {8: [1, 0]}})

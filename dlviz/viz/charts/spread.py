@@ -19,6 +19,8 @@ from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, lay_out
 from dlviz.viz.words import text
 
+NARROW = 5  # the range in which ticks at 1, 2 and 5 times the powers of ten are one or two
+
 
 def spread(
     values: Mapping[str, Mapping[float, Sequence[float]]],
@@ -47,6 +49,8 @@ def spread(
         ]
     heading = text.heading(title, "<br>".join(text.wrap(line, text.LINE) for line in summary))
     places = sorted({x for runs in values.values() for x in runs})
+    runs = [y for own in values.values() for each in own.values() for y in each if y == y]
+    coarse = len(runs) > 0 and max(runs) >= NARROW * min(runs)  # else plotly's own ticks
     lay_out(
         figure,
         heading,
@@ -61,7 +65,12 @@ def spread(
             "tickvals": places,
             "ticktext": [f"{x:,g}" for x in places],
         },
-        yaxis={"title": text.cut(ylabel, 60), "type": "log", "dtick": "D2", "tickformat": ",~g"},
+        yaxis={
+            "title": text.cut(ylabel, 60),
+            "type": "log",
+            "dtick": "D2" if coarse else None,
+            "tickformat": ",~g",
+        },
     )
     return figure
 
