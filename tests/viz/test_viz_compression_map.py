@@ -40,8 +40,10 @@ def test_a_method_keeps_its_colour_where_others_win_and_fourteen_differ():
     heat, key = viz.compression_map(alone, bandwidth=LINKS, ranks=RANKS).data
     assert key.marker.color == drawn().data[2].marker.color == color_at(heat, 0, 3)
     many = {str(i): np.roll(np.arange(14.0), i)[None] for i in range(14)}
-    key = viz.compression_map(many, bandwidth=[1e6] * 14, ranks=[2]).data[1:]
-    assert len({series.marker.color for series in key}) == 14
+    heat, *key = viz.compression_map(many, bandwidth=[1e6] * 14, ranks=[2]).data
+    colors = {int(series.name): series.marker.color for series in key}
+    assert len({*colors.values()}) == 14
+    assert [color_at(heat, 0, i) for i in range(14)] == [colors[i] for i in heat.z[0]]
     with pytest.raises(ValueError, match="15 methods have no colours of their own: give 1 to 14"):
         viz.compression_map({str(i): [[1]] for i in range(15)}, bandwidth=[1], ranks=[2])
 
