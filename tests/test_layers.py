@@ -103,7 +103,7 @@ def test_a_module_imports_only_what_its_layer_may(file):
 
 def test_the_table_names_every_layer_there_is_and_no_other():
     assert {layer(file) for file in FILES} == TABLE.keys()
-    assert TABLE["collectives"] == ({"cluster", "sim"}, {"torch", "numpy"})
+    assert TABLE["collectives"] == ({"cluster", "sim", "compression"}, {"torch", "numpy"})
 
 
 @pytest.mark.parametrize(

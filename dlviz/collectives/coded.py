@@ -31,8 +31,8 @@ import torch
 from dlviz.cluster import Comm, check_tensor
 from dlviz.collectives.flat import chunks_of, flattened
 from dlviz.collectives.ring import all_reduce as ring
-from dlviz.compression import Compressor, Feedback, make, measure_coding
-from dlviz.compression.packing import Code, bytes_of, pack, unpack
+from dlviz.compression import Code, Compressor, Feedback, make, measure_coding
+from dlviz.compression.packing import bytes_of, pack, unpack
 from dlviz.counts import check_counts
 
 HOW = ("all_gather", "all_reduce", "reduce_scatter")
@@ -60,7 +60,8 @@ class CodedAllReduce:
         self.how = how_of(compressor, how)
         self.compressor, self.feedback = compressor, feedback
         self.own = Feedback(compressor, feedback)
-        self.of_sum = Feedback(compressor, feedback)  # of the piece that this rank owns
+        both = feedback and self.how == "reduce_scatter"
+        self.of_sum = Feedback(compressor, both)  # of the piece that this rank owns
         self._seconds, self._reduce = seconds, reduce
 
     def __call__(

@@ -1,9 +1,11 @@
-"""Without loss: the bytes of all values, plane by plane, by zlib.
+"""Lossless: byte planes and zlib. How much of a gradient is redundant, without losing a bit?
 
-A float32 has its sign and exponent in the first byte or two, which are alike in a gradient, and a
-fraction that looks random, which nothing makes smaller: a Gaussian vector loses about a tenth.
+    float32   s eeeeeee | e mmmmmmm | mmmmmmmm | mmmmmmmm      all first bytes, all second, ...
 
-Source of the byte planes: F. Alted's Blosc, HDF5's shuffle filter.
+The byte with sign and exponent repeats itself and packs well; those of the fraction are noise, and
+go as they are. So a vector of Gaussian values shrinks to about 6 of 7 bytes, no more.
+
+Sources: the shuffle filter of HDF5 and Blosc; RFC 1950 (zlib).
 """
 
 from __future__ import annotations
@@ -13,32 +15,37 @@ import zlib
 import numpy as np
 import torch
 
-from dlviz.compression.compressor import Compressor, values_of
-from dlviz.compression.packing import Code
+from dlviz.compression.compressor import Code, Compressor
 
 
 class Lossless(Compressor):
-    """Byte planes and zlib; the plain bytes where those are no more.
-
-    Cost: 4 bytes a value at most.
-    """
+    """As many planes as a value has bytes, each packed where that is shorter. It decodes to the
+    dtype that was coded; `nbytes` is for float32."""
 
     name = "lossless"
-    fixed = False
     unbiased = True
+    fixed = False
+
+    def __init__(self):
+        super().__init__()
 
     def encode(self, flat: torch.Tensor) -> Code:
-        plain = values_of(flat).numpy().view(np.uint8)
-        planes = plain.reshape(-1, 4).T.tobytes()  # all first bytes, then all second ones
-        small = np.frombuffer(zlib.compress(planes, 1), dtype=np.uint8)
-        return [torch.from_numpy((small if len(small) < len(plain) else plain).copy())]
+        values = self.checked(flat).contiguous().numpy()
+        planes = values.view(np.uint8).reshape(len(values), -1).T
+        return [torch.from_numpy(_packed(np.ascontiguousarray(plane))) for plane in planes]
 
     def decode(self, code: Code, n: int) -> torch.Tensor:
-        sent = code[0].numpy()
-        if len(sent) == 4 * n:
-            return torch.from_numpy(sent.copy().view(np.float32))
-        planes = np.frombuffer(zlib.decompress(sent.tobytes()), dtype=np.uint8)
-        return torch.from_numpy(planes.reshape(4, n).T.copy().view(np.float32).ravel())
+        planes = [
+            part.numpy() if len(part) == n else np.frombuffer(zlib.decompress(part.numpy()), "u1")
+            for part in code
+        ]
+        values = np.stack(planes, axis=1).view(f"f{len(code)}")  # (n, 1)
+        return torch.from_numpy(values.reshape(n))
 
     def nbytes(self, n: int) -> int:
         return 4 * n
+
+
+def _packed(plane: np.ndarray) -> np.ndarray:
+    packed = np.frombuffer(bytearray(zlib.compress(plane, 1)), np.uint8)
+    return packed if len(packed) < len(plane) else plane

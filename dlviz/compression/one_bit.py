@@ -1,67 +1,59 @@
-"""One bit a value: whether it is 0 or above, or below 0; and for each bucket the two means that the
-bits stand for.
+"""1-bit SGD: of each value its sign; of a bucket the mean of either sign.
 
-    v      0.5  -1.0   0.1  -0.2        bits 1 0 1 0, means 0.3 and -0.6
-    code   0.3  -0.6   0.3  -0.6
+    bucket    0.5  -0.2   0.1  -0.4        bits  1 0 1 0      means  0.3 (0 and above), -0.3 (below)
+    decoded   0.3  -0.3   0.3  -0.3
 
-The means make the error of a bucket as small as two values can. They are biased all the same: a
-small value becomes as large as its neighbours. 1-bit SGD adds what was lost to the next gradient
-(feedback.py), without which it does not learn.
+Each value stands for the mean of its kind, which is the best that two numbers can do: what the code
+stands for is the projection of v on the two kinds, so |v - C(v)|^2 = |v|^2 - |C(v)|^2, a
+contraction. It is biased: without error feedback it may not learn at all.
 
 Source: F. Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel
-Distributed Training of Speech DNNs", Interspeech 2014.
+Distributed Training of Speech DNNs", Interspeech 2014 (there a bucket is a column of the weights).
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 
-from dlviz.compression.bits import rows_of_bytes
-from dlviz.compression.compressor import Compressor, bucketed, rows_of, values_of
-from dlviz.compression.packing import Code
+from dlviz.compression.compressor import Code, Compressor, in_blocks, in_rows, packed_size
 from dlviz.counts import check_counts
 
 
 class OneBit(Compressor):
-    """A bit a value and two float32 means for each bucket of `per` values.
-
-    Cost: ceil(k / 8) + 8 bytes for a bucket of k.
-    """
+    """A bit a value, and two float32 for each bucket of `per` values."""
 
     name = "one_bit"
 
     def __init__(self, per: int = 512):
         check_counts(per=per)
         super().__init__(per=per)
+        self.per = per
 
-    def encode(self, flat: torch.Tensor) -> Code:
-        bits, means = [], []
-        for rows in rows_of(values_of(flat), self.options["per"]):  # (buckets, k)
-            above = rows >= 0
-            count = above.sum(1)  # (buckets,)
-            up = rows.clamp(min=0).sum(1) / count.clamp(min=1)
-            down = rows.clamp(max=0).sum(1) / (rows.shape[1] - count).clamp(min=1)
-            bits.append(torch.from_numpy(np.packbits(above.numpy(), axis=1)).flatten())
-            means.append(torch.stack([down, up], 1).flatten())
-        return [_joined(bits, torch.uint8), _joined(means, torch.float32)]
+    def _encode(self, flat: torch.Tensor) -> Code:
+        n, bits, sums, above = flat.numel(), [], [], []
+        left = n  # the rest is zeros that fill the last bucket
+        for rows in in_blocks(flat.numpy(), self.per):
+            positive, values = rows >= 0, torch.from_numpy(rows)
+            positive.reshape(-1)[left:] = False
+            left -= rows.size
+            bits.append(np.packbits(positive, axis=1).reshape(-1))
+            above.append(np.count_nonzero(positive, axis=1))
+            halves = values.clamp(min=0), values.clamp(max=0)
+            sums.append(torch.stack([half.sum(1, dtype=torch.float64) for half in halves], 1))
+        counts = np.concatenate(above)
+        counts = np.stack([counts, self.per - counts], axis=1)
+        counts[-1, 1] -= -n % self.per
+        means = torch.cat(sums) / torch.from_numpy(counts).clamp(min=1)  # (buckets, 2)
+        packed = np.concatenate(bits)[: packed_size(n, self.per, 1)]
+        return [means.float().flatten(), torch.from_numpy(packed)]
 
     def decode(self, code: Code, n: int) -> torch.Tensor:
-        bits, means = code
-        per, found = self.options["per"], []
-        pairs = means.view(-1, 2)  # below, above
-        for rows in rows_of_bytes(bits, n, per, math.ceil(per / 8)):
-            k = per if n >= per and not found else n % per
-            above = torch.from_numpy(np.unpackbits(rows.numpy(), axis=1, count=k)).bool()
-            own, pairs = pairs[: len(rows)], pairs[len(rows) :]
-            found.append(torch.where(above, own[:, 1:], own[:, :1]).flatten())
-        return _joined(found, torch.float32)
+        above, below = code[0].view(-1, 2).numpy().T[..., None]  # (buckets, 1) each
+        bits = np.unpackbits(in_rows(code[1].numpy(), -(-self.per // 8)), axis=1, count=self.per)
+        values = bits * above
+        values += (bits ^ 1) * below
+        return torch.from_numpy(values.reshape(-1)[:n])
 
     def nbytes(self, n: int) -> int:
-        return bucketed(n, self.options["per"], lambda k: math.ceil(k / 8) + 8)
-
-
-def _joined(parts: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    return torch.cat(parts) if parts else torch.empty(0, dtype=dtype)
+        return 8 * -(-n // self.per) + packed_size(n, self.per, 1)

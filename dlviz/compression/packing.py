@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-Code = list[torch.Tensor]  # what a compressor makes of a vector
+from dlviz.compression.compressor import Code
 
 
 def bytes_of(code: Code) -> int:

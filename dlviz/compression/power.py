@@ -1,15 +1,15 @@
-"""PowerSGD: each gradient matrix as the product of two thin ones, found by a step of the power
-method; sums of factors are factors of the sum, so both are all-reduced.
+"""PowerSGD: a gradient matrix as a product of two thin ones, by one step of power iteration.
 
-    M (a, b), Q (b, r) of the step before:     P = M Q        all-reduced, made orthonormal
-                                               Q = M^T P      all-reduced
-    code of M: P Q^T, of r (a + b) numbers in place of a b
+    M (rows, columns) ~ P Q^T      P (rows, rank) = orthogonalise(M Q),   Q (columns, rank) = M^T P
 
-A rank's own code is P Q_own^T, the part of its matrix that lies in P's columns: what it lost is the
-rest. Vectors, and matrices that factors would not make smaller, are summed as they are.
+Both steps are linear in M: all-reduced, P and Q are those of the sum over ranks, whose code is thus
+as large as one rank's. Q is the next step's start (a warm start), so over steps it follows the
+strongest directions. P P^T M is a projection, a contraction, and is used with error feedback.
 
-Source: T. Vogels, S. P. Karimireddy, M. Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression
-for Distributed Optimization", NeurIPS 2019. In PyTorch: powerSGD_hook.
+    rank r:   P_r = M_r Q,  all-reduce P, orthogonalise,  Q_r = M_r^T P,  all-reduce Q,  P Q^T
+
+Source: T. Vogels et al., "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
+Optimization", NeurIPS 2019, algorithm 1. In PyTorch: `powerSGD_hook`.
 """
 
 from __future__ import annotations
@@ -20,131 +20,110 @@ from typing import Any
 
 import torch
 
-from dlviz.compression.compressor import Compressor, values_of
-from dlviz.compression.packing import Code
+from dlviz.compression.compressor import Code, Compressor
 from dlviz.counts import check_counts
 
-Shape = tuple[int, int]
+Part = tuple[int, int]  # rows and columns; of what is sent as it is, its size and 0
 
 
 class Power(Compressor):
-    """Factors of rank `rank` of each matrix of a bucket; of a plain vector as one nearly square
-    matrix of ceil(sqrt n) rows, filled up with zeros.
-
-    Cost: two all-reduces, together of 4 rank (a + b) bytes a matrix.
-    """
+    """Products of `rank`. Of a bucket each weight is a matrix (rows, the rest), and its vectors are
+    sent as they are; a vector alone is taken as one nearly square matrix of ceil(sqrt n) rows."""
 
     name = "power"
     linear = True
     codes = 2
 
-    def __init__(self, rank: int = 1):
+    def __init__(self, rank: int = 1, seed: int = 0):
         check_counts(rank=rank)
-        super().__init__(rank=rank)
-        self._shapes: list[Sequence[int]] | None = None
-        self._q: dict[int, torch.Tensor] = {}  # of each matrix, from the step before
+        super().__init__(rank=rank, seed=seed)
+        self.rank = rank
+        self._bucket: list[Part] = []
+        self._starts: list[torch.Tensor] = []  # the last Q of each part, (columns, rank)
 
-    def for_bucket(self, shapes: Sequence[Sequence[int]], rank: int, number: int) -> Power:
-        own = Power(self.options["rank"])
-        own._shapes = [tuple(shape) for shape in shapes]
+    def for_bucket(self, shapes: Sequence[Sequence[int]], rank: int, index: int) -> Power:
+        """As of every compressor, but all ranks start from the same Q. Raises ValueError for a
+        matrix with fewer rows or columns than the rank of the product."""
+        own = super().for_bucket(shapes, 0, index)
+        assert isinstance(own, Power) and own.length is not None
+        if any(len(shape) > 1 for shape in shapes):
+            own._bucket = [
+                (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (math.prod(shape), 0)
+                for shape in shapes
+            ]
+        own._parts(own.length)
         return own
 
-    def encode(self, flat: torch.Tensor) -> Code:
-        rounds = self.rounds(flat)
-        return [next(rounds), next(rounds)]
-
-    def decode(self, code: Code, n: int) -> torch.Tensor:
-        matrices, _ = self._cut(torch.empty(n))
-        left, right = code
-        bases = [_orthonormal(p) for p in self._factors(left, matrices, 0)]
-        vectors = left[len(left) - self._rest(n, matrices) :]
-        rights = self._factors(right, matrices, 1)
-        return self._joined(n, matrices, bases, rights, vectors)
-
-    def nbytes(self, n: int) -> int:
-        matrices, _ = self._cut(torch.empty(n))
-        thin = sum(self.options["rank"] * (a + b) for _, a, b in matrices)
-        return 4 * (thin + self._rest(n, matrices))
+    def _parts(self, n: int) -> list[Part]:
+        """The matrices and vectors of n values."""
+        rows = math.isqrt(n - 1) + 1
+        parts = self._bucket or [(rows, -(-n // rows))]
+        for rows, columns in parts:
+            if columns and self.rank > min(rows, columns):
+                raise ValueError(
+                    f"rank={self.rank} is above {min(rows, columns)}, the most that a matrix of "
+                    f"{rows} x {columns} can have: use that or less."
+                )
+        return parts
 
     def rounds(self, flat: torch.Tensor) -> Iterator[Any]:
-        row = values_of(flat)
-        n = len(row)
-        matrices, vectors = self._cut(row)
-        ms = [self._matrix(row, each) for each in matrices]
-        ps = [m @ self._start(i, m) for i, m in enumerate(ms)]
-        left = torch.cat([*(p.flatten() for p in ps), vectors])
-        yield left
-        bases = [_orthonormal(p) for p in self._factors(left, matrices, 0)]
-        own = [m.T @ p for m, p in zip(ms, bases, strict=True)]
-        right = torch.cat([torch.empty(0), *(q.flatten() for q in own)])
-        yield right
-        rights = self._factors(right, matrices, 1)
-        self._q = dict(enumerate(q.clone() for q in rights))
-        summed = left[len(left) - len(vectors) :]
-        total = self._joined(n, matrices, bases, rights, summed)
-        yield total, self._joined(n, matrices, bases, own, vectors)
+        n, values = flat.numel(), self._cut(self.checked(flat).float())
+        sent = self._multiplied(values)
+        first = _row(sent)
+        yield first
+        ps = self._orthogonal(first, n)
+        second = _row([m.T @ p for m, p in zip(values, ps, strict=True) if m.dim() > 1])
+        own = [_row([v if v.dim() < 2 else p for v, p in zip(values, ps, strict=True)])]
+        own.append(second.clone())
+        yield second
+        self._starts = [q.clone() for q in self._split(second, n, 1)]
+        yield self.decode([_row(ps), second], n), self.decode(own, n)
 
-    def _start(self, number: int, m: torch.Tensor) -> torch.Tensor:
-        """The Q of the step before; at first random columns, the same on all ranks."""
-        before = self._q.get(number)
-        if before is None or len(before) != m.shape[1]:
-            draws = torch.Generator().manual_seed(number)
-            before = torch.randn(m.shape[1], self.options["rank"], generator=draws)
-        return before
+    def _encode(self, flat: torch.Tensor) -> Code:
+        """The code of one rank's values alone."""
+        values = self._cut(flat)
+        ps = self._orthogonal(_row(self._multiplied(values)), flat.numel())
+        second = _row([m.T @ p for m, p in zip(values, ps, strict=True) if m.dim() > 1])
+        self._starts = self._split(second.clone(), flat.numel(), 1)
+        return [_row(ps), second]
 
-    def _cut(self, row: torch.Tensor) -> tuple[list[tuple[int, int, int]], torch.Tensor]:
-        """(offset, a, b) of each matrix that factors make smaller, and all other values."""
-        n, rank = len(row), self.options["rank"]
-        if self._shapes is None:
-            a = max(1, math.isqrt(n - 1) + 1) if n else 1
-            b = -(-n // a)
-            if n and rank > b:
-                raise ValueError(f"rank={rank} is above {b}, of {n} values in {a} x {b}.")
-            return ([(0, a, b)] if n else []), row[:0]
-        matrices, others, at = [], [row[:0]], 0
-        for shape in self._shapes:
-            size = math.prod(shape)
-            a = shape[0] if shape else 1
-            b = size // a if a else 0
-            if len(shape) > 1 and rank <= min(a, b) and rank * (a + b) < a * b:
-                matrices.append((at, a, b))
-            else:
-                others.append(row[at : at + size])
-            at += size
-        if at != n:
-            raise ValueError(f"{n} values do not fill a bucket of {at}: use another for them.")
-        return matrices, torch.cat(others)
+    def decode(self, code: Code, n: int) -> torch.Tensor:
+        ps, qs = (self._split(row, n, which) for which, row in enumerate(code))
+        return _row([p @ q.T if p.dim() > 1 else p for p, q in zip(ps, qs, strict=True)])[:n]
 
-    def _matrix(self, row: torch.Tensor, matrix: tuple[int, int, int]) -> torch.Tensor:
-        at, a, b = matrix
-        values = row[at : at + a * b]
-        return torch.nn.functional.pad(values, (0, a * b - len(values))).view(a, b)
+    def nbytes(self, n: int) -> int:
+        parts = self._parts(n)
+        return 4 * sum(self.rank * (rows + columns) if columns else rows for rows, columns in parts)
 
-    def _rest(self, n: int, matrices: list[tuple[int, int, int]]) -> int:
-        """How many values are in no matrix."""
-        return max(0, n - sum(a * b for _, a, b in matrices))
+    # -- parts -----------------------------------------------------------------------------------
+    def _cut(self, v: torch.Tensor) -> list[torch.Tensor]:
+        """The matrices and vectors that `v` holds; what it lacks in a square is 0."""
+        parts = self._parts(len(v))
+        sizes = [rows * max(columns, 1) for rows, columns in parts]
+        v = torch.nn.functional.pad(v, (0, sum(sizes) - len(v)))
+        pieces = zip(v.split(sizes), parts, strict=True)
+        return [piece.view(part) if part[1] else piece for piece, part in pieces]
 
-    def _factors(self, row: torch.Tensor, matrices: Any, side: int) -> list[torch.Tensor]:
-        """The factors of all matrices: (a, rank) of `side` 0, (b, rank) of 1."""
-        rank = self.options["rank"]
-        lengths = [rank * matrix[1 + side] for matrix in matrices]
-        parts = row[: sum(lengths)].split(lengths) if lengths else []
-        return [part.view(-1, rank) for part in parts]
+    def _multiplied(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        """M Q of each matrix, and the vectors."""
+        shapes = [v.shape[1] if v.dim() > 1 else 0 for v in values]
+        if [len(q) for q in self._starts] != shapes:
+            drawn = (self.rng.standard_normal((rows, self.rank), "f4") for rows in shapes)
+            self._starts = [torch.from_numpy(q) for q in drawn]
+        pairs = zip(values, self._starts, strict=True)
+        return [v @ q if v.dim() > 1 else v for v, q in pairs]
 
-    def _joined(
-        self, n: int, matrices: Any, left: list[Any], right: list[Any], vectors: torch.Tensor
-    ) -> torch.Tensor:
-        """The values for which factors and vectors stand."""
-        row, at, taken = torch.empty(n), 0, 0
-        for (begin, a, b), p, q in zip(matrices, left, right, strict=True):
-            row[at:begin] = vectors[taken : taken + begin - at]
-            taken += begin - at
-            at = min(n, begin + a * b)
-            row[begin:at] = (p @ q.T).flatten()[: at - begin]
-        row[at:] = vectors[taken:]
-        return row
+    def _orthogonal(self, first: torch.Tensor, n: int) -> list[torch.Tensor]:
+        """Each P with orthonormal columns, and the vectors."""
+        return [torch.linalg.qr(p)[0] if p.dim() > 1 else p for p in self._split(first, n, 0)]
+
+    def _split(self, row: torch.Tensor, n: int, which: int) -> list[torch.Tensor]:
+        """The factors in a code: each P, or vector, of the first one, each Q of the second."""
+        parts = self._parts(n)
+        sizes = [self.rank * part[which] if part[1] else (part[0], 0)[which] for part in parts]
+        pieces = zip(row.split(sizes), parts, strict=True)
+        return [p.view(-1, self.rank) if part[1] or which else p for p, part in pieces]
 
 
-def _orthonormal(p: torch.Tensor) -> torch.Tensor:
-    """Columns of length 1, at right angles, that span those of `p`, (a, r)."""
-    return torch.linalg.qr(p).Q
+def _row(parts: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([part.flatten() for part in parts])

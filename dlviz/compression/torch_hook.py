@@ -10,8 +10,7 @@ by messages that a Trace shows).
 Source: torch.distributed.algorithms.ddp_comm_hooks, which has fp16_compress_hook and powerSGD_hook.
 """
 
-from __future__ import annotations
-
+# No deferred annotations here: torch compares those of the hook with its own classes.
 from typing import Any
 
 import torch

@@ -51,13 +51,13 @@ def _power(n: int, rank: int) -> int:
 
 
 FORMS: dict[str, tuple[Options, Callable[..., int]]] = {  # each code's options, and its bytes
-    "fp16": ({}, lambda n: 2 * n),
-    "bf16": ({}, lambda n: 2 * n),
-    "qsgd": ({"bits": 4, "per": 512, "elias": False}, _qsgd),
+    "fp16": ({"scale": 1.0}, lambda n: 2 * n),
+    "bf16": ({"scale": 1.0}, lambda n: 2 * n),
+    "qsgd": ({"bits": 4, "per": 512, "elias": False, "seed": 0}, _qsgd),
     "one_bit": ({"per": 512}, _one_bit),
     "topk": ({"share": 0.01}, lambda n, share: PAIR * math.ceil(share * n)),
     "threshold": ({"at": 1e-3}, lambda n, at: PAIR * n),
-    "topk_qsgd": ({"keep": 16, "per": 512, "bits": 4}, _topk_qsgd),
+    "topk_qsgd": ({"keep": 16, "per": 512, "bits": 4, "seed": 0}, _topk_qsgd),
     "lossless": ({}, lambda n: DENSE * n),
     "power": ({"rank": 1}, _power),
 }
@@ -82,7 +82,7 @@ def code_bytes(name: str, n: int, **options: Any) -> int:
         )
     values = {**first, **options}
     _check(values)
-    return formula(n, **values)
+    return formula(n, **{key: values[key] for key in values.keys() - {"scale", "seed"}})
 
 
 def _check(values: Options) -> None:

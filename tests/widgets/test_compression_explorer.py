@@ -127,13 +127,23 @@ def test_the_stored_variance_is_what_coding_gaussian_values_measures(name):
 
 
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
-@pytest.mark.parametrize("name", METHODS)
-def test_a_run_sends_what_is_predicted_and_is_shown_again(name):
-    explorer = CompressionExplorer(name, how=METHODS[name].how[0], ranks=3, n=2_000, bandwidth=1e8)
+@pytest.mark.parametrize(
+    ("name", "how", "ragged"),  # pieces of a code are a little longer than the code
+    [
+        (DENSE, "all_reduce", 0.002),
+        ("fp16", "all_reduce", 0.002),
+        ("qsgd", "all_gather", 0),
+        ("topk", "all_gather", 0),
+        ("one_bit", "reduce_scatter", 0.07),
+        ("power", "all_reduce", 0.002),
+    ],
+)
+def test_a_run_sends_and_takes_what_is_predicted_and_is_shown_again(name, how, ragged):
+    explorer = CompressionExplorer(name, how=how, ranks=3, n=2_000, bandwidth=1e8)
     explorer.run()
     run = state(explorer)["run"]
-    assert run["sent"] == pytest.approx(row(explorer)["sent"], rel=2e-3)
-    assert run["seconds"] >= 0.98 * row(explorer)["seconds"] - 1e-3
+    assert run["sent"] == pytest.approx(row(explorer)["sent"], rel=ragged)
+    assert run["seconds"] == pytest.approx(row(explorer)["seconds"], rel=0.01)
     assert f"of {STEPS} exchanges" in run["summary"][0]
     explorer.n = 3_000
     assert state(explorer)["run"] is None and explorer.measured is None

@@ -9,6 +9,7 @@ have lost so far, of its own.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -81,7 +82,11 @@ class CodedBuckets(nn.Module):
         if bucket.flat.is_complex():
             raise ValueError("complex gradients have no code: leave out compress=.")
         shapes = [p.shape for p in bucket.parameters]
-        return self._make(self._compressor.for_bucket(shapes, self._rank, number))
+        own = self._compressor.for_bucket(shapes, self._rank, number)
+        with warnings.catch_warnings():
+            if self._rank or number:  # one warning is enough
+                warnings.simplefilter("ignore")
+            return self._make(own)
 
     def sum_bucket(self, comm: Comm, bucket: Bucket, number: int) -> None:
         """Put the mean gradients of all ranks into `bucket`."""

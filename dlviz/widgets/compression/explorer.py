@@ -64,7 +64,7 @@ class CompressionExplorer(Recording):
             Choice("how", "codes meet by", "all_gather"),
             Slider("bits", "bits", 4, values=BITS, says="{} bits", where=("method", "qsgd")),
             Slider("share", "share", 0.01, values=SHARES, where=("method", "topk"),
-                   words={one: (f"{100 * one:.3g} %",) * 2 for one in SHARES}),
+                   words={one: (f"{100 * one:.3g} %", f"{100 * one:.3g} %") for one in SHARES}),
             Slider("rank", "rank", 1, values=RANKS, where=("method", "power")),
         ),
         Slider("n", "gradients", 26_122, values=SIZES, typed="values"),
@@ -79,8 +79,12 @@ class CompressionExplorer(Recording):
     how: Any
 
     def described(self) -> list[list[dict[str, Any]]]:
+        return self._offered(self._now["method"])
+
+    def _offered(self, name: str) -> list[list[dict[str, Any]]]:
+        """The inputs, where codes can only meet as this method allows."""
         (method, how, *options), *others = super().described()
-        allowed = [[one, HOW[one]] for one in METHODS[self._now["method"]].how]
+        allowed = [[one, HOW[one]] for one in METHODS[name].how]
         return [[method, {**how, "options": allowed}, *options], *others]
 
     def check(self, values: dict[str, Any]) -> None:
@@ -122,7 +126,7 @@ class CompressionExplorer(Recording):
     def pages(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """The runs, and what was chosen."""
         for one in (*self.recorded, self._now):
-            yield one, {**self._shown(one), "controls": one}
+            yield one, {**self._shown(one), "form": self._offered(one["method"])}
 
     def payload(self) -> dict[str, Any]:
         return {
@@ -202,5 +206,6 @@ DETAILS = [
     "sum is coded again; or are summed in a ring, where a sum of codes is the code of the sum.",
     "The variance is E|v − C(v)|² / |v|², measured on 26,122 Gaussian values; gradients are not "
     "Gaussian. Above 1 error feedback diverges. QSGD is unbiased, one bit and top are not.",
-    "Seconds include coding, as one core took it for a value; a run is held to the same.",
+    "Seconds include coding, as one core took it for a value. A run is held to the same link "
+    "and seconds of coding; its own are by the device clock.",
 ]

@@ -25,8 +25,8 @@ LATE = 2e-3  # s that a run may be late, whatever it takes
 
 
 def run(values: dict[str, Any], progress: Progress) -> Found:
-    """Exchange on real ranks, paced: what the front end shows, its seconds by the wall clock, and
-    the Trace."""
+    """Exchange on real ranks, paced: what the front end shows, its seconds by the device clock,
+    and the Trace."""
     from dlviz.cluster import launch
 
     link = Link(values["alpha"], values["bandwidth"])
@@ -44,7 +44,7 @@ def found(values: dict[str, Any], trace: Trace, error: float) -> dict[str, Any]:
     lost = f"{100 * error:.3g} % of |sum|²" if error else "nothing"
     return {
         "sent": float(nbytes / values["ranks"]),
-        "seconds": float(np.median(step_seconds(trace, "wall"))),
+        "seconds": float(np.median(step_seconds(trace))),
         "late": late_words(late, bound, values["ranks"]),
         "summary": [f"The median of {STEPS} exchanges. The sum's error is {lost}."],
     }

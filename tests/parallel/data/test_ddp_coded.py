@@ -25,7 +25,7 @@ def pairs(steps=6, batch=22):  # 22 rows on 4 ranks: 5, 6, 5, 6
 
 
 def trained(comm, compress, options=None, **more):
-    how = {"lr": 0.3, "bucket_bytes": 2**14, "compress": compress, **(options or {}), **more}
+    how = {"lr": 0.3, "bucket_bytes": 2**12, "compress": compress, **(options or {}), **more}
     return data.train(comm, MLP((64, 32, 10), seed=1), pairs(), "sgd", **how)
 
 
@@ -42,7 +42,7 @@ def test_a_code_that_loses_nothing_trains_as_one_process():
 
 def by_hand(name, options, feedback, ranks=4):
     """One process: each rank's mean gradient of its rows, coded, in buckets as DDP cuts them."""
-    net, bucket_bytes = MLP((64, 32, 10), seed=1), 2**14
+    net, bucket_bytes = MLP((64, 32, 10), seed=1), 2**12
     groups, held = [[]], 0
     for p in reversed([*net.parameters()]):
         if groups[-1] and held + p.nbytes > bucket_bytes:
@@ -62,12 +62,12 @@ def by_hand(name, options, feedback, ranks=4):
     for images, labels in pairs():
         means = [torch.zeros(size) for size in sizes]
         for rank in range(ranks):
-            rows = slice(rank * len(labels) // ranks, (rank + 1) * len(labels) // ranks)
+            own, wanted = (part.tensor_split(ranks)[rank] for part in (images, labels))
             net.zero_grad()
-            nn.functional.cross_entropy(net(images[rows]), labels[rows]).backward()
+            nn.functional.cross_entropy(net(own), wanted).backward()
             for number, group in enumerate(groups):
                 g = torch.cat([p.grad.flatten() for p in group])
-                v = g * len(labels[rows]) / len(labels) + lost[rank][number]
+                v = g * len(wanted) / len(labels) + lost[rank][number]
                 code = codes[rank][number]
                 decoded = code.decode(code.encode(v), len(v))
                 means[number] += decoded
@@ -81,7 +81,7 @@ def by_hand(name, options, feedback, ranks=4):
 
 @pytest.mark.parametrize("feedback", [False, True])
 @pytest.mark.parametrize(
-    ("name", "options"), [("one_bit", {}), ("qsgd", {"bits": 4}), ("topk", {"share": 0.05})]
+    ("name", "options"), [("one_bit", {}), ("qsgd", {"bits": 6}), ("topk", {"share": 0.05})]
 )
 def test_coded_buckets_train_as_one_process_with_the_same_codes(name, options, feedback):
     expected, lost = by_hand(name, options, feedback)
@@ -91,7 +91,7 @@ def test_coded_buckets_train_as_one_process_with_the_same_codes(name, options, f
     spans = run.trace.only(kind="collective", rank=2).spans
     norms = [row.fields["residual"] for row in spans if row.fields and "residual" in row.fields]
     if feedback:
-        assert norms[-len(lost[2]) :] == pytest.approx([e.norm() for e in lost[2]], rel=1e-3)
+        assert norms[-len(lost[2]) :] == pytest.approx([float(e.norm()) for e in lost[2]], rel=1e-3)
     else:
         assert set(norms) == {0.0}
 
@@ -99,16 +99,14 @@ def test_coded_buckets_train_as_one_process_with_the_same_codes(name, options, f
 def test_coding_overlaps_backward_on_its_own_lane():
     run = dlviz.launch(trained, 4, args=("one_bit",))
     spans = run.trace.only(kind="compress").spans
-    assert {row.lane for row in spans} == {"comm"} or {row.lane for row in spans} <= {
-        "comm", "compute",
-    }  # fmt: skip
+    assert {row.lane for row in spans} == {"comm"}
     encoded = [row for row in spans if row.name == "encode" and row.rank == 0]
     buckets = 2
     assert len(encoded) == 6 * buckets
     assert all(row.fields["raw"] > 20 * row.nbytes for row in encoded)
     sent = metrics.bytes_sent(run.trace)
     dense = metrics.bytes_sent(dlviz.launch(trained, 4, args=(None,)).trace)
-    assert max(sent) < min(dense) / 4
+    assert sum(sent) < sum(dense) / 5
 
 
 def state_saved(comm):

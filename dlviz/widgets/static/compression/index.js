@@ -26,16 +26,14 @@ import { table } from "../shared/table.js";
  * @typedef {Answer & { hows: Record<string, string>, rows: Method[], strokes: { color: string, dash: string }[],
  *   lines: Record<"bandwidth" | "ranks", Curves>, answer: string, long: string, run: Run | null }} Data */
 
-const SAVED = "This page has no kernel: methods and recorded runs can be chosen; for all else, run its notebook.";
+const SAVED = "This page has no kernel: recorded runs can be chosen; for all else, run its notebook.";
 const HEIGHT = 190; // pixels of a chart
 const HEADS = ["method", "codes meet by", "bits a value", "a rank sends, in bytes", "takes", "× dense", "variance"];
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
   const own = /** @type {Explorer<Data>} */ (explorer(model, el, {
-    name: "explorer of compression", saved: SAVED, free: ["method"], runnable: ({ data }) => !data.long, ranWords,
-    foresee: (data, { method }) => (method === data.controls.method ? data
-      : { ...data, controls: { ...data.controls, method }, run: null }),
+    name: "explorer of compression", saved: SAVED, runnable: ({ data }) => !data.long, ranWords,
   }));
   const { now } = own.shown;
   own.frame.controls(...form(own), [own.bar.start, recordedRuns(own)]);
@@ -77,8 +75,9 @@ function describe({ rows, strokes, lines: every, controls, run }, name) {
 }
 
 /** The methods in a table, the measurement below the chosen one. @type {(own: Explorer<Data>) => HTMLElement} */
-function costs({ shown, choose, ...own }) {
-  return table({ shown, choose, ...own }, ["data"], () => {
+function costs(own) {
+  const { shown, choose, can } = own;
+  return table(own, ["data", "live"], () => {
     const { rows, strokes, hows, controls, run } = shown.now.data;
     const [dense] = rows;
     const least = Math.min(...rows.map((row) => row.seconds));
@@ -88,7 +87,8 @@ function costs({ shown, choose, ...own }) {
     return {
       heads: HEADS, words: [0, 1],
       rows: rows.flatMap((row, i) => [/** @type {Row} */ ({
-        name: row.title, press: () => choose({ method: row.name }), line: strokes[i], data: { "data-method": row.name },
+        name: row.title, line: strokes[i], data: { "data-method": row.name },
+        press: can("method") ? () => choose({ method: row.name }) : undefined,
         chosen: row.name === controls.method,
         cells: [hows[row.how], digits(row.bits), exact(row.sent),
           `${seconds(row.seconds)}${row.seconds === least ? " ◆" : ""}`, times(row.seconds), amount(row.variance)],
