@@ -127,6 +127,8 @@ def test_the_text_says_what_was_recorded():
     named = {f"QSGD, {bits} bits, feedback" for bits in (2, 4)}
     broken = [row for row in ROWS if row["method"] in named]
     assert len(broken) == 60 and all(row["losses"][-1] is None for row in broken)
+    failed = [right for right in percent("QSGD, 4 bits") if right < 50]
+    assert len(failed) == 1 and "fails in one seed of five" in TEXT
     for code in ("one bit", "top 0.1 %", "top 1 %"):
         assert min(percent(f"{code}, feedback")) > median(percent(code))
 
@@ -135,7 +137,7 @@ def test_the_variances_of_the_text():
     lost = {bits: variance(make("qsgd", bits=bits), 2**17) for bits in (2, 4, 5)}
     assert lost[2] == pytest.approx(17, rel=0.02) and lost[4] > 1 > lost[5]
     assert lost[4] == pytest.approx(1.58, rel=0.02) and lost[5] == pytest.approx(0.38, rel=0.02)
-    assert variance(make("one_bit"), 2**17) == pytest.approx(1 / 3, abs=0.04)
+    assert variance(make("one_bit"), 2**17) == pytest.approx(0.36, abs=0.01)
     assert variance(make("topk"), 2**17) == pytest.approx(0.9, abs=0.03)
     for levels, expected in {1: 10, 2: 2.5, 4: 0.625, 5: 0}.items():
         v = torch.tensor([3.0, 4.0], dtype=torch.float64) * levels / 5
@@ -169,7 +171,7 @@ def test_one_bit_is_slower_than_the_ring_from_the_bandwidth_of_the_page_on():
         if seconds("one_bit", {**values, "bandwidth": each})
         > seconds("dense", {**values, "bandwidth": each})
     ]
-    assert slower[0] == 1e9 and "**1 GB/s**" in PAGE
+    assert slower[0] == 5.6e8 and "**560 MB/s**" in PAGE
 
 
 def test_with_five_bits_qsgd_trains_with_feedback():
