@@ -10,6 +10,7 @@ At one rate for all the comparison would be one of rates, and with one seed one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean, median
 from typing import NamedTuple
@@ -65,3 +66,29 @@ def _compared(speed: Row, lr: float, seeds: list[Row], target: float, over: int)
     right, averaged = ([row[name] for row in seeds] for name in ("right", "averaged"))
     seconds = [each / rate for each in examples]
     return Compared(speed["method"], lr, rate, examples, seconds, ends, right, averaged)
+
+
+class Lowest(NamedTuple):
+    """A method at the rate of its lowest loss; the lists have one value for each seed."""
+
+    lr: float
+    ends: list[float]  # mean loss of the last third; inf: not finite
+    right: list[int]  # test examples recognised at the end
+
+
+def at_lowest_loss(rows: Sequence[Row]) -> dict[str, Lowest]:
+    """Each method of the recorded trainings at the rate with the lowest mean loss of the last third
+    (the median over the seeds); of equal ones that with the most test examples right.
+
+    A row is a training: `method`, `seed`, `lr`, its `losses` (None: not finite), `right`.
+    """
+    found: dict[str, dict[float, Lowest]] = {}
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        losses = [math.inf if loss is None else loss for loss in row["losses"]]
+        one = found.setdefault(row["method"], {}).setdefault(row["lr"], Lowest(row["lr"], [], []))
+        one.ends.append(last_third(losses))
+        one.right.append(row["right"])
+    return {
+        method: min(rates.values(), key=lambda one: (median(one.ends), -fmean(one.right)))
+        for method, rates in found.items()
+    }

@@ -31,8 +31,9 @@ import torch
 from dlviz.cluster import Comm, check_tensor
 from dlviz.collectives.flat import chunks_of, flattened
 from dlviz.collectives.ring import all_reduce as ring
-from dlviz.compression import Code, Compressor, Feedback, measure_coding
+from dlviz.compression import Code, Compressor, Feedback, make, measure_coding
 from dlviz.compression.packing import bytes_of, pack, unpack
+from dlviz.counts import check_counts
 
 HOW = ("all_gather", "all_reduce", "reduce_scatter")
 
@@ -192,6 +193,31 @@ def all_reduce(
     ValueError where two ranks' arguments differ: it names both."""
     compare(comm, compressor, how, seconds)
     CodedAllReduce(compressor, how, seconds=seconds)(comm, tensor)
+
+
+def trials(
+    comm: Comm,
+    n: int,
+    compress: str | None = None,
+    how: str | None = None,
+    seconds: tuple[float, float] | None = None,
+    repeats: int = 3,
+    **options: Any,
+) -> None:
+    """Sum `n` Gaussian float32 values that each rank draws, `repeats` times, by codes of the
+    compressor `compress`, or by a ring if that is None; each is a step, which all ranks begin
+    together. A worker for `launch`: `metrics.step_seconds` gives the times."""
+    check_counts(n=n, repeats=repeats)
+    own = torch.randn(n, generator=torch.Generator().manual_seed(comm.rank))
+    reduce: Callable[[Comm, torch.Tensor], None] = ring
+    if compress is not None:
+        code = make(compress, **options).for_bucket([own.shape], comm.rank, 0)
+        reduce = CodedAllReduce(code, how, seconds=seconds)
+    for step in range(repeats):
+        total = own.clone()
+        comm.barrier()
+        with comm.span("step", step=step):
+            reduce(comm, total)
 
 
 def how_of(compressor: Compressor, how: str | None) -> str:

@@ -21,6 +21,8 @@ import torch
 
 import dlviz
 from dlviz.analysis.by_axis import lanes
+from dlviz.analysis.compared import at_lowest_loss
+from dlviz.analysis.recorded import Recorded
 from dlviz.collectives import trials
 from dlviz.federated import epsilon, inversion, last_third, partition, received
 from dlviz.federated import train as federated
@@ -364,6 +366,20 @@ def lab_04_spectrum() -> Any:
     goal = {"target": 1.2, "over": 12}
     table = dlviz.viz.compared_table(sweep, **goal)
     return paper.spectrum(table, **goal, title="One worker always three times as slow")
+
+
+# -- lab 05 ----------------------------------------------------------------------------------------
+@figure
+def lab_05_one_bit() -> Any:
+    """What one bit loses in each step is all that is missing: carried over, it does no harm."""
+    rows = Recorded.load(RECORDED / "05_compression" / "sweep.json").rows
+    best = at_lowest_loss(rows)
+    lines = {
+        name: [row["losses"] for row in rows if (row["method"], row["lr"]) == (name, best[name].lr)]
+        for name in ("dense", "one bit", "one bit, feedback")
+    }
+    every = range(20, 401, 20)
+    return paper.curve(lines, x=every, title="Five seeds, each method at its best rate")
 
 
 # -- lab 06 ----------------------------------------------------------------------------------------

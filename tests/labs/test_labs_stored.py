@@ -251,3 +251,16 @@ def test_the_bus_bandwidth_is_seen_beside_the_speed_of_the_link():
     (cell,) = [c for c in cells if 'show="bus"' in c.source]
     (line,) = cell.outputs[-1].data["application/vnd.plotly.v1+json"]["layout"]["shapes"]
     assert line["y0"] == line["y1"] == 10e6
+
+
+def test_the_committed_exchanges_of_codes_take_what_was_calculated_and_lose_on_this_computer():
+    said = shown("05_compression", "took.round(2)")
+    rows = re.findall(r"^(1|100) MB/s +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$", said, re.M)
+    found = {link: [float(each) for each in row] for link, *row in rows}
+    assert found["1"] == pytest.approx([186.74, 36.05, 26.05, 5.18], rel=0.005)
+    assert found["100"] == pytest.approx([31.57, 25.11, 15.11, 1.26], rel=0.005)
+    said = shown("05_compression", 'here[name] = {"milliseconds"')
+    ring, *codes = [float(each) for each in re.findall(r" ([\d.]+)$", said, re.M)]
+    assert len(codes) == 3 and ring < min(codes)
+    share = float(re.findall(r"[\d.]+", shown("05_compression", "in the sum: {"))[0])
+    assert share == pytest.approx(7.7 / 2, rel=0.1)
