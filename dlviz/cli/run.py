@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 from dlviz.cli.words import (
@@ -212,12 +213,13 @@ def _of_options(train: Callable[..., Any], name: str) -> dict[str, Own]:
     from dlviz.models.options import TrainingOptions
     from dlviz.parallel.step.training import Options
 
-    (options,) = get_args(get_type_hints(train)[name])
-    return {
-        key: Own(kind)
-        for key, kind in get_type_hints(options).items()
-        if key not in Options.__annotations__ | TrainingOptions.__annotations__
-    }
+    annotation: Any = SimpleNamespace(__annotations__={name: train.__annotations__[name]})
+    of_all = Options.__annotations__ | TrainingOptions.__annotations__
+    found = {}
+    for options in get_args(get_type_hints(annotation, train.__globals__)[name]):
+        hints = get_type_hints(options).items()
+        found |= {key: Own(kind) for key, kind in hints if key not in of_all}
+    return found
 
 
 def _axes(strategy: str) -> tuple[str, ...]:

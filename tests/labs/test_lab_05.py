@@ -56,7 +56,7 @@ def exchange(code: str | None, bandwidth: float, coding: float = 2e-3) -> float:
 
 FORMULAS = {  # a question's answer, by its id
     "one-bit-right": median(percent("one bit")),
-    "qsgd-feedback-right": median(percent("QSGD, 2 bits, feedback")),
+    "qsgd-feedback-right": round(median(percent("QSGD, 2 bits, feedback")), 1),
     "variance-one-level": 25 * (0.6 * 0.4 + 0.8 * 0.2),
     "one-bit-bytes": 3 * code_bytes("one_bit", N),
     "one-bit-slow-link": exchange(None, 1e6) / exchange("one_bit", 1e6),
