@@ -213,10 +213,11 @@ def _of_options(train: Callable[..., Any], name: str) -> dict[str, Own]:
     from dlviz.models.options import TrainingOptions
     from dlviz.parallel.step.training import Options
 
-    annotation: Any = SimpleNamespace(__annotations__={name: train.__annotations__[name]})
+    of_these = {key: each for key, each in train.__annotations__.items() if key == name}
+    annotation: Any = SimpleNamespace(__annotations__=of_these)
     of_all = Options.__annotations__ | TrainingOptions.__annotations__
     found = {}
-    for options in get_args(get_type_hints(annotation, train.__globals__)[name]):
+    for options in get_args(get_type_hints(annotation, train.__globals__).get(name)):
         hints = get_type_hints(options).items()
         found |= {key: Own(kind) for key, kind in hints if key not in of_all}
     return found
