@@ -29,13 +29,16 @@ from typing import Any
 import torch
 
 from dlviz.cluster import Comm, check_tensor
+from dlviz.collectives.code_methods import HOW, compare, how_of
+from dlviz.collectives.direct import to_all
 from dlviz.collectives.flat import chunks_of, flattened
 from dlviz.collectives.ring import all_reduce as ring
 from dlviz.compression import Code, Compressor, Feedback, make, measure_coding
+from dlviz.compression.compressor import first_infinite
 from dlviz.compression.packing import bytes_of, pack, unpack
 from dlviz.counts import check_counts
 
-HOW = ("all_gather", "all_reduce", "reduce_scatter")
+__all__ = ["HOW", "CodedAllReduce", "all_reduce", "trials"]
 
 
 class CodedAllReduce:
@@ -75,8 +78,7 @@ class CodedAllReduce:
         with flattened(comm, tensor, "all_reduce") as row:
             if not len(row):
                 return
-            if not row.sum().isfinite() and not (finite := row.isfinite()).all():  # sums overflow
-                index = int(finite.logical_not().nonzero()[0])
+            if (index := first_infinite(row)) is not None:
                 raise ValueError(
                     f"{whose(index)} of rank {comm.members[comm.rank]} is {row[index]:g}, which no "
                     "code can carry: use a lower rate, or clip."
@@ -161,25 +163,14 @@ class CodedAllReduce:
     def _exchange(self, comm: Comm, codes: list[Code], like: list[Code]) -> list[Code]:
         """Send code r to rank r; returns what each rank sent here, and this rank's own. The code
         from rank r has the form of `like[r]`, unless it depends on the values."""
-        n, fixed = comm.size, self.compressor.fixed
-        arrived = [codes[comm.rank]] * n
-        after = [(comm.rank + shift) % n for shift in range(1, n)]  # no port is everybody's first
-        before = after[::-1]  # the previous rank sends here first
-        if fixed:
-            rows = {rank: torch.empty(bytes_of(like[rank]), dtype=torch.uint8) for rank in before}
-            receives = {rank: comm.irecv(row, rank) for rank, row in rows.items()}
+        fixed, rows = self.compressor.fixed, None
         packed = {id(code): pack(code, fixed) for code in codes}  # the same code goes to several
-        sends = [comm.isend(packed[id(codes[rank])], rank) for rank in after]
-        for rank in before:
-            if fixed:
-                receives[rank].wait()
-                arrived[rank] = unpack(rows[rank], like[rank])
-            else:
-                row = comm.probe(rank)  # of the message's size
-                comm.recv(row, rank)
-                arrived[rank] = unpack(row, like[rank], lengths=True)
-        comm.wait_sent(sends)
-        return arrived
+        if fixed:
+            rows = [torch.empty(bytes_of(code), dtype=torch.uint8) for code in like]
+        arrived = to_all(comm, [packed[id(code)] for code in codes], rows)
+        found = [unpack(*pair, not fixed) for pair in zip(arrived, like, strict=True)]
+        found[comm.rank] = codes[comm.rank]
+        return found
 
 
 def all_reduce(
@@ -218,37 +209,6 @@ def trials(
         comm.barrier()
         with comm.span("step", step=step):
             reduce(comm, total)
-
-
-def how_of(compressor: Compressor, how: str | None) -> str:
-    """How its codes are summed. Raises ValueError for a method unknown or not open to them."""
-    if how is None:
-        return "all_reduce" if compressor.linear else "all_gather"
-    if how not in HOW:
-        raise ValueError(f"how={how!r} is unknown: use {', '.join(map(repr, HOW))}.")
-    if how == "all_reduce" and not compressor.linear:
-        raise ValueError(
-            f"how='all_reduce' adds codes, and those of {compressor.name!r} cannot be "
-            "added: use 'all_gather' or 'reduce_scatter'."
-        )
-    if how != "all_reduce" and compressor.codes > 1:
-        raise ValueError(
-            f"{compressor.name!r} sums its first factor before it makes the second: use "
-            "how='all_reduce'."
-        )
-    return how
-
-
-def compare(comm: Comm, *mine: Any) -> None:
-    """Raise ValueError, on all ranks, where two ranks code by different compressors or options."""
-    others: list[Any] = [None] * comm.size
-    comm.all_gather_object(others, ", ".join(map(str, mine)))
-    for rank, other in enumerate(others):
-        if other != others[0]:
-            raise ValueError(
-                f"rank {comm.members[0]} codes by {others[0]}, rank {comm.members[rank]} by "
-                f"{other}: give all ranks the same."
-            )
 
 
 def in_order(rows: list[torch.Tensor]) -> torch.Tensor:

@@ -17,6 +17,8 @@ torch.distributed.all_to_all_single.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from dlviz.cluster import REDUCE, Comm, check_tensor
@@ -77,13 +79,36 @@ def all_to_all(comm: Comm, tensor: torch.Tensor) -> None:
         with comm.span("phase", "exchange", round=0):
             # Chunks arrive outside the row, whose own are still in transit.
             mine, theirs = chunks_of(row, comm.size), chunks_of(row.clone(), comm.size)
-            # Reversed: the previous rank sends here first.
-            receives = [comm.irecv(theirs[rank], rank) for rank in reversed(_others(comm))]
-            sends = [comm.isend(mine[rank], rank) for rank in _others(comm)]
-            for request in receives + sends:
-                request.wait()
-            for own, other in zip(mine, theirs, strict=True):
+            for own, other in zip(mine, to_all(comm, mine, theirs), strict=True):
                 own.copy_(other)
+
+
+def to_all(
+    comm: Comm, parts: Sequence[torch.Tensor], rows: Sequence[torch.Tensor] | None = None
+) -> list[torch.Tensor]:
+    """Send part r to rank r: what each rank sent here, and this rank's own part. `rows` are of the
+    sizes of what comes: their receives are posted ahead, and no empty part is sent. Without them a
+    receiver learns each size from the message's header (`comm.probe`).
+
+    Cost: one step, each rank sends its parts for the others.
+    """
+    others = _others(comm)
+    before = others[::-1]  # the previous rank sends here first
+    arrived = [*(parts if rows is None else rows)]
+    arrived[comm.rank] = parts[comm.rank]
+    receives = []
+    if rows is not None:
+        receives = [comm.irecv(rows[rank], rank) for rank in before if rows[rank].numel()]
+        others = [rank for rank in others if parts[rank].numel()]
+    sends = [comm.isend(parts[rank], rank) for rank in others]
+    for receive in receives:
+        receive.wait()
+    for rank in before if rows is None else ():
+        arrived[rank] = comm.probe(rank)
+        comm.recv(arrived[rank], rank)
+    for send in sends:
+        send.wait()
+    return arrived
 
 
 def _others(comm: Comm) -> list[int]:

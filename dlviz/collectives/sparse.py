@@ -42,6 +42,7 @@ import numpy as np
 import torch
 
 from dlviz.cluster import Comm
+from dlviz.collectives.direct import to_all
 from dlviz.collectives.fold import staying
 from dlviz.collectives.pairs import (
     Pairs,
@@ -173,13 +174,7 @@ def _split(
 
 def _to_all(comm: Comm, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Send part r to rank r: the parts for this rank, by sender."""
-    others = [(comm.rank + shift) % comm.size for shift in range(1, comm.size)]
-    sends = [comm.isend(parts[rank], rank) for rank in others]
-    # Reversed: the previous rank sends here first.
-    arrived = {rank: _received(comm, rank) for rank in reversed(others)}
-    for send in sends:
-        send.wait()
-    return [arrived.get(rank, parts[rank]) for rank in range(comm.size)]
+    return [part.cpu() for part in to_all(comm, parts)]
 
 
 def _received(comm: Comm, src: int) -> torch.Tensor:

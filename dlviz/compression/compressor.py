@@ -10,6 +10,7 @@ all-reduce can sum them. `fixed`: the code's bytes depend on n alone, else `nbyt
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,12 +21,13 @@ Code = list[torch.Tensor]
 BLOCK = 2**16  # values coded at a time
 
 
-class Compressor:
+class Compressor(ABC):
     """The base: a subclass gives `_encode`, `decode` and `nbytes`, and takes its options as keyword
     arguments, which it passes on. One with an option `seed` draws from `rng`."""
 
     name = ""
     unbiased = linear = False
+    exact = False  # codes float64 as it is, not as float32
     fixed = True
     codes = 1  # that `rounds` has the caller sum, one after the other
 
@@ -40,18 +42,20 @@ class Compressor:
     def encode(self, flat: torch.Tensor) -> Code:
         """The code of `flat`, (n,) of float32 or float64. Raises ValueError for another dtype or
         shape, and for a value that is not finite, which it names."""
-        return self._encode(self.checked(flat).float().contiguous())
+        row = self.checked(flat).contiguous()
+        return self._encode(row if self.exact else row.float())
 
+    @abstractmethod
     def _encode(self, flat: torch.Tensor) -> Code:
-        raise NotImplementedError
+        """The code of finite values."""
 
+    @abstractmethod
     def decode(self, code: Code, n: int) -> torch.Tensor:
         """What the code of n values stands for, (n,) float32."""
-        raise NotImplementedError
 
+    @abstractmethod
     def nbytes(self, n: int) -> int:
         """Bytes of the code of n values."""
-        raise NotImplementedError
 
     def for_bucket(self, shapes: Sequence[Sequence[int]], rank: int, index: int) -> Compressor:
         """A compressor with the same options for bucket number `index` of that rank, which holds
@@ -70,14 +74,15 @@ class Compressor:
         yield code
         yield self.decode([code], flat.numel()), own
 
-    def reduce(self, flat: torch.Tensor, all_reduce: Callable[[torch.Tensor], Any]) -> torch.Tensor:
-        """The sum over ranks of `flat`, where `all_reduce` sums a code over them, in place."""
+    def reduce(self, flat: torch.Tensor, all_reduce: Callable[[torch.Tensor], Any]) -> Any:
+        """The sum over ranks of `flat`, where `all_reduce` sums a code over them, in place; and
+        what this rank's code stands for."""
         if not self.linear:
             raise ValueError(f"codes of {self.name!r} cannot be added: gather and decode them.")
         rounds = self.rounds(flat)
         for _ in range(self.codes):
             all_reduce(next(rounds))
-        return next(rounds)[0]
+        return next(rounds)
 
     def checked(self, flat: torch.Tensor) -> torch.Tensor:
         if flat.dtype not in (torch.float32, torch.float64):
@@ -87,13 +92,19 @@ class Compressor:
         if flat.dim() != 1 or not flat.numel():
             raise ValueError(f"flat, of shape {tuple(flat.shape)}, has to be one row of values.")
         flat = flat.detach()
-        if not flat.sum().isfinite() and not (finite := flat.isfinite()).all():  # sums overflow
-            index = int(finite.logical_not().nonzero()[0])
+        if (index := first_infinite(flat)) is not None:
             raise ValueError(
                 f"flat[{index}]={flat[index]:g} has no code by {self.name}: gradients have to be "
                 "finite. Lower the rate, or clip."
             )
         return flat
+
+
+def first_infinite(row: torch.Tensor) -> int | None:
+    """The index of the first value that is not finite, if there is one."""
+    if row.sum().isfinite() or (finite := row.isfinite()).all():  # a sum of finite ones overflows
+        return None
+    return int(finite.logical_not().nonzero()[0])
 
 
 def in_rows(values: np.ndarray, per: int) -> np.ndarray:

@@ -14,6 +14,7 @@ Commodity GPU Cloud Computing", Interspeech 2015 (threshold).
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 
 import numpy as np
 import torch
@@ -32,8 +33,9 @@ class Sparse(Compressor):
         indices = self._chosen(flat.abs().numpy())
         return [torch.from_numpy(indices.astype(np.int32)), flat[torch.from_numpy(indices)]]
 
+    @abstractmethod
     def _chosen(self, sizes: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+        """The indices to send, ascending."""
 
     def decode(self, code: Code, n: int) -> torch.Tensor:
         return torch.zeros(n).index_copy_(0, code[0].long(), code[1])

@@ -11,6 +11,7 @@ Source: torch.distributed.algorithms.ddp_comm_hooks, which has fp16_compress_hoo
 """
 
 # No deferred annotations here: torch compares those of the hook with its own classes.
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,18 +48,14 @@ def hook(state: HookState, bucket: GradBucket) -> torch.futures.Future[torch.Ten
     ranks = dist.get_world_size(state.group)
     v = feedback.apply(row / ranks)
     by = feedback.compressor
-    total, own = (_added if by.linear else _gathered)(state, by, v, ranks)
+    if by.linear:
+        total, own = by.reduce(v, partial(dist.all_reduce, group=state.group))
+    else:
+        total, own = _gathered(state, by, v, ranks)
     feedback.keep(v, own)
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(row.copy_(total))
     return future
-
-
-def _added(state: HookState, by: Compressor, v: torch.Tensor, ranks: int) -> Any:
-    rounds = by.rounds(v)
-    for _ in range(by.codes):
-        dist.all_reduce(next(rounds), group=state.group)
-    return next(rounds)
 
 
 def _gathered(state: HookState, by: Compressor, v: torch.Tensor, ranks: int) -> Any:

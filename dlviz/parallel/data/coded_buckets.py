@@ -67,7 +67,6 @@ class CodedBuckets(nn.Module):
         self._make = partial(CodedAllReduce, how=how, feedback=feedback, reduce=self._reduce)
         self._rank, self._compressor, self._names = comm.rank, compressor, names
         self._codes: dict[tuple[nn.Parameter, ...], CodedAllReduce] = {}
-        self._loaded: list[Any] = []
 
     def fit(self, buckets: Sequence[Bucket]) -> None:
         """Prepare for `buckets`; those of the same parameters as before go on with their codes."""
@@ -75,8 +74,6 @@ class CodedBuckets(nn.Module):
         for bucket in buckets:
             key = tuple(bucket.parameters)
             self._codes[key] = before.get(key) or self._code(bucket, len(self._codes))
-        for code, state in zip(self._codes.values(), self._loaded, strict=False):
-            code.load_state_dict(state)
 
     def _code(self, bucket: Bucket, number: int) -> CodedAllReduce:
         if bucket.flat.is_complex():
@@ -112,6 +109,5 @@ class CodedBuckets(nn.Module):
         return [code.state_dict() for code in self._codes.values()]
 
     def set_extra_state(self, state: list[Any]) -> None:
-        self._loaded = state
         for code, one in zip(self._codes.values(), state, strict=True):
             code.load_state_dict(one)

@@ -24,8 +24,10 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.collectives.direct import to_all
+from dlviz.parallel.data.linear_factors import Factors, LinearFactors
 from dlviz.parallel.step.batches import Batches
-from dlviz.parallel.step.hooks import Hook, dense, writes_gradients
+from dlviz.parallel.step.hooks import dense
 from dlviz.parallel.step.prices import pricing
 from dlviz.parallel.step.sharded_step import Loss, Weight, all_reduce_called, begin, no_mean, rows
 from dlviz.parallel.step.training import Options, Result, Training
@@ -33,87 +35,6 @@ from dlviz.parallel.update_rules import AnyRule
 from dlviz.sim import factors_win_below
 
 CHOICES = ("auto", "all", "none")
-Factors = tuple[torch.Tensor, torch.Tensor]  # inputs (K, N), gradients of the outputs (K, M)
-
-
-class LinearFactors:
-    """Saves the factors of the linear layers of `model` from now on, and keeps autograd from
-    multiplying them: `.grad` of a weight holds only what it has got from other operations."""
-
-    def __init__(self, model: nn.Module):
-        self._saved: dict[nn.Parameter, list[Factors]] = {}
-        self._weights: dict[nn.Module, nn.Parameter] = {}  # of the layers that are running
-        for layer in model.modules():
-            # Another forward may do other things with the weight.
-            if isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward:
-                layer.register_forward_pre_hook(Hook(self._start_forward))
-                end = Hook(self._end_forward)
-                layer.register_forward_hook(end, prepend=True, with_kwargs=True, always_call=True)
-
-    def _start_forward(self, layer: nn.Module, inputs: Any) -> None:
-        weight = layer._parameters.get("weight")  # None where the layer computes it from others
-        if weight is not None and weight.requires_grad and torch.is_grad_enabled():
-            self._weights[layer] = weight
-            layer._parameters["weight"] = weight.detach()  # pyright: ignore[reportArgumentType]
-
-    def _end_forward(self, layer: nn.Module, inputs: Any, keywords: Any, output: Any) -> Any:
-        weight = self._weights.pop(layer, None)
-        if weight is None:
-            return None
-        layer._parameters["weight"] = weight
-        if output is None:  # the forward failed
-            return None
-        x = inputs[0] if inputs else keywords["input"]
-        return _Save.apply(output, x.detach(), weight, self._saved)
-
-    def take(self) -> dict[nn.Parameter, Factors]:
-        """The factors by weight of the backward passes since the last call: the rows of all calls
-        of all layers that have the weight."""
-        found = {
-            weight: (torch.cat([x for x, _ in calls]), torch.cat([g for _, g in calls]))
-            for weight, calls in self._saved.items()
-        }
-        self._saved.clear()
-        return found
-
-
-class _Save(torch.autograd.Function):
-    """Forward: the output of a linear layer, as it is. Backward: the output's gradient, as it is,
-    which is saved with the layer's input; none for the weight."""
-
-    @staticmethod
-    def forward(ctx: Any, output: Any, x: Any, weight: Any, saved: Any) -> Any:
-        ctx.save_for_backward(x)
-        ctx.weight, ctx.saved = weight, saved
-        return output.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        (gradient,), (x,), weight = gradients, ctx.saved_tensors, ctx.weight
-        if torch.is_grad_enabled():
-            raise ValueError(
-                "create_graph=True asks for gradients with a graph, and the factors of a linear "
-                "layer have none: train by another strategy, as ddp."
-            )
-        if writes_gradients([weight]):  # (B, T, N) is B T rows
-            pair = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
-            factors = tuple(part.to(weight.dtype) for part in pair)
-            ctx.saved.setdefault(weight, []).append(factors)
-        return gradient, None, None, None
-
-
-def all_gather(comm: Comm, parts: list[torch.Tensor]) -> None:
-    """Give every rank the part of each: `parts[r]` is rank r's, sent to each other rank if it has
-    rows.
-
-    Cost: one step, a rank sends n-1 times its part.
-    """
-    others = [(comm.rank + shift) % comm.size for shift in range(1, comm.size)]
-    requests: list[Any] = [comm.irecv(parts[r], r) for r in reversed(others) if len(parts[r])]
-    if len(parts[comm.rank]):
-        requests += [comm.isend(parts[comm.rank], r) for r in others]
-    for request in requests:
-        request.wait()
 
 
 def gathered(comm: Comm, name: str, own: torch.Tensor, counts: list[int]) -> torch.Tensor:
@@ -126,7 +47,7 @@ def gathered(comm: Comm, name: str, own: torch.Tensor, counts: list[int]) -> tor
     parts = [*whole.split(counts)]
     parts[comm.rank].copy_(own)
     with comm.span("collective", name, nbytes=own.nbytes):
-        all_gather(comm, parts)
+        to_all(comm, [own] * comm.size, parts)
     return whole
 
 
@@ -205,7 +126,7 @@ def _counts(
             own[1 + 2 * place] = len(saved[p][0])
         own[2 + 2 * place] = p.grad is not None
     with comm.span("collective", "counts", nbytes=own.nbytes):
-        all_gather(comm, [*table.unbind()])
+        to_all(comm, [own] * comm.size, [*table.unbind()])
     shares, *numbers = table.T
     if not shares.sum():
         no_mean()
