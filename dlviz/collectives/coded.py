@@ -88,10 +88,7 @@ class CodedAllReduce:
                 by = self.compressor
                 self._seconds = measure_coding(by.name, len(row), **by.options)
                 comm.begin()  # the measurement is not the device's work
-            v = self.own.apply(row)
-            total, decoded = getattr(self, f"_{self.how}")(comm, v)
-            self.own.keep(v, decoded)
-            row.copy_(total)
+            getattr(self, f"_{self.how}")(comm, self.own.apply(row), row)
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank's codes have lost so far, to be saved with its model."""
@@ -102,20 +99,25 @@ class CodedAllReduce:
         self.own.load_state_dict(state["own"])
         self.of_sum.load_state_dict(state["of_sum"])
 
-    # Each returns the sum over all ranks, and what this rank's code of `v` stands for in it.
+    # Each writes the sum over all ranks of what their codes of `v` stand for into `out`, which is
+    # `v` itself without feedback; with it `v` is left what its own code lost.
 
-    def _all_gather(self, comm: Comm, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _all_gather(self, comm: Comm, v: torch.Tensor, out: torch.Tensor) -> None:
         code = self._encode(comm, v)
+        self.own.keep(code)
         same = [code] * comm.size
         codes = self._exchange(comm, same, like=same)
-        decoded = [self._decode(comm, each, len(v)) for each in codes]
-        return in_order(decoded), decoded[comm.rank]
+        out.copy_(in_order([self._decode(comm, each, len(v)) for each in codes]))
 
-    def _reduce_scatter(self, comm: Comm, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _reduce_scatter(self, comm: Comm, v: torch.Tensor, out: torch.Tensor) -> None:
         chunks = chunks_of(v, comm.size)
         lengths = [len(chunk) for chunk in chunks]
         own = lengths[comm.rank]
         codes = [self._encode(comm, chunk) for chunk in chunks]
+        if self.feedback:
+            for chunk, code in zip(chunks, codes, strict=True):
+                if len(chunk):
+                    self.compressor.subtract(chunk, code)
         with comm.span("phase", "reduce-scatter"):
             arrived = self._exchange(comm, codes, like=[codes[comm.rank]] * comm.size)
             total = in_order([self._decode(comm, code, own) for code in arrived])
@@ -124,27 +126,26 @@ class CodedAllReduce:
             code = self._encode(comm, total)
             sums = self._exchange(comm, [code] * comm.size, like=codes)
             pieces = [self._decode(comm, *each) for each in zip(sums, lengths, strict=True)]
-        self.of_sum.keep(total, pieces[comm.rank])
-        if self.feedback:
-            v = torch.cat([self._decode(comm, *each) for each in zip(codes, lengths, strict=True)])
-        return torch.cat(pieces), v
+        if own:
+            self.of_sum.keep(code)
+        torch.cat(pieces, out=out)
 
-    def _all_reduce(self, comm: Comm, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        rounds, number = self.compressor.rounds(v), self.compressor.codes
+    def _all_reduce(self, comm: Comm, v: torch.Tensor, out: torch.Tensor) -> None:
+        rounds, number = self.compressor.rounds(v, out), self.compressor.codes
         for _ in range(number):
             with self._coding(comm, "encode", 1 / number, raw=v.nbytes) as span:
                 code = next(rounds)
                 span.fields["nbytes"] = code.nbytes
             self._reduce(comm, code)
         with self._coding(comm, "decode", 1.0, raw=v.nbytes, nbytes=code.nbytes):
-            return next(rounds)
+            next(rounds, None)
 
     # -- codes and messages ----------------------------------------------------------------------
     def _encode(self, comm: Comm, v: torch.Tensor) -> Code:
         if not len(v):
             return []  # a piece of a vector that has fewer values than there are ranks
         with self._coding(comm, "encode", len(v) / self._length, raw=v.nbytes) as span:
-            code = self.compressor.encode(v)
+            code = self.compressor.of_finite(v)
             span.fields["nbytes"] = bytes_of(code)
         return code
 

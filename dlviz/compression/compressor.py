@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,11 @@ class Compressor(ABC):
     def encode(self, flat: torch.Tensor) -> Code:
         """The code of `flat`, (n,) of float32 or float64. Raises ValueError for another dtype or
         shape, and for a value that is not finite, which it names."""
-        row = self.checked(flat).contiguous()
+        return self.of_finite(self.checked(flat))
+
+    def of_finite(self, flat: torch.Tensor) -> Code:
+        """`encode` of values that are known to be finite."""
+        row = flat.contiguous()
         return self._encode(row if self.exact else row.float())
 
     @abstractmethod
@@ -66,23 +70,25 @@ class Compressor(ABC):
         own.rng = _generator(self.options.get("seed", 0), rank, index)
         return own
 
-    def rounds(self, flat: torch.Tensor) -> Iterator[Any]:
-        """Codes to sum over ranks, for linear compressors: yields `codes` of them, each of which
-        the caller sums in place, then (the sum over ranks, what this rank's code stands for)."""
-        (code,) = self.encode(flat)
-        own = self.decode([code], flat.numel())
-        yield code
-        yield self.decode([code], flat.numel()), own
+    def decode_to(self, code: Code, out: torch.Tensor) -> None:
+        """Write what the code stands for into `out`, (n,)."""
+        out.copy_(self.decode(code, len(out)))
 
-    def reduce(self, flat: torch.Tensor, all_reduce: Callable[[torch.Tensor], Any]) -> Any:
-        """The sum over ranks of `flat`, where `all_reduce` sums a code over them, in place; and
-        what this rank's code stands for."""
+    def subtract(self, v: torch.Tensor, code: Code) -> None:
+        """v <- v - what the code stands for, in place."""
+        v -= self.decode(code, len(v))
+
+    def rounds(self, v: torch.Tensor, out: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The sum over ranks of `v`, whose values are finite, by codes that can be added: yields
+        `codes` of them, each of which the caller sums over ranks in place, and writes the sum into
+        `out`. Of `v` is left what its own code loses, unless `out` is `v` itself."""
         if not self.linear:
             raise ValueError(f"codes of {self.name!r} cannot be added: gather and decode them.")
-        rounds = self.rounds(flat)
-        for _ in range(self.codes):
-            all_reduce(next(rounds))
-        return next(rounds)
+        code = self.of_finite(v)
+        if out is not v:
+            self.subtract(v, code)
+        yield code[0]
+        self.decode_to(code, out)
 
     def checked(self, flat: torch.Tensor) -> torch.Tensor:
         if flat.dtype not in (torch.float32, torch.float64):

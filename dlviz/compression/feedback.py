@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from dlviz.compression.coding import stored_variance
-from dlviz.compression.compressor import Compressor
+from dlviz.compression.compressor import Code, Compressor
 
 
 class Feedback:
@@ -40,20 +40,24 @@ class Feedback:
                 )
 
     def apply(self, flat: torch.Tensor) -> torch.Tensor:
-        """v = flat + e, (n,), a tensor of its own. Raises ValueError for another n than before."""
+        """v = flat + e, (n,), in the residual's memory; `flat` itself if not on. Raises ValueError
+        for another n than before."""
+        if not self.on:
+            return flat
         if self.residual is None:
-            return flat.clone()
+            self.residual = torch.zeros_like(flat)
         if len(self.residual) != len(flat):
             raise ValueError(
                 f"a residual of {len(self.residual)} values cannot be added to {len(flat)}: it is "
                 "of another model or another cut into buckets."
             )
-        return flat + self.residual
+        self.residual += flat
+        return self.residual
 
-    def keep(self, v: torch.Tensor, decoded: torch.Tensor) -> None:
-        """e <- v - decoded."""
-        if self.on:
-            self.residual = v - decoded
+    def keep(self, code: Code) -> None:
+        """e <- v - what the code of v stands for."""
+        if self.residual is not None:
+            self.compressor.subtract(self.residual, code)
 
     @property
     def norm(self) -> float:

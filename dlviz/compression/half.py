@@ -35,10 +35,18 @@ class Half(Compressor):
         super().__init__(scale=scale)
 
     def _encode(self, flat: torch.Tensor) -> Code:
-        return [(flat * self.options["scale"]).to(self.dtype)]
+        scale = self.options["scale"]
+        return [(flat if scale == 1 else flat * scale).to(self.dtype)]
 
     def decode(self, code: Code, n: int) -> torch.Tensor:
-        return code[0].float() / self.options["scale"]
+        out = torch.empty(n)
+        self.decode_to(code, out)
+        return out
+
+    def decode_to(self, code: Code, out: torch.Tensor) -> None:
+        out.copy_(code[0])
+        if self.options["scale"] != 1:
+            out /= self.options["scale"]
 
     def nbytes(self, n: int) -> int:
         return 2 * n

@@ -40,6 +40,9 @@ class Sparse(Compressor):
     def decode(self, code: Code, n: int) -> torch.Tensor:
         return torch.zeros(n).index_copy_(0, code[0].long(), code[1])
 
+    def subtract(self, v: torch.Tensor, code: Code) -> None:
+        v[code[0].long()] -= code[1]
+
 
 class TopK(Sparse):
     """The ceil(share * n) values that are largest."""

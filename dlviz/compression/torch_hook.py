@@ -11,14 +11,13 @@ Source: torch.distributed.algorithms.ddp_comm_hooks, which has fp16_compress_hoo
 """
 
 # No deferred annotations here: torch compares those of the hook with its own classes.
-from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
-from dlviz.compression.compressor import Compressor
+from dlviz.compression.compressor import Code, Compressor
 from dlviz.compression.feedback import Feedback
 from dlviz.compression.packing import pack, unpack
 
@@ -46,20 +45,25 @@ def hook(state: HookState, bucket: GradBucket) -> torch.futures.Future[torch.Ten
     """The mean of a bucket's gradients over all ranks, by their codes."""
     feedback, row = state.of(bucket), bucket.buffer()  # (elements,)
     ranks = dist.get_world_size(state.group)
-    v = feedback.apply(row / ranks)
+    v = feedback.apply(row.div_(ranks))
     by = feedback.compressor
+    by.checked(v)
     if by.linear:
-        total, own = by.reduce(v, partial(dist.all_reduce, group=state.group))
+        for code in by.rounds(v, row):
+            dist.all_reduce(code, group=state.group)
     else:
-        total, own = _gathered(state, by, v, ranks)
-    feedback.keep(v, own)
+        code = by.of_finite(v)
+        total = _gathered(state, by, code, len(row))
+        feedback.keep(code)
+        row.copy_(total)
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(row.copy_(total))
+    future.set_result(row)
     return future
 
 
-def _gathered(state: HookState, by: Compressor, v: torch.Tensor, ranks: int) -> Any:
-    code = by.encode(v)
+def _gathered(state: HookState, by: Compressor, code: Code, n: int) -> torch.Tensor:
+    """The sum of what all ranks' codes of n values stand for."""
+    ranks = dist.get_world_size(state.group)
     mine = pack(code, by.fixed)
     sizes = [torch.tensor([mine.numel()]) for _ in range(ranks)]
     if not by.fixed:  # then the lengths differ
@@ -72,5 +76,4 @@ def _gathered(state: HookState, by: Compressor, v: torch.Tensor, ranks: int) -> 
         unpack(row[: int(size)], code, lengths=not by.fixed)
         for row, size in zip(rows, sizes, strict=True)
     ]
-    decoded = [by.decode(each, v.numel()) for each in codes]
-    return torch.stack(decoded).sum(0), decoded[dist.get_rank(state.group)]
+    return torch.stack([by.decode(each, n) for each in codes]).sum(0)

@@ -24,19 +24,19 @@ def test_what_was_decoded_and_the_residual_make_up_all_gradients(name, options):
     assert feedback.norm == 0
     for step in range(20):
         g = drawn(600, seed=step)
-        v = feedback.apply(g)
-        found = by.decode(by.encode(v), 600)
-        feedback.keep(v, found)
+        v = feedback.apply(g).clone()
+        code = by.encode(v)
+        found = by.decode(code, 600)
+        feedback.keep(code)
         total, decoded = total + g, decoded + found
         assert feedback.norm == pytest.approx(float((v - found).norm()))
     assert torch.allclose(total, decoded + feedback.residual, atol=1e-4)
 
 
-def test_feedback_that_is_off_adds_nothing_and_gives_a_tensor_of_its_own():
+def test_feedback_that_is_off_adds_nothing():
     feedback, g = Feedback(make("one_bit"), on=False), drawn(8)
-    feedback.keep(g, torch.zeros(8))
-    v = feedback.apply(g)
-    assert torch.equal(v, g) and v is not g and feedback.norm == 0
+    feedback.keep(make("one_bit").encode(g))
+    assert torch.equal(feedback.apply(g), drawn(8)) and feedback.norm == 0
 
 
 @pytest.mark.parametrize("v", [drawn(600), drawn(600).exp(), -drawn(600).square(), torch.ones(600)])
@@ -74,7 +74,7 @@ def test_feedback_of_few_levels_diverges_and_of_one_bit_does_not():
             feedback = Feedback(make(name, **options))
         for step in range(30):
             v = feedback.apply(drawn(512, seed=step))
-            feedback.keep(v, feedback.compressor.decode(feedback.compressor.encode(v), 512))
+            feedback.keep(feedback.compressor.encode(v))
         norms[name] = feedback.norm / float(drawn(512).norm())
     assert norms["one_bit"] < 3 and norms["qsgd"] > 1e3
 
@@ -82,16 +82,15 @@ def test_feedback_of_few_levels_diverges_and_of_one_bit_does_not():
 def test_a_residual_is_saved_and_one_of_another_length_refused():
     feedback, by = Feedback(make("one_bit").for_bucket([(20, 30)], 0, 0)), make("one_bit")
     assert Feedback(by).state_dict()["residual"] is None
-    feedback.keep(drawn(600), torch.zeros(600))
+    feedback.apply(drawn(600))
     state = copy.deepcopy(feedback.state_dict())
     for same in (Feedback(by), Feedback(by.for_bucket([(600,)], 1, 2))):
         same.load_state_dict(state)
         assert torch.equal(same.apply(torch.zeros(600)), drawn(600))
-        same.keep(drawn(600), torch.zeros(600))
         with pytest.raises(ValueError, match="residual of 600 values cannot be added to 599"):
             same.apply(torch.zeros(599))
     other = Feedback(by)
-    other.keep(drawn(500), torch.zeros(500))
+    other.apply(drawn(500))
     for wrong in (Feedback(by.for_bucket([(599,)], 0, 0)), other):
         with pytest.raises(ValueError, match="saved residual is of 600 values and this one of"):
             wrong.load_state_dict(state)
@@ -103,15 +102,26 @@ LENGTH = 12 * 4 + 12 + 48 + 4
 
 
 def summed(by, vectors):
-    """reduce() of each rank, whose codes are added by turns: rank 0's round, all others', ..."""
+    """For each rank the sum of all `vectors` by codes that are added by turns (rank 0's round, all
+    others', ...), and what its own code lost."""
     ranks = [by.for_bucket(SHAPES, rank, 0) for rank in range(len(vectors))]
-    rounds = [each.rounds(v) for each, v in zip(ranks, vectors, strict=True)]
+    found = [(torch.empty_like(v), v.clone()) for v in vectors]
+    rounds = [each.rounds(v, out) for each, (out, v) in zip(ranks, found, strict=True)]
     for _ in range(by.codes):
         codes = [next(each) for each in rounds]
         total = torch.stack(codes).sum(0)
         for code in codes:
             code.copy_(total)
-    return [next(each) for each in rounds]
+    assert [next(each, None) for each in rounds] == [None] * len(rounds)
+    return found
+
+
+def alone(by, v):
+    """The sum over one rank."""
+    out = torch.empty_like(v)
+    for _ in by.rounds(v.clone(), out):
+        pass
+    return out
 
 
 def test_power_is_exact_at_full_rank():
@@ -131,7 +141,7 @@ def test_power_over_ranks_is_the_papers_algorithm_on_their_sum():
     found = summed(make("power", rank=2), vectors)
     whole = sum(vectors)
     start = make("power", rank=2).for_bucket(SHAPES, 9, 0)
-    one = start.reduce(whole, lambda code: None)[0]
+    one = alone(start, whole)
     parts, expected = whole.split([48, 12, 48, 4]), []
     rng = make("power", rank=2).for_bucket(SHAPES, 0, 0).rng
     for part, shape in zip(parts, ((12, 4), None, (4, 12), None), strict=True):
@@ -144,7 +154,7 @@ def test_power_over_ranks_is_the_papers_algorithm_on_their_sum():
     for total, _ in found:
         assert torch.allclose(total, torch.cat(expected), atol=1e-5)
         assert torch.allclose(total, one, atol=1e-5)
-    lost = sum(v - own for v, (_, own) in zip(vectors, found, strict=True))
+    lost = sum(lost for _, lost in found)
     assert torch.allclose(lost, whole - found[0][0], atol=1e-4)  # what feedback holds
 
 
@@ -154,9 +164,9 @@ def test_power_sends_its_factors_and_the_vectors_as_they_are():
     assert by.nbytes(LENGTH) == sum(part.nbytes for part in code)
     assert by.nbytes(LENGTH) == 4 * (2 * (12 + 4) + 12 + 2 * (4 + 12) + 4)
     assert torch.equal(by.decode(code, LENGTH)[48:60], drawn(LENGTH)[48:60])
-    assert sum(
-        each.numel() for each, _ in zip(by.rounds(drawn(LENGTH)), range(2), strict=False)
-    ) == (by.nbytes(LENGTH) // 4)
+    assert sum(each.numel() for each in by.rounds(drawn(LENGTH), torch.empty(LENGTH))) == (
+        by.nbytes(LENGTH) // 4
+    )
 
 
 def test_power_starts_from_its_last_q_and_so_finds_the_strongest_direction():
@@ -164,8 +174,8 @@ def test_power_starts_from_its_last_q_and_so_finds_the_strongest_direction():
     best = float(torch.linalg.svdvals(m)[1:].square().sum())
     by, lost = make("power").for_bucket([(12, 5)], 0, 0), []
     for _ in range(8):
-        found = by.reduce(m.flatten(), lambda code: None)[0]
+        found = alone(by, m.flatten())
         lost.append(float((found - m.flatten()).square().sum()))
     assert lost[-1] == pytest.approx(best, rel=1e-3) and lost[0] > best
-    assert not by.reduce(torch.zeros(60), lambda code: None)[0].any()
-    assert by.reduce(m.flatten(), lambda code: None)[0].any()
+    assert not alone(by, torch.zeros(60)).any()
+    assert alone(by, m.flatten()).any()
