@@ -31,12 +31,12 @@ def how_of(compressor: Compressor, how: str | None) -> str:
 
 
 def compare(comm: Comm, *mine: Any) -> None:
-    """Raise ValueError, on all ranks, where two ranks code by different compressors or options."""
+    """Raise ValueError, on all ranks, where two ranks sum by different codes or options."""
     others: list[Any] = [None] * comm.size
     comm.all_gather_object(others, ", ".join(map(str, mine)))
     for rank, other in enumerate(others):
         if other != others[0]:
             raise ValueError(
-                f"rank {comm.members[0]} codes by {others[0]}, rank {comm.members[rank]} by "
+                f"rank {comm.members[0]} sums by {others[0]}, rank {comm.members[rank]} by "
                 f"{other}: give all ranks the same."
             )

@@ -91,13 +91,19 @@ class CodedAllReduce:
             getattr(self, f"_{self.how}")(comm, self.own.apply(row), row)
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank's codes have lost so far, to be saved with its model."""
-        return {"own": self.own.state_dict(), "of_sum": self.of_sum.state_dict()}
+        """What this rank's codes have lost so far, and where its draws are, to be saved with its
+        model."""
+        return {
+            "own": self.own.state_dict(),
+            "of_sum": self.of_sum.state_dict(),
+            "compressor": self.compressor.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with what was saved. Raises ValueError for residuals of another length."""
         self.own.load_state_dict(state["own"])
         self.of_sum.load_state_dict(state["of_sum"])
+        self.compressor.load_state_dict(state["compressor"])
 
     # Each writes the sum over all ranks of what their codes of `v` stand for into `out`, which is
     # `v` itself without feedback; with it `v` is left what its own code lost.

@@ -70,6 +70,21 @@ class Compressor(ABC):
         own.rng = _generator(self.options.get("seed", 0), rank, index)
         return own
 
+    def state_dict(self) -> dict[str, Any]:
+        """What the next code depends on besides its vector: where the draws are."""
+        state = self.rng.bit_generator.state
+        return {**state, "state": torch.from_numpy(state["state"]["state"].view(np.int64).copy())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on as the compressor of that `state_dict` would."""
+        words = {"state": state["state"].numpy().view(np.uint64)}
+        self.rng.bit_generator.state = {
+            "bit_generator": state["bit_generator"],
+            "state": words,
+            "has_uint32": state["has_uint32"],
+            "uinteger": state["uinteger"],
+        }
+
     def decode_to(self, code: Code, out: torch.Tensor) -> None:
         """Write what the code stands for into `out`, (n,)."""
         out.copy_(self.decode(code, len(out)))

@@ -80,6 +80,13 @@ class Power(Compressor):
             self._layouts[n] = Layout(self._bucket or [(rows, -(-n // rows))], self.rank)
         return self._layouts[n]
 
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "starts": [q.clone() for q in self._starts]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._starts = [q.clone() for q in state["starts"]]
+
     def rounds(self, v: torch.Tensor, out: torch.Tensor) -> Iterator[torch.Tensor]:
         values = self._cut(v)
         first = self._firsts(values)

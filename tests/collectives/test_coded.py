@@ -186,7 +186,7 @@ def refused(comm, what):
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("another", "rank 0 codes by .*rank 1 by .*"),
+        ("another", "rank 0 sums by .*rank 1 by .*"),
         ("whole", "int64 has no code"),
         ("nan", r"element 7 of rank \d is nan"),
         ("added", "cannot be added"),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from dlviz.cluster import Comm
@@ -67,13 +68,23 @@ class CodedBuckets(nn.Module):
         self._make = partial(CodedAllReduce, how=how, feedback=feedback, reduce=self._reduce)
         self._rank, self._compressor, self._names = comm.rank, compressor, names
         self._codes: dict[tuple[nn.Parameter, ...], CodedAllReduce] = {}
+        self._lost: dict[nn.Parameter, torch.Tensor] = {}  # when buckets were last cut
 
     def fit(self, buckets: Sequence[Bucket]) -> None:
-        """Prepare for `buckets`; those of the same parameters as before go on with their codes."""
+        """Prepare for `buckets`; those of the same parameters as before go on with their codes,
+        others with what was lost of each parameter's gradient."""
         before, self._codes = self._codes, {}
+        for parameters, code in before.items():
+            if code.own.residual is not None:
+                rows = code.own.residual.split([p.numel() for p in parameters])
+                self._lost |= zip(parameters, rows, strict=True)
         for bucket in buckets:
             key = tuple(bucket.parameters)
-            self._codes[key] = before.get(key) or self._code(bucket, len(self._codes))
+            code = self._codes[key] = before.get(key) or self._code(bucket, len(self._codes))
+            if key not in before and self._lost.keys() & bucket.slots.keys():
+                nothing = bucket.values.new_zeros
+                lost = [self._lost.get(p, nothing(p.numel())) for p in bucket.parameters]
+                code.own.residual = torch.cat(lost)
 
     def _code(self, bucket: Bucket, number: int) -> CodedAllReduce:
         if bucket.flat.is_complex():

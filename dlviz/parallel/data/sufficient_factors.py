@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.collectives.code_methods import compare
 from dlviz.collectives.direct import to_all
 from dlviz.parallel.data.linear_factors import Factors, LinearFactors
 from dlviz.parallel.step.batches import Batches
@@ -149,12 +150,14 @@ def train(
     """Train with factors of the gradients of linear layers: as `data.train`. `factors`: "auto", of
     the layers where they are fewer bytes, by the rows of the rank that has most; "all" or "none".
 
-    Raises ValueError for other `factors`, and for gradients with a graph (create_graph=True).
+    Raises ValueError for other `factors`, or where two ranks' differ, and for gradients with a
+    graph (create_graph=True).
     """
     all_reduce_called(all_reduce)
     if factors not in CHOICES:
         raise ValueError(f"factors={factors!r} is not known: use {', '.join(map(repr, CHOICES))}.")
     training = Training(comm, model, rule, lr, options, loss, weight)
+    compare(comm, f"factors={factors!r}")
     begin(comm, model)
     linear = LinearFactors(model)
 

@@ -156,9 +156,9 @@ class CompressionExplorer(Recording):
 
         drawn = lines(self._now, "bandwidth", BANDWIDTHS)["y"]
         return curve(
-            {title(name, self._now): line for name, line in drawn.items()}, x=BANDWIDTHS, log=True,
-            log_x=True, title=f"An exchange of {self._now['n']:,} gradients", ylabel="seconds",
-            xlabel="bytes/s", theme=self.paper,
+            {title(name, self._now): line for name, line in drawn.items()}, log=True, log_x=True,
+            x=[rate / 1e6 for rate in BANDWIDTHS], xlabel="MB/s", ylabel="seconds",
+            title=f"An exchange of {self._now['n']:,} gradients", theme=self.paper,
         )  # fmt: skip
 
 

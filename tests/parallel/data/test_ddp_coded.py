@@ -1,5 +1,6 @@
 """DDP whose buckets are coded, beside one process and beside torch's DDP with the same codes."""
 
+import copy
 import os
 from socket import socket
 
@@ -110,10 +111,12 @@ def test_coding_overlaps_backward_on_its_own_lane():
     assert sum(sent) < sum(dense) / 5
 
 
-def state_saved(comm):
-    net = DDP(MLP((64, 32, 10), seed=1), comm, compressor=compression.make("one_bit"))
-    again = DDP(MLP((64, 32, 10), seed=1), comm, compressor=compression.make("one_bit"))
-    inputs = torch.randn(8, 64)
+def state_saved(comm, name, options):
+    def made(widths=(64, 32, 10)):
+        by = compression.make(name, **options)
+        return DDP(MLP(widths, seed=1), comm, compressor=by, feedback=name != "qsgd")
+
+    net, again, inputs = made(), made(), torch.randn(8, 64)
 
     def step(module):
         module.zero_grad()
@@ -121,17 +124,41 @@ def state_saved(comm):
         return [p.grad.clone() for p in module.parameters()]
 
     step(net)
-    again.load_state_dict(net.state_dict())
+    again.load_state_dict(copy.deepcopy(net.state_dict()))
     same = all(map(torch.equal, step(net), step(again)))
-    other = DDP(MLP((64, 16, 10), seed=1), comm, compressor=compression.make("one_bit"))
-    with pytest.raises(ValueError, match="residual"):
-        other.codes.load_state_dict(net.codes.state_dict())
-    plain = DDP(MLP((64, 32, 10), seed=1), comm)
-    return same, [*plain.state_dict()] == [f"module.{key}" for key in plain.module.state_dict()]
+    if name != "qsgd":
+        with pytest.raises(ValueError, match="residual"):
+            made((64, 16, 10)).codes.load_state_dict(net.codes.state_dict())
+    return same
 
 
-def test_what_the_codes_lost_is_saved_with_the_model():
-    assert dlviz.launch(state_saved, 2).results == [(True, True)] * 2
+@pytest.mark.parametrize(("name", "options"), [("one_bit", {}), ("qsgd", {}), ("power", {})])
+def test_a_saved_model_goes_on_with_what_codes_lost_their_draws_and_products(name, options):
+    assert dlviz.launch(state_saved, 2, args=(name, options)).results == [True, True]
+
+
+def cut_anew(comm):
+    """A layer is frozen after a step: what was lost of the other's gradient counts in the next."""
+    net = DDP(MLP((64, 32, 10), seed=1), comm, compressor=compression.make("topk", share=0.1))
+    inputs = torch.randn(8, 64, generator=torch.Generator().manual_seed(comm.rank))
+    last = [*net.parameters()][-2:]
+    net(inputs).square().mean().backward()
+    (code,) = net.codes._codes.values()
+    lost = code.own.residual[: sum(p.numel() for p in last)].clone()  # the last ones come first
+    for p in [*net.parameters()][:2]:
+        p.requires_grad_(False)
+    net.zero_grad()
+    (0 * net(inputs)).sum().backward()  # no gradient: the codes are of what was lost alone
+    (code,) = net.codes._codes.values()
+    sent = torch.cat([p.grad.flatten() for p in reversed(last)])
+    comm.all_reduce(lost)
+    left = code.own.residual.clone()
+    comm.all_reduce(left)
+    return torch.allclose(lost, sent + left, atol=1e-6) and bool(sent.any())
+
+
+def test_buckets_that_are_cut_anew_go_on_with_what_was_lost():
+    assert dlviz.launch(cut_anew, 2).results == [True, True]
 
 
 def not_finite(comm):

@@ -233,3 +233,11 @@ def test_another_word_for_factors_is_refused():
 
     with pytest.raises(dlviz.RankError, match="factors='some' is not known: use 'auto', 'all', 'n"):
         dlviz.launch(bad, 1)
+
+
+def test_ranks_with_different_factors_are_named():
+    def worker(comm):
+        train(comm, Odd(), batches(), loss=LOSS, factors=CHOICES[comm.rank])
+
+    with pytest.raises(dlviz.RankError, match="rank 0 sums by factors='auto', rank 1 by .*'all'"):
+        dlviz.launch(worker, 2)
