@@ -10,8 +10,10 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from dlviz.cluster.memory import watched
 from dlviz.trace.recorder import LaneSpans
 
 
@@ -40,7 +42,8 @@ class Handle:
         lane.context, lane.origin = self._context, self._origin
         lane.pace.wait_until(self._ready)
         try:
-            self._result = self._function(self._comm, *self._args)
+            with watched():
+                self._result = self._function(self._comm, *self._args)
         except BaseException as error:  # for the thread that waits
             self._error = error
         self._end = lane.pace.time
@@ -66,6 +69,13 @@ class Handle:
         if self._error is not None:
             raise self._error
         return self._result
+
+    def settle(self) -> None:
+        """Have the lane no longer work on it, whatever it raises, so that its tensors can be freed;
+        what only a wait would begin does not begin."""
+        if self._spans is None or self._over.is_set():
+            with suppress(Exception):
+                self.wait()
 
     def unseen(self) -> BaseException | None:
         """The error it raised, unless somebody has waited for it."""
