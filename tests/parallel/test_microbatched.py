@@ -1,4 +1,4 @@
-"""A convolution in pieces: values and gradients of one call, and no workspace but what is stated."""
+"""A convolution in pieces: values and gradients of one call, and only the workspace stated."""
 
 from __future__ import annotations
 

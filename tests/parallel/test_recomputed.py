@@ -1,4 +1,4 @@
-"""Layers that run again in the backward: the bits of torch.utils.checkpoint, and fewer activations."""
+"""Layers that run again in the backward: torch.utils.checkpoint's bits, and fewer activations."""
 
 from __future__ import annotations
 
@@ -144,9 +144,7 @@ WIDTH, BATCH = 64, 256
 
 
 def tanh_layers(count=16):
-    return nn.Sequential(
-        *[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(count)]
-    )
+    return nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(count)])
 
 
 def layers_held(net):

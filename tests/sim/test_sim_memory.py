@@ -1,4 +1,4 @@
-"""Bytes of ZeRO, layers of recomputation, workspaces of convolutions, seconds of streamed layers."""
+"""Bytes of ZeRO, layers of recomputation, workspaces of convolutions, streamed layers."""
 
 from __future__ import annotations
 
