@@ -10,6 +10,8 @@ tensor/          each rank has a part of every layer: linear, MLP, attention, a 
 pipeline/        stages on ranks, by any schedule
 hybrid/          data, pipeline and tensor parallelism together, on a mesh
 summa/           one matrix product, and its gradients, on a grid of ranks
+recomputed.py    layers that run again in the backward, by segments
+microbatched.py  a convolution by several methods, in pieces that fit a limit
 step/            shared by all strategies: equal replicas, layers as spans, hooks, batch norm
 update_rules/    how a gradient moves the weights
 
@@ -26,15 +28,28 @@ from dlviz.parallel import moved
 from dlviz.parallel.strategies import STRATEGIES
 
 if TYPE_CHECKING:
-    from dlviz.parallel import data, hybrid, model, pipeline, summa, tensor, update_rules, zero
+    from dlviz.parallel import (
+        data,
+        hybrid,
+        microbatched,
+        model,
+        offload,
+        pipeline,
+        recomputed,
+        summa,
+        tensor,
+        update_rules,
+        zero,
+    )
     from dlviz.parallel.averaging import easgd, ensemble, gossip, local_sgd
     from dlviz.parallel.data import accumulation, central, ddp, late_all_reduce, naive
     from dlviz.parallel.server import hogwild, parameter_server, stale_synchronous
 
 __all__ = [
     "STRATEGIES", "accumulation", "central", "data", "ddp", "easgd", "ensemble", "gossip",
-    "hogwild", "hybrid", "late_all_reduce", "local_sgd", "model", "naive", "parameter_server",
-    "pipeline", "stale_synchronous", "summa", "tensor", "update_rules", "zero",
+    "hogwild", "hybrid", "late_all_reduce", "local_sgd", "microbatched", "model", "naive", "offload",
+    "parameter_server", "pipeline", "recomputed", "stale_synchronous", "summa", "tensor",
+    "update_rules", "zero",
 ]  # fmt: skip
 
 
