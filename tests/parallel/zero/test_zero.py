@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import warnings
 
 import pytest
 import torch
@@ -102,8 +103,10 @@ def like_torch(comm):
     """Losses and parameters of both, by stage."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.distributed.tensor import DTensor
+
+    with warnings.catch_warnings(action="ignore"):  # torch's own, of torch.jit
+        from torch.distributed.optim import ZeroRedundancyOptimizer
 
     def whole(p):
         return p.detach().full_tensor() if isinstance(p, DTensor) else p.detach()
