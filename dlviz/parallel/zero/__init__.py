@@ -17,6 +17,7 @@ m is the number of microbatches whose gradients make one update.
     stage2.py       gradients are reduce-scattered in every backward, and freed
     stage3.py       a layer is gathered before it computes, and freed after it
     gathered.py     when a layer of stage 3 is gathered: ahead of time, or as it is read
+    checkpoint.py   shards in files that any other number of ranks can load
     train.py        training by one of the stages
 
 Source: S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, "ZeRO: Memory Optimizations Toward Training

@@ -22,6 +22,7 @@ from dlviz.cluster import label
 from dlviz.parallel.step.hooks import dense
 from dlviz.parallel.zero.shards import FlatLayer
 
+
 class GradientBucket:
     """The gradients of `layers` on all `ranks`, each times its weight. `take` takes its memory, of
     that `kind`, `free` gives it back; in between gradients add up, those of several passes too."""
@@ -41,10 +42,11 @@ class GradientBucket:
         columns = [row.split(widths) for row in self.rows]  # by rank, then layer
         for number, layer in enumerate(layers):
             for p, start in zip(layer.parameters, layer.starts, strict=True):
+                stop, each = start + p.numel(), layer.each
                 self._slots[p] = [
-                    column[number][max(start - low, 0) : start + p.numel() - low]
-                    for low, column in zip(range(0, ranks * layer.each, layer.each), columns)
-                    if low < start + p.numel() and start < low + layer.each
+                    column[number][max(start - rank * each, 0) : stop - rank * each]
+                    for rank, column in enumerate(columns)
+                    if rank * each < stop and start < (rank + 1) * each
                 ]
         self._own = [[column[number] for column in columns] for number in range(len(layers))]
         self.free()
@@ -96,8 +98,10 @@ def cut(
     for layer in reversed(layers):
         last = groups[-1] if groups else []
         held = sum(each.flat.nbytes for each in last)
-        if not last or last[0].flat.dtype != layer.flat.dtype or (
-            held + layer.flat.nbytes > bucket_bytes
+        if (
+            not last
+            or last[0].flat.dtype != layer.flat.dtype
+            or (held + layer.flat.nbytes > bucket_bytes)
         ):
             groups.append([])
         groups[-1].append(layer)

@@ -47,7 +47,8 @@ class FlatLayer:
 
     `flat` has all values, and the parameters are views of it; `shard` has this rank's, which the
     update rule moves: a view of `flat`, or memory of its own if the shard is `apart` (stage 3), or
-    a float32 `master` beside a bfloat16 `flat`. `gradient` is this rank's shard of the gradient's sum over all ranks, None between steps.
+    a float32 `master` beside a bfloat16 `flat`. `gradient` is this rank's shard of the gradient's
+    sum over all ranks, None between steps.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Training by ZeRO: forward and backward of each microbatch, then one update.
 
-    forward backward | forward backward | update    microbatches=2
+forward backward | forward backward | update    microbatches=2
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from math import nan
 from typing import Any, Unpack
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_map
 
@@ -25,6 +26,7 @@ from dlviz.parallel.step.sharded_step import counting, learn, rows
 from dlviz.parallel.step.training import Options, Result, Training, joint_norm
 from dlviz.parallel.step.whole_model import Assembled
 from dlviz.parallel.update_rules import AnyRule, TorchRule
+from dlviz.parallel.zero import checkpoint
 from dlviz.parallel.zero.shards import FlatLayer, layers_of
 from dlviz.parallel.zero.stage1 import Stage1
 from dlviz.parallel.zero.stage2 import Stage2
@@ -83,6 +85,11 @@ def train(
         raise ValueError(f"naive=True is a form of stage 1, and this is stage={stage}: leave it.")
     check_counts(microbatches=microbatches, bucket_bytes=bucket_bytes)
     check_counts(0, prefetch=prefetch)
+    if save is not None and comm.size != (ranks := dist.get_world_size()):
+        raise ValueError(
+            f"save={save!r} needs all {ranks} ranks of the run, and {comm.name} has {comm.size}: "
+            "train on all, or leave it out."
+        )
     start_alike(comm, model.to(comm.device))
     whole = Assembled(comm, model, options)
     low = precision == "bfloat16"
@@ -105,6 +112,9 @@ def train(
         comm, model, layers, of_forwards, bucket_bytes,
         naive=naive, prefetch=prefetch, reshard=reshard_after_forward,
     )  # fmt: skip
+    if load is not None:
+        checkpoint.load(load, model, layers, training.moves.rule, own)
+        net.share()
 
     def finish(share: float) -> None:
         net.update(training)
@@ -115,6 +125,8 @@ def train(
             learn=partial(learn_in_passes, microbatches),
             state=partial(state, everywhere=stage < 3),
         )  # fmt: skip
+        if save is not None:
+            checkpoint.save(save, comm, model, layers, training.moves.rule, own)
         return result
     except Exception:
         net.close()
