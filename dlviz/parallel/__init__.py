@@ -6,6 +6,7 @@ server/          servers hold the weights, or all ranks share them (Hogwild)
 averaging/       each rank has its own model: EASGD, local SGD, gossip, ensembles
 model/           each rank has a part of the layers
 tensor/          each rank has a part of every layer: linear, MLP, attention, a Transformer
+offload/         the host has the optimizer, or all parameters; the device what it computes with
 pipeline/        stages on ranks, by any schedule
 hybrid/          data, pipeline and tensor parallelism together, on a mesh
 summa/           one matrix product, and its gradients, on a grid of ranks
@@ -25,15 +26,15 @@ from dlviz.parallel import moved
 from dlviz.parallel.strategies import STRATEGIES
 
 if TYPE_CHECKING:
-    from dlviz.parallel import data, hybrid, model, pipeline, summa, tensor, update_rules
+    from dlviz.parallel import data, hybrid, model, offload, pipeline, summa, tensor, update_rules
     from dlviz.parallel.averaging import easgd, ensemble, gossip, local_sgd
     from dlviz.parallel.data import accumulation, central, ddp, late_all_reduce, naive
     from dlviz.parallel.server import hogwild, parameter_server, stale_synchronous
 
 __all__ = [
     "STRATEGIES", "accumulation", "central", "data", "ddp", "easgd", "ensemble", "gossip",
-    "hogwild", "hybrid", "late_all_reduce", "local_sgd", "model", "naive", "parameter_server",
-    "pipeline", "stale_synchronous", "summa", "tensor", "update_rules",
+    "hogwild", "hybrid", "late_all_reduce", "local_sgd", "model", "naive", "offload",
+    "parameter_server", "pipeline", "stale_synchronous", "summa", "tensor", "update_rules",
 ]  # fmt: skip
 
 

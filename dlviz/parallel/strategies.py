@@ -56,6 +56,10 @@ STRATEGIES = Strategies(
             "data.sufficient_factors.train",
             "data parallel: of a linear layer's gradient its factors are sent, if they are fewer",
         ),
+        "offload": (
+            "offload.train",
+            "data parallel: the host has the optimizer, or all parameters too (--how stream)",
+        ),
         "sync_server": (
             "server.parameter_server.sync_server",
             "rank 0 serves, or --servers ranks: the gradients of a step are averaged, all but "
