@@ -12,7 +12,7 @@ from dlviz.trace import Table, Trace
 COMPUTE = ("forward", "backward", "backward_input", "backward_weight")
 UPDATE = ("update",)
 COMMUNICATION = ("send", "recv", "collective", "wait")
-OTHER = ("compress", "data", "lock")
+OTHER = ("compress", "copy", "data", "lock")
 HOLDERS = ("step", "phase")  # kinds that only enclose others
 NO_WORK = (*HOLDERS, "idle")
 OWN_LANES = ("compute", "main", "")  # lanes shown under their rank's name

@@ -15,55 +15,57 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from dlviz.cluster import Comm
+
 SHOWN = 4  # holders that an error names
 
 
 @dataclass
 class _Block:
-    """A storage, how many bytes it holds, whose they are, and what to do before they are read."""
+    """A storage: how many bytes it holds, what these are, and of which layer's flat vector."""
 
     storage: weakref.ref[Any]
     nbytes: int
     what: str
-    name_at: Callable[[int], str] | None = None
-    before_read: Callable[[], None] | None = None
+    layer: Any = None
 
 
 class Arena(TorchDispatchMode):
     """The memory `name` ("host" or "device") of one rank on `place`: `held` bytes now, `peak` at
     most. An operation inside its `with` raises ValueError where it reads a tensor of the `other`
     arena. What does not fit into `capacity` bytes raises ValueError with the bytes that are missing
-    and who holds the most."""
+    and who holds the most. `record` is given what is held at each new peak and change of a size."""
 
-    def __init__(self, name: str, place: torch.device, capacity: int | None):
+    def __init__(
+        self,
+        name: str,
+        place: torch.device,
+        capacity: int | None = None,
+        record: Callable[[int], Any] = lambda held: None,
+    ):
         super().__init__()
-        self.name, self.place, self.capacity = name, place, capacity
+        self.name, self.place, self.capacity, self._record = name, place, capacity, record
         self.held = self.peak = 0
         self.other: Arena | None = None
+        self.before_read: Callable[[Any], None] = lambda layer: None
         self.computes = f"what is computed on the {name}"
         self._blocks: dict[int, _Block] = {}
         self._freed: deque[tuple[int, _Block]] = deque()  # by whichever thread drops the last view
 
-    def empty(
-        self,
-        length: int,
-        dtype: torch.dtype,
-        what: str,
-        name_at: Callable[[int], str] | None = None,
-        before_read: Callable[[], None] | None = None,
-        pinned: bool = False,
-    ) -> torch.Tensor:
-        """A flat tensor, called `what` in errors, of which `name_at` names the value at an offset;
-        `before_read` is called before an operation on the arena reads it."""
+    def empty(self, length: int, dtype: torch.dtype, what: str, layer: Any = None) -> torch.Tensor:
+        """A flat tensor, called `what` in errors; an operation that reads one of a `layer` calls
+        `before_read` with that first."""
         self._fit(length * dtype.itemsize, what)
+        pinned = self.other is not None and self.other.place.type == "cuda"
         tensor = torch.empty(length, dtype=dtype, device=self.place, pin_memory=pinned)
-        self._hold(tensor.untyped_storage(), what, name_at, before_read)
+        self._hold(tensor.untyped_storage(), what, layer)
         return tensor
 
     def resize(self, tensor: torch.Tensor, nbytes: int) -> None:
@@ -74,6 +76,7 @@ class Arena(TorchDispatchMode):
         storage.resize_(nbytes)
         self._grow(nbytes - block.nbytes)
         block.nbytes = nbytes
+        self._record(self.held)
 
     def holds(self, tensor: torch.Tensor) -> _Block | None:
         """The block of a tensor that lies here."""
@@ -104,11 +107,11 @@ class Arena(TorchDispatchMode):
 
     def _check(self, func: Any, tensor: torch.Tensor) -> None:
         own = self.holds(tensor)
-        if own is not None and own.before_read is not None:
-            own.before_read()
+        if own is not None and own.layer is not None:
+            self.before_read(own.layer)
         block = None if own is not None or self.other is None else self.other.holds(tensor)
         if block is not None and self.other is not None:
-            named = block.name_at and block.name_at(tensor.storage_offset())
+            named = block.layer and block.layer.name_at(tensor.storage_offset())
             raise ValueError(
                 f"{func} on the {self.name} reads {named or 'a tensor'} of {block.what}, which lies"
                 f" on the {self.other.name}: copy it first."
@@ -129,22 +132,18 @@ class Arena(TorchDispatchMode):
             f" {'are' if len(held) > 1 else 'is'} held."
         )
 
-    def _hold(
-        self,
-        storage: Any,
-        what: str,
-        name_at: Callable[[int], str] | None = None,
-        before_read: Callable[[], None] | None = None,
-    ) -> None:
+    def _hold(self, storage: Any, what: str, layer: Any = None) -> None:
         self._drain()
         key = storage._cdata
         ref = weakref.ref(storage, lambda _: self._freed.append((key, block)))
-        block = self._blocks[key] = _Block(ref, storage.nbytes(), what, name_at, before_read)
+        block = self._blocks[key] = _Block(ref, storage.nbytes(), what, layer)
         self._grow(block.nbytes)
 
     def _grow(self, nbytes: int) -> None:
         self.held += nbytes
-        self.peak = max(self.peak, self.held)
+        if self.held > self.peak:
+            self.peak = self.held
+            self._record(self.held)
 
     def _drain(self) -> None:
         """Count what was freed meanwhile."""
@@ -155,14 +154,12 @@ class Arena(TorchDispatchMode):
                 del self._blocks[key]
 
 
-def arenas(
-    device: torch.device, device_bytes: int | None, host_bytes: int | None
-) -> tuple[Arena, Arena]:
-    """The device's arena and the host's, each of which refuses tensors of the other."""
-    on_device = Arena("device", device, device_bytes)
-    on_host = Arena("host", torch.device("cpu"), host_bytes)
-    on_device.other, on_host.other = on_host, on_device
-    return on_device, on_host
+def arenas(comm: Comm, device_bytes: int | None, host_bytes: int | None) -> tuple[Arena, Arena]:
+    """The arenas of this rank's device and host, each of which refuses tensors of the other."""
+    device = Arena("device", comm.device, device_bytes, partial(comm.memory, "device"))
+    host = Arena("host", torch.device("cpu"), host_bytes, partial(comm.memory, "host"))
+    device.other, host.other = host, device
+    return device, host
 
 
 def _has_storage(value: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dlviz.cluster import label
 from dlviz.parallel.data.buckets import Bucket
 from dlviz.parallel.offload.arena import Arena
 
@@ -25,11 +26,8 @@ def layers_of(model: nn.Module) -> list[dict[nn.Parameter, str]]:
     share a parameter are one layer; parameters of other dtypes are another."""
     found: list[dict[nn.Parameter, str]] = []
     for prefix, module in model.named_modules():
-        named = {
-            p: f"{prefix}.{name}".lstrip(".")
-            for name, p in module._parameters.items()
-            if p is not None
-        }
+        direct = module.named_parameters(recurse=False)
+        named = {p: f"{prefix}.{name}".lstrip(".") for name, p in direct}
         for dtype in dict.fromkeys(p.dtype for p in named):
             own = {p: name for p, name in named.items() if p.dtype == dtype}
             first, *others = [each for each in found if each.keys() & own.keys()] or [{}]
@@ -42,7 +40,7 @@ def layers_of(model: nn.Module) -> list[dict[nn.Parameter, str]]:
 
 
 class Layer:
-    """The parameters `named` of a layer. `before_read` is called before the device reads them."""
+    """The parameters of a layer, and their names."""
 
     def __init__(self, named: dict[nn.Parameter, str], device: Arena, host: Arena, low: bool):
         self.parameters = [*named]
@@ -51,20 +49,15 @@ class Layer:
         self._ends = [*accumulate(p.numel() for p in self.parameters)]
         length, dtype = self._ends[-1], self.parameters[0].dtype
         self.dtype = LOW if low and dtype.is_floating_point else dtype
-        pinned = device.place.type == "cuda"
 
         def on_host(what: str, size: int, dtype: torch.dtype) -> torch.Tensor:
-            about = f"the {what} of layer {self.name}"
-            return host.empty(size, dtype, about, self.name_at, pinned=pinned)
+            return host.empty(size, dtype, f"the {what} of layer {self.name}", self)
 
         self.master = self.values = on_host("parameters", length, dtype)
         if self.dtype != dtype:
-            self.values = on_host(f"{_name(self.dtype)} parameters", length, self.dtype)
-        self.flat = device.empty(
-            length, self.dtype, f"layer {self.name}", self.name_at, lambda: self.before_read()
-        )
+            self.values = on_host("bfloat16 parameters", length, self.dtype)
+        self.flat = device.empty(length, self.dtype, f"layer {self.name}", self)
         self.device = device
-        self.before_read: Any = lambda: None  # set by who streams it
         self._on_device, self._on_host = self._views(self.flat), self._views(self.master)
         self.free()
         for view, p in zip(self._on_host, self.parameters, strict=True):
@@ -79,13 +72,16 @@ class Layer:
         self.slots = self.arrived.split(sizes) if sizes else ()
         with host:
             self.bucket = Bucket(self.masters) if sizes else None
+            label("gradients", self.arrived, *([self.bucket.flat] if self.bucket else []))
+        label("parameters", self.master, self.values, self.flat)
+        self.moves: Any = None  # by a rule that knows its tensors by their place in a list
+        # In a step: parameters without a gradient, and whether all gradients are on their way;
+        # which parameters had one, the handles of their copy and of the host's work; the means.
+        self.missing, self.sent = {*self.trained}, False
+        self.there: list[bool] = []
+        self.arrival: Any = None
+        self.reduced: Any = None
         self.means: list[torch.Tensor | None] = []
-        self.moves: Any = None
-        self.missing: set[nn.Parameter] = set()  # without a gradient in this step
-        self.sent = False  # whether its gradients are on their way
-        self.there: list[bool] = []  # which parameters had one
-        self.arrival: Any = None  # handle of their copy
-        self.reduced: Any = None  # handle of the host's work on them
 
     def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
         parts = flat.split([p.numel() for p in self.parameters])
@@ -114,7 +110,3 @@ class Layer:
         """Give it back. What autograd has saved of the layer finds its values again there, once
         they are brought again."""
         self.device.resize(self.flat, 0)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -17,15 +17,18 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from dlviz.parallel.offload.arena import Arena
 from dlviz.parallel.offload.copies import Copies
 from dlviz.parallel.offload.layers import Layer
 
 
 class Stream:
-    """Brings `layers` up by `copies`, at most `buffers` at a time; where `stay` is true, all of
-    them, once a step."""
+    """Brings `layers` up to `device` by `copies`, at most `buffers` at a time; where `stay` is
+    true, all of them, once a step."""
 
-    def __init__(self, layers: Sequence[Layer], copies: Copies, buffers: int, stay: bool):
+    def __init__(
+        self, layers: Sequence[Layer], device: Arena, copies: Copies, buffers: int, stay: bool
+    ):
         self._copies, self._stay = copies, stay
         self._buffers = len(layers) if stay else buffers
         self._layers, self._order = layers, [*layers]
@@ -35,8 +38,7 @@ class Stream:
         self._forward = True
         self._current: Layer | None = None
         self.most = 0  # layers on the device at a time
-        for layer in layers:
-            layer.before_read = lambda layer=layer: self.need(layer)
+        device.before_read = self.need
 
     def begin(self) -> None:
         """A step begins."""
@@ -82,16 +84,21 @@ class Stream:
             self._here[layer] = None
             handle.wait(layer=layer.name)
 
-    def move_on(self, layer: Layer) -> None:
-        """The backward of `layer` begins, so that the one before, if it has no gradients, is over."""
-        if not self._forward and self._current is not None and self._current is not layer:
-            self.release(self._current)
-        self.need(layer)
+    def need_backward(self, layer: Layer) -> None:
+        """The backward of `layer` begins: the one before is over, if it gets no gradient."""
+        if not layer.sent:
+            if not self._forward and self._current is not None and self._current is not layer:
+                self.release(self._current)
+            self.need(layer)
 
-    def release(self, layer: Layer, forward: bool = False) -> None:
-        """`layer` is not needed for now; after its `forward`, unless that was one that backward
-        computes again."""
-        if self._stay or (forward and not self._forward):
+    def end_forward(self, layer: Layer) -> None:
+        """A forward of `layer` is over. (One in backward computes again what it needs.)"""
+        if self._forward:
+            self.release(layer)
+
+    def release(self, layer: Layer) -> None:
+        """`layer` is not needed for now."""
+        if self._stay:
             return
         if layer in self._here and not (self._ahead and self._ahead[0] is layer):
             self._free(layer)
