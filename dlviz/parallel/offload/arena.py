@@ -92,9 +92,10 @@ class Arena(TorchDispatchMode):
             self._check(func, tensor)
         for tensor in read:  # after all: one may have made room for another
             if tensor.numel() and not tensor.untyped_storage().nbytes():
-                what = [block.what for each in read if (block := self.holds(each)) is not None]
+                blocks = filter(None, map(self.holds, read))
+                what = dict.fromkeys(block.what for block in blocks if block.layer)
                 raise ValueError(
-                    f"{func} reads {' and '.join(dict.fromkeys(what))} at once, and the {self.name}"
+                    f"{func} reads {' and '.join(what)} at once, and the {self.name}"
                     " has too few buffers to hold them together: raise prefetch=."
                 )
         out = func(*args, **(kwargs or {}))
