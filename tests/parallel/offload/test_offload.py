@@ -15,6 +15,7 @@ import dlviz
 from dlviz.machine import classroom
 from dlviz.parallel import offload, update_rules
 from dlviz.parallel.offload import copies, layers
+from dlviz.sim import stream_seconds
 
 functional = nn.functional
 FORMS = [("optimizer", 1), ("late", 1), ("stream", 0), ("stream", 1), ("stream", 2)]
@@ -217,6 +218,8 @@ def test_a_streamed_forward_takes_what_the_closed_form_says(milliseconds, forwar
             begins = spans.start[spans.kind == "copy"].min()
             ends = spans.end[spans.kind == "forward"].max()
             assert 1e3 * (ends - begins) == pytest.approx(expected, abs=1e-6)
+            seconds = [0.005] * DEPTH, [milliseconds * 1e-3] * DEPTH
+            assert ends - begins == pytest.approx(stream_seconds(*seconds, prefetch), abs=1e-9)
         assert {"compute", "h2d", "d2h", "host"} == {*spans.lane}
         on_host = spans[(spans.lane == "host") & (spans.kind == "update")]
         assert (on_host.start < spans.end[spans.kind == "backward"].max()).sum() >= DEPTH // 2
