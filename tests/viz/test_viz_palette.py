@@ -14,8 +14,8 @@ from dlviz.viz.charts.figure import template
 from dlviz.viz.words import text
 
 KINDS = (
-    "forward backward backward_input backward_weight update send recv collective wait compress "
-    "data idle phase lock step"
+    "forward recompute backward backward_input backward_weight update send recv collective wait "
+    "compress copy data idle phase lock step"
 ).split()
 
 # Machado, Oliveira and Fernandes, 2009, severity 1.0; applied to linear RGB
