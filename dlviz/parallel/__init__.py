@@ -7,6 +7,7 @@ zero/            every rank has a shard of what data parallelism holds on all: Z
 averaging/       each rank has its own model: EASGD, local SGD, gossip, ensembles
 model/           each rank has a part of the layers
 tensor/          each rank has a part of every layer: linear, MLP, attention, a Transformer
+offload/         the host has the optimizer, or all parameters; the device what it computes with
 pipeline/        stages on ranks, by any schedule
 hybrid/          data, pipeline and tensor parallelism together, on a mesh
 summa/           one matrix product, and its gradients, on a grid of ranks

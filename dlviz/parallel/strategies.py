@@ -61,6 +61,10 @@ STRATEGIES = Strategies(
             "data parallel: each rank has a shard of the rule's state (--stage 1), of gradients "
             "too (2), of parameters too (3)",
         ),
+        "offload": (
+            "offload.train",
+            "data parallel: the host has the optimizer, or all parameters too (--how stream)",
+        ),
         "sync_server": (
             "server.parameter_server.sync_server",
             "rank 0 serves, or --servers ranks: the gradients of a step are averaged, all but "

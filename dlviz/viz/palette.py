@@ -123,6 +123,7 @@ KINDS = {
     "backward_weight": Style("#C98A00", "/"),
     "update": Style(GREEN),
     "compress": Style(YELLOW),
+    "copy": Style("#B8A2E3", "-"),
     "collective": Style(BLUE),
     "send": Style(VERMILION),
     "recv": Style(PURPLE),

@@ -15,7 +15,7 @@ from dlviz.viz.words import text
 
 KINDS = (
     "forward recompute backward backward_input backward_weight update send recv collective wait "
-    "compress data idle phase lock step"
+    "compress copy data idle phase lock step"
 ).split()
 
 # Machado, Oliveira and Fernandes, 2009, severity 1.0; applied to linear RGB
