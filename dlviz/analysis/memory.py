@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlviz.analysis.clocks import clock_of
 from dlviz.analysis.columns import TIE, by_known_rank, by_rank, codes, times_of
 from dlviz.trace import Table, Trace
 from dlviz.trace.trace import TOLERANCE
@@ -63,6 +64,36 @@ def held_by_use(
         [at + total[at:end].argmax() for at, end in zip(first.tolist(), ends, strict=True)]
     )
     return time[first], {use: level[chosen] for use, level in levels.items()}
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that a rank held, `total`, what it was by use (`together`), and the most that it
+    held of `each` use, at whatever moment: bytes or microbatches."""
+
+    total: int
+    together: dict[str, int]
+    each: dict[str, int]
+
+
+def peak_by_use(trace: Trace, rank: int, step: int | None = None) -> Peak:
+    """The peak of `rank`, in the whole run or while its spans of a step went on. Raises ValueError
+    for a step of which the rank has no span."""
+    time, levels = _levels(trace.memory[trace.memory.rank == rank])
+    if step is not None:
+        spans, start, end = times_of(trace.spans, clock_of(trace))
+        own = (spans.rank == rank) & (spans.step == step)
+        if not own.any():
+            raise ValueError(f"rank {rank} has no span of step {step}: use another step, or None.")
+        first = max(int(np.searchsorted(time, start[own].min(), "right")) - 1, 0)  # held before
+        last = int(np.searchsorted(time, end[own].max(), "right"))
+        levels = {use: level[first:last] for use, level in levels.items()}
+    if not any(map(len, levels.values())):
+        return Peak(0, {}, {})
+    at = int(sum(levels.values()).argmax())
+    together = {use: int(level[at]) for use, level in levels.items()}
+    most = {use: int(level.max()) for use, level in levels.items()}
+    return Peak(sum(together.values()), together, most)
 
 
 def _levels(rows: Table) -> tuple[np.ndarray, dict[str, np.ndarray]]:
