@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from dlviz.cluster.memory import watched
 from dlviz.trace.recorder import LaneSpans
 
 
@@ -40,7 +41,8 @@ class Handle:
         lane.context, lane.origin = self._context, self._origin
         lane.pace.wait_until(self._ready)
         try:
-            self._result = self._function(self._comm, *self._args)
+            with watched():
+                self._result = self._function(self._comm, *self._args)
         except BaseException as error:  # for the thread that waits
             self._error = error
         self._end = lane.pace.time
