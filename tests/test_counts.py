@@ -184,6 +184,17 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
         "compute": 1.0, "nbytes": 64, "alpha": 1e-5, "beta": 1e-9, "buckets": 2,
     },
     sim.mlp_layers: {"widths": (4, 2), "batch": 2, "flops": 1e9},
+    sim.zero_bytes: {"parameters": 64, "ranks": 4, "stage": 2},
+    sim.largest_model: {"memory": 64, "ranks": 4, "stage": 2},
+    sim.deepspeed_bytes: {"parameters": 64, "ranks": 4, "stage": 3},
+    sim.zero_traffic: {"stage": 2, "microbatches": 4},
+    sim.recompute_peak: {"layers": 4, "segments": 2},
+    sim.best_segments: {"layers": 4},
+    sim.workspace_bytes: {
+        "method": "im2col", "batch": 4, "channels": 1, "filters": 1, "kernel": 3, "height": 4,
+        "width": 4,
+    },
+    sim.best_cut: {"costs": {("fft", 1): (1.0, 1)}, "batch": 2, "limit": 1},
     elements_sent: {"transfers": [], "ranks": 2},
     sim.data_parallel_seconds: {
         "ranks": 4, "compute": 1.0, "nbytes": 64, "alpha": 1e-5, "beta": 1e-9, "buckets": 2,

@@ -9,7 +9,8 @@ import numpy as np
 
 from dlviz.trace import Table, Trace
 
-COMPUTE = ("forward", "backward", "backward_input", "backward_weight")
+ACTIONS = ("forward", "backward", "backward_input", "backward_weight")
+COMPUTE = (*ACTIONS, "recompute")
 UPDATE = ("update",)
 COMMUNICATION = ("send", "recv", "collective", "wait")
 OTHER = ("compress", "data", "lock")

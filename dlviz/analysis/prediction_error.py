@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlviz.analysis.clocks import clock_of, span_times
-from dlviz.analysis.columns import COMPUTE
+from dlviz.analysis.columns import ACTIONS, COMPUTE
 from dlviz.analysis.path import critical_path
 from dlviz.counts import check_counts
 from dlviz.trace import Table, Trace
@@ -114,7 +114,7 @@ def step_of(trace: Trace, step: int | None, clock: str, name: str) -> int | None
 
 def actions_of(trace: Trace, step: int | None, name: str) -> Trace:
     """The forwards and backwards of a Trace. Raises ValueError where it has none."""
-    actions = trace.only(kind=COMPUTE, step=step)
+    actions = trace.only(kind=ACTIONS, step=step)
     if not len(actions.spans):
         raise ValueError(f"{name} has no forward and no backward: there is nothing to compare.")
     return actions

@@ -23,6 +23,7 @@ from dlviz.machine.topology import Link, Topology, count, require
 
 FORWARDS = {
     "forward": 1.0,
+    "recompute": 1.0,
     "backward": 2.0,
     "backward_input": 1.0,
     "backward_weight": 1.0,

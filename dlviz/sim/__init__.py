@@ -19,7 +19,9 @@ from dlviz.sim.engine import Costs, simulate
 from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.sim.matmul import best_grid, matmul_lower_bound, matmul_table, matmul_words
 from dlviz.sim.mesh import MeshStep, mesh_groups, mesh_step
+from dlviz.sim.offload import stream_seconds, tokens_to_hide
 from dlviz.sim.planner import plans, why_none_fits
+from dlviz.sim.recompute import best_segments, recompute_peak
 from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
 from dlviz.sim.strategies import strategy
 from dlviz.sim.sufficient_factors import factor_bytes, factors_win_below
@@ -28,6 +30,8 @@ from dlviz.sim.transformer_size import (
     transformer_flops,
     transformer_parameters,
 )
+from dlviz.sim.workspace import best_cut, workspace_bytes
+from dlviz.sim.zero import deepspeed_bytes, largest_model, zero_bytes, zero_traffic
 
 __all__ = [
     "Costs",
@@ -35,7 +39,9 @@ __all__ = [
     "MeshStep",
     "TransformerShape",
     "activation_bytes",
+    "best_cut",
     "best_grid",
+    "best_segments",
     "code_bytes",
     "collective",
     "collective_seconds",
@@ -43,9 +49,11 @@ __all__ = [
     "compressed_seconds",
     "data_parallel",
     "data_parallel_seconds",
+    "deepspeed_bytes",
     "expected_union",
     "factor_bytes",
     "factors_win_below",
+    "largest_model",
     "layer_bytes",
     "layer_elements",
     "matmul_lower_bound",
@@ -55,13 +63,19 @@ __all__ = [
     "mesh_step",
     "mlp_layers",
     "plans",
+    "recompute_peak",
     "saved_activations",
     "scaling_curves",
     "simulate",
     "strategy",
+    "stream_seconds",
+    "tokens_to_hide",
     "transformer_flops",
     "transformer_parameters",
     "why_none_fits",
+    "workspace_bytes",
+    "zero_bytes",
+    "zero_traffic",
 ]
 
 

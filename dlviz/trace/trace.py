@@ -29,8 +29,8 @@ from dlviz.trace.table import BUFFERS, MEMORY, MESSAGES, SPANS, Table, TraceErro
 CLOCKS = ("wall", "paced", "simulated")
 OUTCOMES = ("completed", "failed", "unreceived")
 KINDS = (  # of spans; a worker's own may have other names
-    "step", "phase", "data", "forward", "backward", "backward_input", "backward_weight", "update",
-    "compress", "collective", "send", "recv", "wait", "idle", "lock",
+    "step", "phase", "data", "forward", "recompute", "backward", "backward_input",
+    "backward_weight", "update", "compress", "collective", "send", "recv", "wait", "idle", "lock",
 )  # fmt: skip
 TOLERANCE = 1e-9  # seconds: times closer than this count as equal
 

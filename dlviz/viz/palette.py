@@ -117,6 +117,7 @@ KINDS = {
     "phase": Style("#BFC6CD"),
     "data": Style("#A9DDCB", "."),
     "forward": Style(SKY),
+    "recompute": Style(SKY, "/"),
     "backward": Style(ORANGE, "."),
     "backward_input": Style("#F7D183", "-"),
     "backward_weight": Style("#C98A00", "/"),

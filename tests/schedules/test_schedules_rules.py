@@ -7,7 +7,7 @@ import re
 import pytest
 
 from dlviz import Costs, simulate
-from dlviz.analysis.columns import COMPUTE
+from dlviz.analysis.columns import ACTIONS
 from dlviz.machine.machine import FORWARDS
 from dlviz.schedules import (
     NAMES,
@@ -222,7 +222,7 @@ def test_a_csv_of_an_illegal_order_is_read_and_check_explains_it():
 
 def test_a_trace_the_costs_and_a_machine_call_the_kinds_alike():
     """The Trace's files spell them themselves: the layer imports nothing."""
-    assert chrome.CODES == CODES and COMPUTE == (*CODES,)
+    assert chrome.CODES == CODES and ACTIONS == (*CODES,)
     assert {*CODES} <= {*vars(Costs())} and {*CODES} <= {*FORWARDS}
 
 

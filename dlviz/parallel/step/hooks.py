@@ -45,6 +45,11 @@ def at_end_of_backward(function: Any) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(function)  # as torch's own DDP does
 
 
+def in_backward() -> bool:
+    """Whether this thread is inside a backward pass, where a checkpointed layer runs again."""
+    return torch._C._current_graph_task_id() >= 0
+
+
 def writes_gradients(parameters: Iterable[torch.Tensor]) -> bool:
     """In a hook: whether the current backward pass is a `backward()`, which adds to `.grad` of
     `parameters` or, if it reaches none of them, of another leaf; and not a `torch.autograd.grad`,

@@ -11,6 +11,8 @@ first:
     forward   |fc1|fc2|fc3|
     backward              |fc3    |fc2    |fc1    |
 
+A forward that runs inside a backward pass, as recomputed layers do, is of kind recompute.
+
 In a pipeline, inside an action, the spans have its stage and microbatch. Where the backward is
 split, each layer has a span of both kinds:
 
@@ -32,7 +34,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.step.hooks import Hook, at_end_of_backward, tensors_in, wanted
+from dlviz.parallel.step.hooks import Hook, at_end_of_backward, in_backward, tensors_in, wanted
 from dlviz.parallel.step.prices import LayerPrices, pricing
 from dlviz.schedules import Action
 from dlviz.schedules.action import KIND_NAMES
@@ -127,7 +129,11 @@ class LayerSpans:
         def hook(layer: nn.Module, inputs: Any, keywords: Any) -> None:
             prices = self._prices
             seconds = None if prices is None else 0.0  # known after the forward
-            span = self._comm.compute("forward", name, seconds, **self._fields())
+            kind = "forward"
+            if in_backward():
+                kind = "recompute"
+                self.end_backward()
+            span = self._comm.compute(kind, name, seconds, **self._fields())
             span.__enter__()
             call = None if prices is None else prices.begin(layer, [*inputs, *keywords.values()])
             self._forward.append((span, call))
@@ -145,6 +151,8 @@ class LayerSpans:
                 priced = self._prices.end(call, *work)
                 span.seconds, back.seconds, back.of_weights = priced
             span.__exit__(None, None, None)
+            if in_backward():
+                return  # no gradient comes to what was computed again
             for tensor in given if sends or self.action else ():
                 if tensor.requires_grad and not tensor.is_leaf:
                     tensor.register_hook(lambda gradient: self.end_backward())

@@ -24,6 +24,7 @@ MANY = 1000  # spans: with more, the common part of their hover texts is sent on
 TOWARDS = {"send": "to", "recv": "from", "wait": "for"}
 SHORT = {
     "forward": "fw",
+    "recompute": "re",
     "backward": "bw",
     "backward_input": "I",
     "backward_weight": "W",
