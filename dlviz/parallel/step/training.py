@@ -128,10 +128,13 @@ class Training:
         net: nn.Module | None = None,
         weight: Weight | None = None,
         alike: bool = True,
+        learn: Callable[..., tuple[float, float]] = learn,
+        state: Callable[[], dict[str, torch.Tensor] | None] = lambda: None,
     ) -> Result:
         """Forward and backward of `net`, by default the model, on this rank's shard of each batch,
-        then `finish(share)`, the weight of the shard; the ranks share the rows as evenly as
-        possible. `end()` follows the last; then the ranks' models are `alike`."""
+        by `learn`; then `finish(share)`, the weight of the shard; the ranks share the rows as
+        evenly as possible. `end()` follows the last; then the ranks' models are `alike`. `state()`
+        is the trained one, by default the model's."""
         comm, losses, net = self.comm, Losses(self.comm), net or self.model
         sharded = self.options.get("sharded", False)
         pairs = read(comm, batches, sharded=sharded)
@@ -145,7 +148,7 @@ class Training:
         end()
         if alike:  # each rank's batch norms have seen its own shards
             take(self.model, differing(comm, [*self.model.buffers()]))
-        return self.result(losses.means())
+        return self.result(losses.means(), state())
 
     def end_step(self, step: int, share: float, mean: float) -> None:
         """After a step of this rank, whose part of the batch has the weight `share` and the loss
