@@ -215,7 +215,8 @@ def too_long(values: dict[str, Any]) -> str:
 DETAILS = [
     "The model is of equal linear layers without biases, each followed by a tanh, trained by Adam. "
     f"Bytes a parameter, its gradient and its optimizer state: {PARAMETER['float32']} in float32, "
-    f"{PARAMETER['bfloat16']} in bfloat16, where the state includes a float32 copy.",
+    f"{PARAMETER['bfloat16']} in bfloat16; 4 of the 12 are a float32 copy of the value, in shards "
+    "as the state, which counts among the parameters.",
     "Activations are outputs of layers, all stored, or those of the segments' inputs and of one "
     "segment. Communication is a bucket of whole gradients (stages 2 and 3, one layer or more) and "
     "the gathered layers (stage 3: the one at work, and one ahead).",
@@ -223,6 +224,6 @@ DETAILS = [
     "communication.",
     "Measured is the last step of a run: the most that a rank held of each kind, and of all at one "
     "moment; kinds have their peaks at different moments. The formula leaves out padding, buffers "
-    "of messages, a layer's gradient until its bucket has it, and other: the batch, and what an "
-    "operation needs for a moment.",
+    "of messages (a MB or two), a layer's gradient until its bucket has it, and other: the batch, "
+    "and what an operation needs for a moment.",
 ]
