@@ -60,6 +60,15 @@ def seconds_open(trace: Trace, kinds: Collection[str], clock: str) -> np.ndarray
     return union(spans.rank, start, end, trace.meta["ranks"])
 
 
+def joined(start: np.ndarray, end: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray]:
+    """Intervals, sorted by start, with those less than `gap` apart as one: the place of the first
+    of each, and its end."""
+    latest = np.maximum.accumulate(end)
+    new = np.append(True, start[1:] - latest[:-1] > gap)[: len(start)]
+    first = np.flatnonzero(new)
+    return first, latest[np.append(first[1:], len(start))[: len(first)] - 1]
+
+
 def union(group: np.ndarray, start: np.ndarray, end: np.ndarray, groups: int) -> np.ndarray:
     """Seconds of each group, such as a rank, in which at least one of its intervals is open."""
     order = np.lexsort((start, group))

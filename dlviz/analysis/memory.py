@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlviz.analysis.clocks import clock_of
 from dlviz.analysis.columns import TIE, by_known_rank, by_rank, codes, times_of
-from dlviz.trace import Trace
+from dlviz.trace import Table, Trace
 from dlviz.trace.trace import TOLERANCE
 
 ROUNDED = 1e-12  # of the last time: the tolerance where times are so large that they are less exact
@@ -42,15 +43,69 @@ def held(trace: Trace, what: str | None = None) -> list[Held]:
         table = table[table.what == what]
     found = []
     for rank in trace.ranks:
-        mine = table[table.rank == rank]
-        order = np.argsort(mine.time, kind="stable")
-        time, change = mine.time[order], np.zeros(len(order), np.int64)
-        for name in dict.fromkeys(mine.what.tolist()):
-            own = mine.what[order] == name
-            change[own] = np.diff(np.maximum(mine.nbytes[order][own], 0), prepend=0)
-        settled = np.append(np.diff(time) > TOLERANCE, True)[: len(time)]  # others are one change
-        found.append(Held(rank, time[settled], np.cumsum(change)[settled]))
+        time, levels = _levels(table[table.rank == rank])
+        found.append(Held(rank, time, sum(levels.values(), np.zeros(len(time), np.int64))))
     return found
+
+
+def held_by_use(
+    trace: Trace, rank: int, points: int | None = None
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """What one rank held of each use: the times (s) of all changes, and the bytes (or microbatches)
+    of each use from then on. Of more than `points` changes, those at which it held the most in each
+    of as many intervals."""
+    time, levels = _levels(trace.memory[trace.memory.rank == rank])
+    if points is None or len(time) <= points:
+        return time, levels
+    total = sum(levels.values(), np.zeros(len(time), np.int64))
+    first = _first(time, points)
+    ends = [*first[1:].tolist(), len(time)]
+    chosen = np.array(
+        [at + total[at:end].argmax() for at, end in zip(first.tolist(), ends, strict=True)]
+    )
+    return time[first], {use: level[chosen] for use, level in levels.items()}
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that a rank held, `total`, what it was by use (`together`), and the most that it
+    held of `each` use, at whatever moment: bytes or microbatches."""
+
+    total: int
+    together: dict[str, int]
+    each: dict[str, int]
+
+
+def peak_by_use(trace: Trace, rank: int, step: int | None = None) -> Peak:
+    """The peak of `rank`, in the whole run or while its spans of a step went on. Raises ValueError
+    for a step of which the rank has no span."""
+    time, levels = _levels(trace.memory[trace.memory.rank == rank])
+    if step is not None:
+        spans, start, end = times_of(trace.spans, clock_of(trace))
+        own = (spans.rank == rank) & (spans.step == step)
+        if not own.any():
+            raise ValueError(f"rank {rank} has no span of step {step}: use another step, or None.")
+        first = max(int(np.searchsorted(time, start[own].min(), "right")) - 1, 0)  # held before
+        last = int(np.searchsorted(time, end[own].max(), "right"))
+        levels = {use: level[first:last] for use, level in levels.items()}
+    if not any(map(len, levels.values())):
+        return Peak(0, {}, {})
+    at = int(sum(levels.values()).argmax())
+    together = {use: int(level[at]) for use, level in levels.items()}
+    most = {use: int(level.max()) for use, level in levels.items()}
+    return Peak(sum(together.values()), together, most)
+
+
+def _levels(rows: Table) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The times of the changes in one rank's rows, and what it held of each use from then on."""
+    order = np.argsort(rows.time, kind="stable")
+    time, what, nbytes = rows.time[order], rows.what[order], np.maximum(rows.nbytes[order], 0)
+    settled = np.append(np.diff(time) > TOLERANCE, True)[: len(time)]  # others are one change
+    levels = {}
+    for use in dict.fromkeys(rows.what.tolist()):
+        last = np.maximum.accumulate(np.where(what == use, np.arange(len(time)), -1))
+        levels[use] = np.where(last < 0, 0, nbytes[last])[settled].astype(np.int64)
+    return time[settled], levels
 
 
 def peak_memory(trace: Trace) -> np.ndarray:
@@ -88,9 +143,14 @@ def highest(one: Held, points: int) -> tuple[np.ndarray, np.ndarray]:
     time, level = one.time, one.level
     if len(time) <= points:
         return time, level
-    edges = np.linspace(time[0], time[-1], points + 1)[:-1]
-    first = np.unique(np.searchsorted(time, edges))
+    first = _first(time, points)
     return time[first], np.maximum.reduceat(level, first)
+
+
+def _first(time: np.ndarray, points: int) -> np.ndarray:
+    """The place of the first change in each of `points` intervals that has one."""
+    edges = np.linspace(time[0], time[-1], points + 1)[:-1]
+    return np.unique(np.searchsorted(time, edges))
 
 
 def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.losses import losses
     from dlviz.viz.charts.matrices import matrices
     from dlviz.viz.charts.memory import memory
+    from dlviz.viz.charts.memory_bars import memory_bars
+    from dlviz.viz.charts.memory_by_kind import memory_by_kind
+    from dlviz.viz.charts.memory_map import memory_map
     from dlviz.viz.charts.mesh import mesh
     from dlviz.viz.charts.messages import messages
     from dlviz.viz.charts.order import order
@@ -85,6 +88,9 @@ __all__ = [
     "losses",
     "matrices",
     "memory",
+    "memory_bars",
+    "memory_by_kind",
+    "memory_map",
     "memory_table",
     "mesh",
     "message_frames",

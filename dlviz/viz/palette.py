@@ -164,6 +164,14 @@ AXES = {  # an axis of a mesh -> the name readers know, its hue
     "pp": ("pipeline", GREEN),
     "tp": ("tensor parallel", ORANGE),
 }
+MEMORY = {  # what a rank holds -> its look: that of the pass or the message that makes it
+    "parameters": Style(PURPLE),
+    "gradients": KINDS["backward"],
+    "optimizer": KINDS["update"],
+    "activations": KINDS["forward"],
+    "communication": KINDS["collective"],
+    "other": OTHER,
+}
 FATES = {  # what became of a client in a round -> its words, its mark, its hue
     "answered": ("its update is in the new weights", "square", BLUE),
     "late": ("late: the round had closed", "x-thin", VERMILION),
@@ -194,6 +202,15 @@ LEGEND_BELOW = {
 def style(kind: str) -> Style:
     """The style of a kind of span; a caller's own kinds share one grey."""
     return KINDS.get(kind, OTHER)
+
+
+def uses(names: Iterable[str]) -> dict[str, Style]:
+    """The look of each use of memory, from the floor up: those of MEMORY first, in its order; a
+    caller's own names take the colours of lines, hatched."""
+    names = [*names]
+    own = [name for name in names if name not in MEMORY]
+    looks = {name: Style(LINES[i % len(LINES)], "/") for i, name in enumerate(own)}
+    return {**{name: MEMORY[name] for name in MEMORY if name in names}, **looks}
 
 
 def axis(name: str) -> tuple[str, Style]:

@@ -4,6 +4,7 @@ from dlviz.widgets.collectives import CollectiveExplorer
 from dlviz.widgets.compression import CompressionExplorer
 from dlviz.widgets.consistency import ConsistencyExplorer
 from dlviz.widgets.federated import FederatedExplorer
+from dlviz.widgets.memory import MemoryExplorer
 from dlviz.widgets.mesh import MeshExplorer
 from dlviz.widgets.plans import PlanExplorer
 from dlviz.widgets.player import MessagePlayer
@@ -18,6 +19,7 @@ __all__ = [
     "CompressionExplorer",
     "ConsistencyExplorer",
     "FederatedExplorer",
+    "MemoryExplorer",
     "MeshExplorer",
     "MessagePlayer",
     "PlanExplorer",

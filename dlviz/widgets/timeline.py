@@ -19,7 +19,7 @@ from dlviz.analysis.changes import changes
 from dlviz.analysis.clocks import clock_of, message_times, span_times
 from dlviz.analysis.columns import HOLDERS, WAITING
 from dlviz.analysis.hosts import group_numbers
-from dlviz.analysis.memory import counts_microbatches, held
+from dlviz.analysis.memory import counts_microbatches, held, held_by_use
 from dlviz.analysis.shares import GROUPS, intervals, shares
 from dlviz.analysis.stages import chunks_of
 from dlviz.analysis.waits import waited_until
@@ -352,10 +352,13 @@ def _shown_flow(flow: np.ndarray, arrows: np.ndarray, messages: int) -> np.ndarr
 
 def _memory(trace: Trace) -> list[dict[str, Any]]:
     """For each rank that reported its memory: times in seconds, and what it held from then on, in
-    bytes or microbatches."""
-    counts = counts_microbatches(trace)
-    return [
-        {"rank": one.rank, "time": one.time.tolist(), "held": one.level.tolist(), "counts": counts}
-        for one in held(trace)
-        if len(one.time)
-    ]
+    bytes or microbatches; where it named several uses, of each of them."""
+    counts, found = counts_microbatches(trace), []
+    for one in held(trace):
+        if not len(one.time):
+            continue
+        _, levels = held_by_use(trace, one.rank)
+        uses = {use: level.tolist() for use, level in levels.items() if len(levels) > 1}
+        row = {"rank": one.rank, "time": one.time.tolist(), "held": one.level.tolist()}
+        found.append({**row, "counts": counts, "uses": uses})
+    return found

@@ -37,6 +37,11 @@ def one_of_each(**theme):
         "bubble": viz.bubble(trace, **theme),
         "compare": viz.compare(trace, simulate(make("1f1b", 2, 3), Costs(2.0)), **theme),
         "memory": viz.memory(trace, **theme),
+        "memory_bars": viz.memory_bars(
+            {"a": {"gradients": 2, "other": 1}}, formula={"a": 2}, **theme
+        ),
+        "memory_by_kind": viz.memory_by_kind(trace, **theme),
+        "memory_map": viz.memory_map({"a": [[1]]}, parameters=[1], ranks=[1], memory=2, **theme),
         "traffic": viz.traffic(ring, **theme),
         "messages": viz.messages(ring, **theme),
         "costs": viz.costs([1, 9], {"ring": [1, 2]}, measured={"ring": [(3, 4)]}, **theme),

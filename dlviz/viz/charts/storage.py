@@ -42,9 +42,7 @@ def storage(
     if not layers:
         raise ValueError("the table has no layer: give what models.layer_storage returns.")
     names = [f"{text.short(name, 20)} {text.short(kind, 16)}" for name, kind in table.kind.items()]
-    unit, size = next(
-        ((name, size) for name, size in text.BYTES if _longest(table) >= 2 * size), ("bytes", 1.0)
-    )
+    unit, size = text.byte_unit(_longest(table))
     figure = Figure(_bars(table, names, size))
     total, saved = int(table[list(PARTS)].to_numpy().sum()), int(table.kept.sum())
     heading = text.heading(

@@ -148,6 +148,23 @@ def nbytes(value: int) -> str:
     return f"{value} {'byte' if value == 1 else 'bytes'}"
 
 
+def byte_unit(span: float) -> tuple[str, float]:
+    """The best unit for an axis of `span` bytes, and its bytes."""
+    return next(((name, size) for name, size in BYTES if span >= 2 * size), ("bytes", 1.0))
+
+
+def count(value: float) -> str:
+    """A number of parameters in few characters: 7.5 B, 125 M."""
+    for name, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if value >= 0.9995 * size:
+            return (
+                f"{value / size:.3g} {name}"
+                if value < 999.5 * size
+                else f"{value / size:,.0f} {name}"
+            )
+    return f"{value:.3g}"
+
+
 def cells(offset: int, count: int) -> str:
     """Elements of a buffer in words: cells 4–7."""
     return f"cell {offset}" if count == 1 else f"cells {offset}–{offset + count - 1}"

@@ -2,7 +2,7 @@
 import { clamp, nearest } from "./arrays.js";
 import { below, beside, cross, grid, lineThrough, nearestPoint, pointIn, sized } from "./chart.js";
 import { h, s, write } from "./dom.js";
-import { amount, bytes, percent, seconds } from "./numbers.js";
+import { amount, bytes, exact, percent, seconds } from "./numbers.js";
 import { roundStep, scaleLinear, scaleLog } from "./scale.js";
 import { tooltip } from "./tooltip.js";
 
@@ -31,10 +31,10 @@ import { tooltip } from "./tooltip.js";
 const [LEFT, RIGHT, TOP, BOTTOM] = [56, 26, 10, 36]; // pixels around the lines
 const REACH = 24; // pixels from a point
 /** @type {Record<string, number>} */
-const APART = { bytes: 70, seconds: 70, number: 34, up: 20 }; // pixels between two marks
+const APART = { bytes: 70, seconds: 70, number: 34, count: 34, up: 20 }; // pixels between two marks
 /** @type {Record<string, (value: number) => string>} */
 const UNITS = {
-  bytes: (value) => bytes(Math.round(value)), seconds, percent, number: amount,
+  bytes: (value) => bytes(Math.round(value)), seconds, percent, number: amount, count: exact,
 };
 
 /** @type {(axis: Axis, value: number) => string} */

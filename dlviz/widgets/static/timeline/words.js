@@ -139,10 +139,13 @@ function gapLines(scene, clock, i) {
 /** What a row's rank holds at a moment, in lines.
  * @type {(row: Row & { memory: Memory }, time: number, clock: Clock) => string[]} */
 function memoryLines(row, time, clock) {
-  const held = row.memory.held[upTo(row.memory.time, time) - 1] ?? 0;
+  const at = upTo(row.memory.time, time) - 1;
+  const held = row.memory.held[at] ?? 0;
+  const uses = Object.entries(row.memory.uses).filter(([, held]) => held[at])
+    .map(([use, held]) => `${use} ${amountOf(row.memory, held[at])}`);
   const peak = row.memory.held.reduce((a, b) => Math.max(a, b), 0);
   const now = `rank ${row.rank} holds ${amountOf(row.memory, held)} at ${momentOf(clock)(time)}`;
-  return ["memory", now, `at most ${amountOf(row.memory, peak)}`];
+  return ["memory", now, ...uses, `at most ${amountOf(row.memory, peak)}`];
 }
 
 /** What is held, in words: bytes or, in a simulation, microbatches.

@@ -17,7 +17,9 @@ import { upTo } from "../arrays.js";
  * @property {boolean} [pinned] stays in place while the others scroll
  */
 
-/** @typedef {{ rank: number, time: number[], held: number[], counts: boolean }} Memory s; bytes or microbatches */
+/** What a rank held, and of each use where it named several: s; bytes or microbatches.
+ * @typedef {{ rank: number, time: number[], held: number[], counts: boolean, uses: Record<string, number[]> }}
+ *   Memory */
 
 /** The spans first to after - 1, which follow each other in time. A slot shown `once` for all ranks lies above the
  * rows.
