@@ -142,11 +142,12 @@ def unpack_saved(packed: SavedTensor | Tensor) -> Tensor:
 
 
 class Seen(TorchDispatchMode):
-    """Shows `look` what each operation of the thread that enters it was given, and returned."""
+    """Shows `storages` what each operation of the thread that enters it was given, and returned,
+    unless all of that is known already: most operations allocate nothing."""
 
-    def __init__(self, look: Any):
+    def __init__(self, storages: Storages):
         super().__init__()
-        self._look = look
+        self._known, self._look = storages.knows, storages.look
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -158,7 +159,9 @@ class Seen(TorchDispatchMode):
         if types and any(hasattr(each, "__tensor_flatten__") for each in types):
             return NotImplemented  # such a tensor computes with those that it is made of, seen next
         result = func(*args, **kwargs) if kwargs else func(*args)
-        self._look((args, [*kwargs.values()] if kwargs else (), result))
+        operands = (*args, *kwargs.values(), result) if kwargs else (*args, result)
+        if not self._known(operands):
+            self._look(operands)
         return result
 
 
@@ -185,7 +188,7 @@ class Storages:
         # Finalizers run at any time and on any thread: they add to these, and change nothing else.
         self._ended: deque[LiveStorage] = deque()
         self._released: deque[LiveStorage] = deque()
-        self._total = self._highest = self._looked = 0
+        self._total = self._highest = 0
         self._by_kind, self._at_peak = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
         self._lock = threading.RLock()
         self._threads: set[int] = set()
@@ -256,20 +259,40 @@ class Storages:
             return
         self._threads.add(thread)
         try:
-            with Seen(self.look), saved_tensors_hooks(pack_saved, unpack_saved):
+            with Seen(self), saved_tensors_hooks(pack_saved, unpack_saved):
                 yield
         finally:
             self._threads.discard(thread)
 
     # -- what it sees --------------------------------------------------------------------------
+    def knows(self, operands: Iterable[Any]) -> bool:
+        """Whether all storages of `operands` are counted, by the bytes that they have."""
+        live, followed = self._live, self._followed
+        for each in operands:
+            cls = type(each)
+            if cls is Tensor or cls is Parameter:
+                try:
+                    storage = each.untyped_storage()
+                except NotImplementedError:  # sparse
+                    return False
+                found = live.get(id(storage))
+                if found is None or found.nbytes != storage.nbytes():
+                    return False
+                if cls is Parameter and id(each) not in followed:
+                    return False
+            elif cls is tuple or cls is list:
+                if not self.knows(each):
+                    return False
+            elif isinstance(each, Tensor):
+                return False
+        return True
+
     def look(self, operands: Iterable[Any]) -> None:
         """Count what an operation was given, and what it returned."""
         with self._lock:
-            if self._ended or self._released:
-                self._settle()
+            self._settle()
             self._see(operands)
-            if self._total != self._looked:
-                self._changed()
+            self._changed()
 
     def know(
         self, tensors: Iterable[Tensor], known: str | None = None, label: str | None = None
@@ -304,51 +327,37 @@ class Storages:
         """Autograd saves `tensor`: of each of its storages, where to say that it was released."""
         with self._lock:
             self._settle()
-            self._see([tensor])
-            found = [self._live.get(id(storage)) for storage in storages_of(tensor)]
-            found = [storage for storage in found if storage is not None]
-            for storage in found:
-                before = storage.kind
-                storage.saved += 1
-                self._move(storage, before)
+            found = [live for s in storages_of(tensor) if (live := self._find(s)) is not None]
+            for live in found:
+                before = live.kind
+                live.saved += 1
+                self._move(live, before)
             self._changed()
-        return [(self._released, storage) for storage in found]
+        return [(self._released, live) for live in found]
 
     def _see(self, operands: Iterable[Any]) -> None:
-        live, followed = self._live, self._followed
         for each in operands:
-            cls = type(each)
-            if cls is Tensor or cls is Parameter:
-                try:
-                    storage = each.untyped_storage()
-                except NotImplementedError:  # sparse
-                    self._see_parts(each)
-                    continue
-                found = live.get(id(storage))
-                if found is None or found.nbytes != storage.nbytes():
+            if isinstance(each, Tensor):
+                for storage in storages_of(each):
                     self._find(storage)
-                if cls is Parameter and id(each) not in followed:
+                if type(each) is Parameter and id(each) not in self._followed:
                     self._follow(each)
-            elif cls is tuple or cls is list:
+            elif isinstance(each, list | tuple):
                 self._see(each)
-            elif isinstance(each, Tensor):
-                self._see_parts(each)
-
-    def _see_parts(self, tensor: Tensor) -> None:
-        for storage in storages_of(tensor):
-            self._find(storage)
 
     def _find(self, storage: torch.UntypedStorage) -> LiveStorage | None:
         """The storage, counted by its bytes of now; None for one without memory (of meta)."""
         live, nbytes = self._live.get(id(storage)), storage.nbytes()
         if live is None:
-            if storage.device.type == "meta" or self._state != "on":
+            if self._state != "on" or storage.device.type == "meta":
                 return None
             live = LiveStorage(storage, self._end)
             live.key, live.nbytes, live.saved = id(storage), 0, 0
             live.label = live.known = None
             live.origin = self._origin()
             self._live[live.key] = live
+        elif live.nbytes == nbytes:
+            return live
         self._total += nbytes - live.nbytes
         self._by_kind[live.kind] += nbytes - live.nbytes
         live.nbytes = nbytes
@@ -380,11 +389,13 @@ class Storages:
 
     def _origin(self) -> str:
         """What this thread allocates now, as far as its place in the program says."""
-        if get_ident() in self._updating:
+        if self._updating and get_ident() in self._updating:
             return "optimizer"
         lane = None if self._comm is None else self._comm.recorder.opened
-        kinds = [] if lane is None else [span.what[0] for span in lane.open]
-        return next((BY_SPAN[kind] for kind in reversed(kinds) if kind in BY_SPAN), "other")
+        for span in () if lane is None else reversed(lane.open):
+            if (kind := span.what[0]) in BY_SPAN:
+                return BY_SPAN[kind]
+        return "other"
 
     # -- what has changed ------------------------------------------------------------------------
     def _end(self, storage: LiveStorage) -> None:
@@ -407,11 +418,12 @@ class Storages:
             storage.nbytes = 0
 
     def _move(self, storage: LiveStorage, before: str) -> None:
+        if storage.kind == before:
+            return
         self._by_kind[before] -= storage.nbytes
         self._by_kind[storage.kind] += storage.nbytes
 
     def _changed(self, row: bool = False) -> None:
-        self._looked = self._total
         if self._total > self._highest:
             self._highest, self._at_peak = self._total, {**self._by_kind}
         if self._levels is not None:
@@ -423,8 +435,10 @@ def storages_of(tensor: Tensor) -> list[torch.UntypedStorage]:
     if type(tensor) not in PLAIN and is_traceable_wrapper_subclass(tensor):
         inside = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
         parts = [part for part in inside if isinstance(part, Tensor)]
-    elif tensor.layout is torch.sparse_coo:
-        parts = [tensor._indices(), tensor._values()]
     else:
-        return [tensor.untyped_storage()]
+        try:
+            return [tensor.untyped_storage()]
+        except NotImplementedError:
+            coo = tensor.layout is torch.sparse_coo  # others are opaque
+            parts = [tensor._indices(), tensor._values()] if coo else []
     return [storage for part in parts for storage in storages_of(part)]
