@@ -144,9 +144,7 @@ WIDTH, BATCH = 64, 256
 
 
 def tanh_layers(count=16):
-    return nn.Sequential(
-        *[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(count)]
-    )
+    return nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(count)])
 
 
 def layers_held(net):

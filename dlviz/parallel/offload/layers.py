@@ -39,7 +39,7 @@ def layers_of(model: nn.Module) -> list[dict[nn.Parameter, str]]:
     return found
 
 
-class Layer:
+class HostLayer:
     """The parameters of a layer, and their names."""
 
     def __init__(self, named: dict[nn.Parameter, str], device: Arena, host: Arena, low: bool):
@@ -75,7 +75,7 @@ class Layer:
             label("gradients", self.arrived, *([self.bucket.flat] if self.bucket else []))
         label("parameters", self.master, self.values, self.flat)
         self.moves: Any = None  # by a rule that knows its tensors by their place in a list
-        # In a step: parameters without a gradient, and whether all gradients are on their way;
+        # In a step: parameters without a gradient, and whether all gradients are being copied;
         # which parameters had one, the handles of their copy and of the host's work; the means.
         self.missing, self.sent = {*self.trained}, False
         self.there: list[bool] = []

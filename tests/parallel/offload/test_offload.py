@@ -185,7 +185,7 @@ def test_bytes_of_copies_in_a_step(form, precision, each):
 def counted(comm, prefetch):
     """The most layers with memory on the device at a time, as the layers see it."""
     here, most = set(), [0]
-    take, free = layers.Layer.take, layers.Layer.free
+    take, free = layers.HostLayer.take, layers.HostLayer.free
 
     def counting_take(layer):
         here.add(layer.name)
@@ -196,7 +196,7 @@ def counted(comm, prefetch):
         here.discard(layer.name)
         free(layer)
 
-    layers.Layer.take, layers.Layer.free = counting_take, counting_free
+    layers.HostLayer.take, layers.HostLayer.free = counting_take, counting_free
     return max(most), offload.train(comm, deep(), rows(), how="stream", prefetch=prefetch), most
 
 
