@@ -110,12 +110,16 @@ class Offloaded(nn.Module):
         inputs, keywords = tree_map(self._bring, (inputs, keywords))
         outputs = self.model(*inputs, **keywords)
         self.stream.turn()
-        return tree_map(lambda t: t.float() if self._low and t.dtype == LOW else t, outputs)
+        return tree_map(self._widen, outputs) if self._low else outputs
 
     def _bring(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy of an input on the device, as the model takes it."""
         low = self._low and tensor.is_floating_point()
         return tensor.to(LOW if low else tensor.dtype, copy=True)
+
+    def _widen(self, output: Any) -> Any:
+        """An output for a loss in float32."""
+        return output.float() if getattr(output, "dtype", None) == LOW else output
 
     def _send(self, layer: HostLayer) -> None:
         """The gradients of `layer` are complete: they go down, and their memory is freed then."""

@@ -74,8 +74,8 @@ class Stream:
                     pass
         if layer not in self._here:
             while len(self._here) >= self._buffers:
-                others = (each for each in self._here if each is not self._current)
-                self._free(next(others, self._current))
+                others = [each for each in self._here if each is not self._current]
+                self._free((others or [*self._here])[0])
             self._bring(layer)
         self._current = layer
         self._bring_ahead()
