@@ -267,6 +267,15 @@ def test_streaming_fits_where_the_model_does_not():
         train(kwargs={"host_bytes": 50000})
 
 
+def test_gradients_that_leave_slowly_hold_no_more_than_their_buffers():
+    how = {"bandwidth": LAYER / 0.01, "rule": "sgd"}
+    for prefetch in (0, 1):
+        how["prefetch"] = prefetch
+        (result,) = dlviz.launch(offload.train, 1, args=(deep(), rows(1)), kwargs=how).results
+        copied, computed = prefetch + 1, 3  # a layer's gradients, temporaries, activations
+        assert result.device_peak < (DEPTH + copied + computed) * LAYER
+
+
 def reading_across(comm, where):
     found = []
     callback = {"callback": lambda step, loss, net: found.append(net[1].weight.data)}
