@@ -62,6 +62,7 @@ class HostLayer:
         self.free()
         for view, p in zip(self._on_host, self.parameters, strict=True):
             view.copy_(p.detach())
+        self.show(on_device=False)
         self.lower()
         # What training moves: leaves that an optimizer takes, and where their gradients arrive.
         trained = [place for place, p in enumerate(self.parameters) if p.requires_grad]

@@ -80,8 +80,8 @@ def train(
     how many), an unknown `how` or `precision`, a prefetch below 0, a bandwidth of 0, and where the
     device reads a tensor that lies on the host.
 
-    Cost a step: psi bytes of parameters up and psi bytes of gradients down (2 a parameter in
-    bfloat16); "stream" 2 psi up, without the last layer's second copy. An all-reduce by the hosts.
+    Cost a step: 4 bytes a parameter up and 4 down, 2 and 2 in bfloat16; "stream" twice up, but for
+    the last layer, which stays for its backward. An all-reduce by the hosts.
     """
     _check(how, precision, prefetch, device_bytes, host_bytes, bandwidth, comm)
     training = Training(
