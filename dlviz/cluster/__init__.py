@@ -19,7 +19,7 @@ from dlviz.cluster.groups.membership import Mesh
 from dlviz.cluster.groups.saved import Saved
 from dlviz.cluster.measure.link import LinkCost, link_cost, measure_link
 from dlviz.cluster.measure.network import NetworkCost, measure_network, network_cost
-from dlviz.cluster.memory import Amounts, Storages, label
+from dlviz.cluster.memory import Amounts, Storages, label, pack_saved, unpack_saved
 from dlviz.cluster.messages.comm import Comm
 from dlviz.cluster.messages.lanes import Handle, Lane
 from dlviz.cluster.operations import REDUCE, check_rank, check_tensor, reduction, renamed
@@ -38,6 +38,6 @@ __all__ = [
     # for the layers built on it
     "CODES", "DTYPES", "Handle", "Lane", "Mesh", "NetworkCost", "RECEIVES", "REDUCE",
     "SENDS", "Saved", "check_rank", "check_tensor", "dtype_name", "form_of", "link_cost",
-    "network_cost", "pack_worker", "place_of_files", "reduction", "rehearsed", "renamed", "results",
-    "show_line", "worker_name",
+    "network_cost", "pack_saved", "pack_worker", "place_of_files", "reduction", "rehearsed",
+    "renamed", "results", "show_line", "unpack_saved", "worker_name",
 ]  # fmt: skip

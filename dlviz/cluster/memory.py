@@ -1,29 +1,31 @@
 """Storages: the bytes that a rank really holds, storage by storage, and what each of them is.
 
-A storage is the memory under a tensor; its views share it, so it is counted once:
+A storage is the memory under a tensor. Views share it, so it counts once:
 
-    step     |--forward--|--backward--|-update-|
-    bytes    parameters, and           the rule's state, from the first update on
-                 activations, as they are saved; backward frees them
-                             gradients, as backward adds them
+    step         |--------forward--------|--------backward--------|-update-|
+    parameters   ##########################################################
+    activations  ######  growing  ###############  shrinking
+    gradients                                       growing  ##############
+    optimizer    (its state, from the first update on)               #######
 
-A storage is found by a dispatch mode, which sees each operation's tensors below autograd, in
-backward as well, and is forgotten by a weak reference to it: torch keeps the Python object of a
-storage for as long as the storage itself lives, whoever holds it (a view, autograd, C++), so the
-reference ends exactly then. A dispatch mode is a thread's: lanes (`comm.lane`) enter it too, other
-threads are not watched. Not seen is what an operation needs only while it runs (its workspace).
-What a storage is:
+A dispatch mode finds storages: it sees the tensors of each operation below autograd, those of
+backward too. A weak reference ends the count: torch keeps the Python object of a storage for as
+long as the storage itself, whoever holds that (a view, autograd, C++), so the reference ends when
+the memory is freed. A dispatch mode is a thread's own: lanes enter it too, other threads are not
+seen. Nor is what an operation needs only while it runs, its workspace; and what numpy shares with a
+tensor is another storage. What a storage is:
 
-    label(kind, ...)         what a strategy says of it, which goes before all others
-    parameters               of the model (its buffers too), of a torch optimizer, any nn.Parameter
-    gradients                `.grad` of these, as backward adds it
-    optimizer                a torch optimizer's state, and what it allocates during its step
-    activations              what autograd holds for backward (saved_tensors_hooks), as long as it does
-    communication            allocated in a collective, send or receive of this rank
-    other                    all else: inputs, temporaries, outputs
+    by `label`       what a strategy says of it, before all else
+    parameters       and buffers of the model; any nn.Parameter; what a torch optimizer moves
+    gradients        the `.grad` of these, once backward has added it
+    optimizer        a torch optimizer's state, and what its step, or an update's span, allocates
+    activations      what autograd saves for backward (saved_tensors_hooks), until backward used it;
+                     what other hooks save instead (torch.utils.checkpoint's) counts as other
+    communication    buckets, buffers of messages, what is allocated in a collective's span
+    other            inputs, temporaries, outputs
 
-A storage that was there before the `with` counts from its first use. Units: bytes. In PyTorch:
-torch.distributed._tools.mem_tracker.MemTracker; on GPUs torch.cuda.memory_allocated.
+A storage from before the `with` counts from its first use. In PyTorch:
+torch.distributed._tools.mem_tracker.MemTracker, and torch.cuda.memory_allocated.
 """
 
 from __future__ import annotations
@@ -32,140 +34,165 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from operator import attrgetter
+from contextlib import ExitStack, contextmanager
 from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import Parameter
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
-Tensor, Parameter = torch.Tensor, nn.Parameter
+from dlviz.cluster.recording.levels import Levels
+
 PLAIN = (Tensor, Parameter)
-KINDS = ("parameters", "gradients", "optimizer", "activations", "communication", "other")
-BY_SPAN = {  # kind of the span in which it is allocated -> what it is, unless more is known
-    "collective": "communication",
-    "send": "communication",
-    "recv": "communication",
-    "update": "optimizer",
-}
-_watching: list[Storages] = []  # of this process, the outermost first
+KINDS: tuple[str, ...] = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+    "communication",
+    "other",
+)
+BY_SPAN = {"collective": "communication", "update": "optimizer"}  # in which it is allocated
+_watching: list[Storages] = []  # in this process, the outermost first
 
 
 class Amounts(NamedTuple):
-    """Bytes held at one moment: in `total`, and `by_kind`, which sum to it."""
+    """Bytes held at one moment: in `total`, and `by_kind`, of all KINDS, which sum to it."""
 
     total: int
     by_kind: dict[str, int]
 
 
 def label(kind: str, *tensors: Tensor) -> None:
-    """Say what the storages of `tensors` are, one of KINDS. Does nothing where no Storages watches.
-    Raises ValueError for another kind."""
+    """Say what the storages of `tensors` are, one of KINDS; the last label counts. Does nothing
+    where no Storages watches. Raises ValueError for another kind."""
     if kind not in KINDS:
-        raise ValueError(f"label: kind={kind!r} is none of memory's: use {', '.join(KINDS)}.")
-    for storages in _watching:
-        storages.know(tensors, said=kind)
+        raise ValueError(f"label: kind={kind!r} is unknown: use {', '.join(KINDS)}.")
+    for storages in [*_watching]:
+        storages.know(tensors, label=kind)
 
 
-def watched() -> AbstractContextManager[Any]:
-    """Watch what this thread does inside, if a Storages watches its process."""
-    return _on_this_thread([*_watching]) if _watching else nullcontext()
+def watched() -> ExitStack:
+    """Watch what this thread does inside, where a Storages watches."""
+    stack = ExitStack()
+    for storages in [*_watching]:
+        stack.enter_context(storages.on_this_thread())
+    return stack
 
 
-@contextmanager
-def _on_this_thread(each: list[Storages]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for storages in each:
-            stack.enter_context(storages.on_this_thread())
-        yield
+class LiveStorage(weakref.ref):
+    """A storage that is counted: `nbytes`, and what is known of it."""
 
+    __slots__ = ("key", "known", "label", "nbytes", "origin", "saved")
 
-class Held(weakref.ref):
-    """A live storage: its bytes, and what is known of it."""
-
-    __slots__ = ("key", "known", "nbytes", "origin", "said", "saved")
-
+    key: int  # id of the storage's Python object
     nbytes: int
-    said: str | None  # by `label`
-    known: str | None  # parameters, gradients, optimizer
+    label: str | None  # by `label`
+    known: str | None  # parameters, gradients or optimizer
     saved: int  # times that autograd holds it
     origin: str  # by where it was allocated
 
     @property
     def kind(self) -> str:
-        return self.said or self.known or ("activations" if self.saved else self.origin)
+        return self.label or self.known or ("activations" if self.saved else self.origin)
 
 
-class Saved:
-    """What autograd holds in place of a tensor that it saves; ends when backward has used it."""
+class SavedTensor:
+    """What autograd holds in place of a tensor that it saves, until backward has used it. `counts`
+    are those of the Storages that watch: where to say so, and of which storage."""
 
-    __slots__ = ("held", "released", "tensor")
+    __slots__ = ("counts", "tensor", "version")
 
-    def __init__(self, tensor: Tensor, held: Held | None, released: deque[Held]):
-        self.tensor, self.held, self.released = tensor, held, released
+    def __init__(self, tensor: Tensor):
+        self.tensor, self.version = tensor, tensor._version
+        self.counts = [count for storages in [*_watching] for count in storages.save(tensor)]
 
     def __del__(self) -> None:
-        if self.held is not None:
-            self.released.append(self.held)
+        for released, storage in self.counts:
+            released.append(storage)
+
+
+def pack_saved(tensor: Tensor) -> SavedTensor | Tensor:
+    """The pack hook of saved_tensors_hooks where Storages may watch. Only the innermost hooks are
+    called: others that leave `tensor` as it is call this one."""
+    if tensor.grad_fn is not None:
+        tensor = tensor.detach()  # that function may hold what is returned: no cycle
+    return SavedTensor(tensor) if _watching else tensor
+
+
+def unpack_saved(packed: SavedTensor | Tensor) -> Tensor:
+    """The unpack hook beside `pack_saved`. Raises RuntimeError, as torch without hooks does, for a
+    tensor that was changed since."""
+    if isinstance(packed, Tensor):
+        return packed
+    if packed.tensor._version != packed.version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            f"operation: a tensor of shape {tuple(packed.tensor.shape)} is at version "
+            f"{packed.tensor._version}, and {packed.version} was saved."
+        )
+    return packed.tensor
 
 
 class Seen(TorchDispatchMode):
-    """Shows `storages` each operation of the thread that has entered it."""
+    """Shows `look` what each operation of the thread that enters it was given, and returned."""
 
-    def __init__(self, storages: Storages):
+    def __init__(self, look: Any):
         super().__init__()
-        self._look = storages.look
+        self._look = look
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would load its compiler, and pass through it at each operation
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if types and any(each not in PLAIN for each in types):
-            return NotImplemented  # it computes with tensors that are inside of it, seen next
-        if kwargs:
-            result = func(*args, **kwargs)
-            self._look((*args, *kwargs.values(), result))
-        else:
-            result = func(*args)
-            self._look((*args, result))
+        if types and any(hasattr(each, "__tensor_flatten__") for each in types):
+            return NotImplemented  # such a tensor computes with those that it is made of, seen next
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        self._look((args, [*kwargs.values()] if kwargs else (), result))
         return result
 
 
 class Storages:
-    """Counts the storages of this rank while its `with` lasts, with those of `model` from the
-    beginning: `now` and `peak`, and in the Trace's memory if there is a `comm`.
+    """Counts the storages of this rank in a `with`, those of `model` from the beginning. With a
+    `comm` they are the memory in the Trace, where the rows that strategies state are left out.
 
         with Storages(comm, model) as storages:
             data.train(comm, model, batches, callback=lambda *_: storages.begin_step())
         storages.peak.by_kind["activations"]
 
-    `peak` is the highest since the last `begin_step()`, or since the beginning, `steps` are the
-    peaks of the steps that a `begin_step()` has ended. Raises ValueError for a second `with`.
+    `now` is what is held (after the `with`: at its end), `peak` the most since the last
+    `begin_step()`, or the beginning; `steps` are the peaks of the steps that `begin_step()` ended.
+    Raises ValueError for a second `with`. Inside, torch.func's grad, vjp and jacobians refuse to
+    run, as under all saved_tensors_hooks.
     """
 
     def __init__(self, comm: Any = None, model: nn.Module | None = None):
         self.steps: list[Amounts] = []
         self._comm, self._model = comm, model
-        self._held: dict[int, Held] = {}  # by id of the storage's Python object
-        self._parameters: dict[int, tuple[Any, Any]] = {}  # by id: weak reference, hook
-        # Written by finalizers, which run at any time and so change nothing else.
-        self._ended: deque[Held] = deque()
-        self._released: deque[Held] = deque()
-        self._total = self._highest = 0
-        self._by_kind = self._at_peak = dict.fromkeys(KINDS, 0)
+        self._levels: Levels | None = None
+        self._live: dict[int, LiveStorage] = {}  # by id of the storage's Python object
+        self._followed: dict[int, tuple[Any, Any]] = {}  # by id of a parameter: reference, hook
+        # Finalizers run at any time and on any thread: they add to these, and change nothing else.
+        self._ended: deque[LiveStorage] = deque()
+        self._released: deque[LiveStorage] = deque()
+        self._total = self._highest = self._looked = 0
+        self._by_kind, self._at_peak = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
         self._lock = threading.RLock()
         self._threads: set[int] = set()
         self._updating: set[int] = set()  # threads in a torch optimizer's step
         self._stack = ExitStack()
-        self._used = self._on = False
+        self._state = "new"
 
-    # -- what it says --------------------------------------------------------------------------
     @property
     def now(self) -> Amounts:
         with self._lock:
@@ -174,27 +201,30 @@ class Storages:
 
     @property
     def peak(self) -> Amounts:
-        return Amounts(self._highest, {**self._at_peak})
+        with self._lock:
+            return Amounts(self._highest, {**self._at_peak})
 
     def begin_step(self) -> None:
         """End a step, whose peak is added to `steps`, and begin the next."""
         with self._lock:
             self.steps.append(self.peak)
             self._settle()
-            self._highest, self._at_peak = self._total, {**self._by_kind}
+            self._highest = -1
+            self._changed(row=True)
 
     # -- when it watches -----------------------------------------------------------------------
     def __enter__(self) -> Storages:
-        if self._used:
-            raise ValueError("these Storages have watched already: make others for another `with`.")
-        self._used = self._on = True
-        if not _watching:
-            torch.UntypedStorage.resize_ = _resize  # type: ignore[method-assign]
+        if self._state != "new":
+            raise ValueError("this Storages has watched already: make one for each `with`.")
+        self._state = "on"
+        for p in [] if self._model is None else self._model.parameters():
+            self._follow(p)
+        self.know([] if self._model is None else self._model.buffers(), "parameters")
+        if self._comm is not None and self._comm.log.levels is None:
+            self._comm.log.levels = self._levels = Levels(self._comm.log)
+        self._changed(row=True)
+        self._watch_resize()
         _watching.append(self)
-        if self._model is not None:
-            for p in self._model.parameters():
-                self._follow(p)
-            self.know(self._model.buffers(), "parameters")
         for handle in (
             register_optimizer_step_pre_hook(lambda *_: self._updating.add(get_ident())),
             register_optimizer_step_post_hook(lambda optimizer, *_: self._updated(optimizer)),
@@ -206,15 +236,16 @@ class Storages:
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
         _watching.remove(self)
-        if not _watching:
-            del torch.UntypedStorage.resize_
         with self._lock:
             self._settle()
-            self._on = False
-            self._held.clear()
-            for _, hook in self._parameters.values():
-                hook.remove()
-            self._parameters.clear()
+            self._changed(row=True)
+            self._state = "over"
+            self._live.clear()
+            for _, hook in self._followed.values():
+                if hook is not None:
+                    hook.remove()
+        if self._levels is not None:
+            self._comm.log.levels = None
 
     @contextmanager
     def on_this_thread(self) -> Iterator[None]:
@@ -225,149 +256,175 @@ class Storages:
             return
         self._threads.add(thread)
         try:
-            with Seen(self), saved_tensors_hooks(self._save, attrgetter("tensor")):
+            with Seen(self.look), saved_tensors_hooks(pack_saved, unpack_saved):
                 yield
         finally:
             self._threads.discard(thread)
 
     # -- what it sees --------------------------------------------------------------------------
     def look(self, operands: Iterable[Any]) -> None:
-        """Count what an operation was given and what it returned."""
+        """Count what an operation was given, and what it returned."""
         with self._lock:
-            self._settle()
-            for each in operands:
-                if isinstance(each, Tensor):
-                    self._see(each)
-                elif isinstance(each, list | tuple):
-                    for one in each:
-                        if isinstance(one, Tensor):
-                            self._see(one)
+            if self._ended or self._released:
+                self._settle()
+            self._see(operands)
+            if self._total != self._looked:
+                self._changed()
 
     def know(
-        self, tensors: Iterable[Tensor], known: str | None = None, said: str | None = None
+        self, tensors: Iterable[Tensor], known: str | None = None, label: str | None = None
     ) -> None:
-        """The storages of `tensors` are `known` to be, or `said` to be, of a kind."""
+        """The storages of `tensors` are `known` to be of a kind, or have the `label`."""
         with self._lock:
             self._settle()
-            for storage in (storage for tensor in tensors for storage in storages_of(tensor)):
-                held = self._find(storage)
-                if held is not None:
-                    before = held.kind
-                    held.known, held.said = known or held.known, said or held.said
-                    self._move(held, before)
+            for storage in (s for tensor in tensors for s in storages_of(tensor)):
+                if (live := self._find(storage)) is not None:
+                    before = live.kind
+                    live.known, live.label = known or live.known, label or live.label
+                    self._move(live, before)
+            self._changed()
 
-    def resized(self, storage: torch.UntypedStorage) -> None:
+    def _watch_resize(self) -> None:
+        """`storage.resize_` is no operation: no dispatch mode sees it."""
+        cls: Any = torch.UntypedStorage
+        before = cls.resize_
+
+        def resize_(storage: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
+            before(storage, nbytes)
+            with self._lock:
+                self._settle()
+                self._find(storage)
+                self._changed()
+            return storage
+
+        cls.resize_ = resize_
+        self._stack.callback(setattr, cls, "resize_", before)
+
+    def save(self, tensor: Tensor) -> list[tuple[deque[LiveStorage], LiveStorage]]:
+        """Autograd saves `tensor`: of each of its storages, where to say that it was released."""
         with self._lock:
             self._settle()
-            self._find(storage)
+            self._see([tensor])
+            found = [self._live.get(id(storage)) for storage in storages_of(tensor)]
+            found = [storage for storage in found if storage is not None]
+            for storage in found:
+                before = storage.kind
+                storage.saved += 1
+                self._move(storage, before)
+            self._changed()
+        return [(self._released, storage) for storage in found]
 
-    def _see(self, tensor: Tensor) -> None:
+    def _see(self, operands: Iterable[Any]) -> None:
+        live, followed = self._live, self._followed
+        for each in operands:
+            cls = type(each)
+            if cls is Tensor or cls is Parameter:
+                try:
+                    storage = each.untyped_storage()
+                except NotImplementedError:  # sparse
+                    self._see_parts(each)
+                    continue
+                found = live.get(id(storage))
+                if found is None or found.nbytes != storage.nbytes():
+                    self._find(storage)
+                if cls is Parameter and id(each) not in followed:
+                    self._follow(each)
+            elif cls is tuple or cls is list:
+                self._see(each)
+            elif isinstance(each, Tensor):
+                self._see_parts(each)
+
+    def _see_parts(self, tensor: Tensor) -> None:
         for storage in storages_of(tensor):
             self._find(storage)
-        if type(tensor) is Parameter and id(tensor) not in self._parameters:
-            self._follow(tensor)
 
-    def _find(self, storage: torch.UntypedStorage) -> Held | None:
-        """The storage, counted by the bytes that it has now; None where it has no memory."""
-        held, nbytes = self._held.get(id(storage)), storage.nbytes()
-        if held is None:
-            if storage.device.type == "meta" or not self._on:
+    def _find(self, storage: torch.UntypedStorage) -> LiveStorage | None:
+        """The storage, counted by its bytes of now; None for one without memory (of meta)."""
+        live, nbytes = self._live.get(id(storage)), storage.nbytes()
+        if live is None:
+            if storage.device.type == "meta" or self._state != "on":
                 return None
-            held = Held(storage, self._end)
-            held.key, held.nbytes, held.saved = id(storage), 0, 0
-            held.said = held.known = None
-            held.origin = self._origin()
-            self._held[held.key] = held
-        if nbytes != held.nbytes:
-            self._total += nbytes - held.nbytes
-            self._by_kind[held.kind] += nbytes - held.nbytes
-            held.nbytes = nbytes
-            if self._total > self._highest:
-                self._highest, self._at_peak = self._total, {**self._by_kind}
-        return held
+            live = LiveStorage(storage, self._end)
+            live.key, live.nbytes, live.saved = id(storage), 0, 0
+            live.label = live.known = None
+            live.origin = self._origin()
+            self._live[live.key] = live
+        self._total += nbytes - live.nbytes
+        self._by_kind[live.kind] += nbytes - live.nbytes
+        live.nbytes = nbytes
+        return live
 
     def _follow(self, p: Tensor) -> None:
         """`p` is a parameter, and its gradients are gradients."""
         self.know([p], "parameters")
+        self._gradient(p)
+        reference, hook = self._followed.get(id(p), (None, None))
+        if hook is None and p.requires_grad and p.is_leaf:
+            hook = p.register_post_accumulate_grad_hook(self._gradient)
+        if reference is None:
+            key, forget = id(p), self._followed.pop
+            reference = weakref.ref(p, lambda _: forget(key, None))
+        self._followed[id(p)] = reference, hook
+
+    def _gradient(self, p: Tensor) -> None:
         if p.grad is not None:
             self.know([p.grad], "gradients")
-        if id(p) in self._parameters or not (p.requires_grad and p.is_leaf):
-            return
-        forget = self._parameters.pop
-
-        def added(p: Tensor) -> None:
-            if p.grad is not None:
-                self.know([p.grad], "gradients")
-
-        hook = p.register_post_accumulate_grad_hook(added)
-        self._parameters[id(p)] = weakref.ref(p, lambda _, key=id(p): forget(key, None)), hook
 
     def _updated(self, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer has ended a step."""
         self._updating.discard(get_ident())
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                self._follow(p)
+        for p in (p for group in optimizer.param_groups for p in group["params"]):
+            self._follow(p)
         state = [each for own in optimizer.state.values() for each in own.values()]
         self.know([each for each in state if isinstance(each, Tensor)], "optimizer")
 
-    def _save(self, tensor: Tensor) -> Saved:
-        with self._lock:
-            self._settle()
-            held = next(map(self._find, storages_of(tensor)), None)
-            if held is not None:
-                before = held.kind
-                held.saved += 1
-                self._move(held, before)
-            return Saved(tensor, held, self._released)
-
     def _origin(self) -> str:
-        """What the storage is that this thread allocates now, as far as is known."""
+        """What this thread allocates now, as far as its place in the program says."""
         if get_ident() in self._updating:
             return "optimizer"
-        if self._comm is None:
-            return "other"
-        opened = self._comm.recorder.lane.open
-        return next((BY_SPAN[s.what[0]] for s in reversed(opened) if s.what[0] in BY_SPAN), "other")
+        lane = None if self._comm is None else self._comm.recorder.opened
+        kinds = [] if lane is None else [span.what[0] for span in lane.open]
+        return next((BY_SPAN[kind] for kind in reversed(kinds) if kind in BY_SPAN), "other")
 
-    # -- what has ended --------------------------------------------------------------------------
-    def _end(self, held: Held) -> None:
-        self._held.pop(held.key, None)
-        self._ended.append(held)
+    # -- what has changed ------------------------------------------------------------------------
+    def _end(self, storage: LiveStorage) -> None:
+        self._live.pop(storage.key, None)
+        self._ended.append(storage)
 
     def _settle(self) -> None:
-        """Take off what has ended since."""
+        """Take into account what has ended meanwhile."""
+        if self._state == "over":
+            return
         while self._released:
-            held = self._released.popleft()
-            before = held.kind
-            held.saved -= 1
-            self._move(held, before)
+            storage = self._released.popleft()
+            before = storage.kind
+            storage.saved -= 1
+            self._move(storage, before)
         while self._ended:
-            held = self._ended.popleft()
-            self._total -= held.nbytes
-            self._by_kind[held.kind] -= held.nbytes
-            held.nbytes = 0
+            storage = self._ended.popleft()
+            self._total -= storage.nbytes
+            self._by_kind[storage.kind] -= storage.nbytes
+            storage.nbytes = 0
 
-    def _move(self, held: Held, before: str) -> None:
-        if held.kind != before:
-            self._by_kind[before] -= held.nbytes
-            self._by_kind[held.kind] += held.nbytes
+    def _move(self, storage: LiveStorage, before: str) -> None:
+        self._by_kind[before] -= storage.nbytes
+        self._by_kind[storage.kind] += storage.nbytes
+
+    def _changed(self, row: bool = False) -> None:
+        self._looked = self._total
+        if self._total > self._highest:
+            self._highest, self._at_peak = self._total, {**self._by_kind}
+        if self._levels is not None:
+            self._levels.see(self._total, self._by_kind, row)
 
 
 def storages_of(tensor: Tensor) -> list[torch.UntypedStorage]:
     """The storages of a tensor: one, or those of the tensors that it is made of."""
     if type(tensor) not in PLAIN and is_traceable_wrapper_subclass(tensor):
-        names, _ = tensor.__tensor_flatten__()
-        return [s for name in names for s in storages_of(getattr(tensor, name))]
-    if tensor.layout is torch.sparse_coo:
-        return [*storages_of(tensor._indices()), *storages_of(tensor._values())]
-    return [tensor.untyped_storage()]
-
-
-_resize_storage = torch._C.StorageBase.resize_
-
-
-def _resize(storage: torch.UntypedStorage, nbytes: int) -> None:
-    """`storage.resize_`, which is no operation, so that no dispatch mode sees it."""
-    _resize_storage(storage, nbytes)
-    for storages in _watching:
-        storages.resized(storage)
+        inside = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+        parts = [part for part in inside if isinstance(part, Tensor)]
+    elif tensor.layout is torch.sparse_coo:
+        parts = [tensor._indices(), tensor._values()]
+    else:
+        return [tensor.untyped_storage()]
+    return [storage for part in parts for storage in storages_of(part)]

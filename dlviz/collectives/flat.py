@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from dlviz.cluster import Comm, check_tensor, reduction
+from dlviz.cluster import Comm, check_tensor, label, reduction
 
 
 @contextmanager
@@ -42,6 +42,8 @@ def flattened(
     check_tensor(call, tensor)
     comm.agree(call, tensor, root)  # before anything is sent: ranks could hang
     row = tensor.detach().contiguous().view(-1)  # (elements,)
+    if not tensor.is_contiguous():
+        label("communication", row)
     yield row
     if not tensor.is_contiguous():
         tensor.detach().copy_(row.view(tensor.shape))

@@ -318,6 +318,11 @@ class Recorder:
         """The calling thread's lane."""
         return self._mine.lane
 
+    @property
+    def opened(self) -> LaneSpans | None:
+        """The calling thread's lane if it has one already."""
+        return vars(self._mine).get("lane")
+
     @contextmanager
     def writing_to(self, lane: LaneSpans) -> Iterator[None]:
         """The calling thread writes to `lane`, which no other thread writes to meanwhile."""

@@ -13,6 +13,7 @@ import torch
 from dlviz.cluster.control.board import ASLEEP, WHEN, Board
 from dlviz.cluster.control.form import empty
 from dlviz.cluster.control.pipes import TAKEN
+from dlviz.cluster.memory import label
 
 SOME = 64  # slots that a rank begins to use at a time
 
@@ -25,11 +26,13 @@ class BufferPool:
 
     def borrow(self, form: bytes) -> torch.Tensor:
         free = self._taken(form)
-        return empty(form, torch.device("cpu")) if free is None else free
+        return _new(empty(form, torch.device("cpu"))) if free is None else free
 
     def piece(self, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
         free = self._taken((dtype, nbytes))
-        return torch.empty(nbytes // dtype.itemsize, dtype=dtype) if free is None else free
+        if free is None:
+            return _new(torch.empty(nbytes // dtype.itemsize, dtype=dtype))
+        return free
 
     def _taken(self, what: Hashable) -> torch.Tensor | None:
         try:
@@ -42,6 +45,11 @@ class BufferPool:
         if len(self._free) > 32:
             self._free.clear()
         self._free.setdefault(what, []).append(buffer)
+
+
+def _new(buffer: torch.Tensor) -> torch.Tensor:
+    label("communication", buffer)
+    return buffer
 
 
 class OutstandingSends:

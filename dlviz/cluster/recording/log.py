@@ -103,6 +103,7 @@ class Log:
         self.received: list[tuple[Any, ...]] = []  # as a `Received`
         self.snapshots: list[Snapshot] = []
         self.memory: list[MemoryEvent] = []
+        self.levels: Any = None  # a `Levels`, while a Storages writes the memory
         self.watched: list[Watched] = []
         self._recorder = recorder
 
@@ -134,8 +135,14 @@ class Log:
             watched.shots += 1
 
     def hold(self, what: str, nbytes: int) -> None:
-        time = self._recorder.lane.pace.time
-        self.memory.append(MemoryEvent(what, nbytes, perf_counter_ns(), time))
+        """This rank holds `nbytes` of `what`, as the program states; left out where that is counted
+        already."""
+        if self.levels is None:
+            self.memory.append(MemoryEvent(what, nbytes, *self.now()))
+
+    def now(self) -> tuple[int, float | None]:
+        """The wall time (ns), and the device's, None on the wall clock."""
+        return perf_counter_ns(), self._recorder.lane.pace.time
 
 
 def step_of(lane: LaneSpans) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dlviz.cluster import label
 from dlviz.parallel.step.hooks import dense
 
 
@@ -32,6 +33,7 @@ class Bucket:
         self.flat = torch.zeros(
             sum(sizes) + len(sizes) + counters + 1, dtype=dtype, device=parameters[0].device
         )
+        label("communication", self.flat)
         self.values, self.rest = self.flat.split([sum(sizes), len(sizes) + counters + 1])
         rows = self.values.split(sizes)
         self._used, self.counters, self.total = self.rest.split([len(sizes), counters, 1])

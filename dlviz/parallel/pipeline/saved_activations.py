@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from dlviz.cluster import pack_saved, unpack_saved
+
 
 class SavedActivations(saved_tensors_hooks):
     """Sees the tensors that autograd saves of the forward inside for the backward of `stage`, its
@@ -16,7 +18,7 @@ class SavedActivations(saved_tensors_hooks):
         self.held: dict[int, tuple[int, int]] = {}
         tensors = [*stage.parameters(), *stage.buffers()]
         self._weights = {tensor.untyped_storage().data_ptr() for tensor in tensors}
-        super().__init__(self.see, lambda tensor: tensor)
+        super().__init__(lambda tensor: pack_saved(self.see(tensor)), unpack_saved)
 
     def see(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage().data_ptr()

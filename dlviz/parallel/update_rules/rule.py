@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from dlviz.cluster import label
+
 Tensor = torch.Tensor
 
 
@@ -50,6 +52,7 @@ class Rule(ABC):
                     f"parameter {place} has shape {tuple(w.shape)} and its gradient "
                     f"{tuple(g.shape)}: they must be the same."
                 )
+        label("optimizer", *(tensor for _, *state in self.memory for tensor in state))
         for w, g, memory in zip(parameters, gradients, self.memory, strict=True):
             if g is not None:
                 memory[0] += 1
