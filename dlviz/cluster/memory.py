@@ -18,7 +18,7 @@ tensor is another storage. What a storage is:
     by `label`       what a strategy says of it, before all else
     parameters       and buffers of the model; any nn.Parameter; what a torch optimizer moves
     gradients        the `.grad` of these, once backward has added it
-    optimizer        a torch optimizer's state, what is allocated in its step, or in an update's span
+    optimizer        a torch optimizer's state, and what its step, or an update's span, allocates
     activations      what autograd saves for backward (saved_tensors_hooks), until backward used it;
                      what other hooks save instead (torch.utils.checkpoint's) counts as other
     communication    buckets, buffers of messages, what is allocated in a collective's span
@@ -39,8 +39,9 @@ from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import Parameter
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -49,9 +50,15 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from dlviz.cluster.recording.levels import Levels
 
-Tensor, Parameter = torch.Tensor, nn.Parameter
 PLAIN = (Tensor, Parameter)
-KINDS = ("parameters", "gradients", "optimizer", "activations", "communication", "other")
+KINDS: tuple[str, ...] = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+    "communication",
+    "other",
+)
 BY_SPAN = {"collective": "communication", "update": "optimizer"}  # in which it is allocated
 _watching: list[Storages] = []  # in this process, the outermost first
 
@@ -101,10 +108,10 @@ class SavedTensor:
     """What autograd holds in place of a tensor that it saves, until backward has used it. `counts`
     are those of the Storages that watch: where to say so, and of which storage."""
 
-    __slots__ = ("counts", "tensor")
+    __slots__ = ("counts", "tensor", "version")
 
     def __init__(self, tensor: Tensor):
-        self.tensor = tensor
+        self.tensor, self.version = tensor, tensor._version
         self.counts = [count for storages in [*_watching] for count in storages.save(tensor)]
 
     def __del__(self) -> None:
@@ -115,12 +122,23 @@ class SavedTensor:
 def pack_saved(tensor: Tensor) -> SavedTensor | Tensor:
     """The pack hook of saved_tensors_hooks where Storages may watch. Only the innermost hooks are
     called: others that leave `tensor` as it is call this one."""
+    if tensor.grad_fn is not None:
+        tensor = tensor.detach()  # that function may hold what is returned: no cycle
     return SavedTensor(tensor) if _watching else tensor
 
 
 def unpack_saved(packed: SavedTensor | Tensor) -> Tensor:
-    """The unpack hook beside `pack_saved`."""
-    return packed.tensor if isinstance(packed, SavedTensor) else packed
+    """The unpack hook beside `pack_saved`. Raises RuntimeError, as torch without hooks does, for a
+    tensor that was changed since."""
+    if isinstance(packed, Tensor):
+        return packed
+    if packed.tensor._version != packed.version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            f"operation: a tensor of shape {tuple(packed.tensor.shape)} is at version "
+            f"{packed.tensor._version}, and {packed.version} was saved."
+        )
+    return packed.tensor
 
 
 class Seen(TorchDispatchMode):
@@ -137,7 +155,7 @@ class Seen(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if types and any(each not in PLAIN for each in types):
+        if types and any(hasattr(each, "__tensor_flatten__") for each in types):
             return NotImplemented  # such a tensor computes with those that it is made of, seen next
         result = func(*args, **kwargs) if kwargs else func(*args)
         self._look((args, [*kwargs.values()] if kwargs else (), result))
@@ -153,9 +171,9 @@ class Storages:
         storages.peak.by_kind["activations"]
 
     `now` is what is held (after the `with`: at its end), `peak` the most since the last
-    `begin_step()`, or the beginning; `steps` are the peaks of steps that a `begin_step()` has ended.
-    Raises ValueError for a second `with`. Inside, torch.func's grad, vjp and jacobians refuse to run,
-    as under all saved_tensors_hooks.
+    `begin_step()`, or the beginning; `steps` are the peaks of the steps that `begin_step()` ended.
+    Raises ValueError for a second `with`. Inside, torch.func's grad, vjp and jacobians refuse to
+    run, as under all saved_tensors_hooks.
     """
 
     def __init__(self, comm: Any = None, model: nn.Module | None = None):
@@ -205,8 +223,7 @@ class Storages:
         if self._comm is not None and self._comm.log.levels is None:
             self._comm.log.levels = self._levels = Levels(self._comm.log)
         self._changed(row=True)
-        if not _watching:
-            torch.UntypedStorage.resize_ = _resize  # type: ignore[method-assign]
+        self._watch_resize()
         _watching.append(self)
         for handle in (
             register_optimizer_step_pre_hook(lambda *_: self._updating.add(get_ident())),
@@ -219,8 +236,6 @@ class Storages:
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
         _watching.remove(self)
-        if not _watching:
-            del torch.UntypedStorage.resize_
         with self._lock:
             self._settle()
             self._changed(row=True)
@@ -269,12 +284,21 @@ class Storages:
                     self._move(live, before)
             self._changed()
 
-    def resized(self, storage: torch.UntypedStorage) -> None:
-        """`storage` has another size now."""
-        with self._lock:
-            self._settle()
-            self._find(storage)
-            self._changed()
+    def _watch_resize(self) -> None:
+        """`storage.resize_` is no operation: no dispatch mode sees it."""
+        cls: Any = torch.UntypedStorage
+        before = cls.resize_
+
+        def resize_(storage: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
+            before(storage, nbytes)
+            with self._lock:
+                self._settle()
+                self._find(storage)
+                self._changed()
+            return storage
+
+        cls.resize_ = resize_
+        self._stack.callback(setattr, cls, "resize_", before)
 
     def save(self, tensor: Tensor) -> list[tuple[deque[LiveStorage], LiveStorage]]:
         """Autograd saves `tensor`: of each of its storages, where to say that it was released."""
@@ -318,8 +342,8 @@ class Storages:
         """The storage, counted by its bytes of now; None for one without memory (of meta)."""
         live, nbytes = self._live.get(id(storage)), storage.nbytes()
         if live is None:
-            if storage.device.type == "meta" or self._state != "on":
-                return None
+            if storage.device.type == "meta" or self._state != "on" or not storage.resizable():
+                return None  # not torch's: of a numpy array, or mapped, as between ranks
             live = LiveStorage(storage, self._end)
             live.key, live.nbytes, live.saved = id(storage), 0, 0
             live.label = live.known = None
@@ -369,6 +393,8 @@ class Storages:
 
     def _settle(self) -> None:
         """Take into account what has ended meanwhile."""
+        if self._state == "over":
+            return
         while self._released:
             storage = self._released.popleft()
             before = storage.kind
@@ -395,20 +421,10 @@ class Storages:
 def storages_of(tensor: Tensor) -> list[torch.UntypedStorage]:
     """The storages of a tensor: one, or those of the tensors that it is made of."""
     if type(tensor) not in PLAIN and is_traceable_wrapper_subclass(tensor):
-        parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+        inside = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+        parts = [part for part in inside if isinstance(part, Tensor)]
     elif tensor.layout is torch.sparse_coo:
         parts = [tensor._indices(), tensor._values()]
     else:
         return [tensor.untyped_storage()]
     return [storage for part in parts for storage in storages_of(part)]
-
-
-_resize_storage = torch._C.StorageBase.resize_
-
-
-def _resize(storage: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
-    """`storage.resize_`, which is no operation, so that no dispatch mode sees it."""
-    _resize_storage(storage, nbytes)
-    for storages in [*_watching]:
-        storages.resized(storage)
-    return storage

@@ -3,6 +3,7 @@
 strategies.py    their names, for `dlviz run`
 data/            every rank has the whole model: naive data parallelism, DDP and their variants
 server/          servers hold the weights, or all ranks share them (Hogwild)
+zero/            every rank has a shard of what data parallelism holds on all: ZeRO, stages 1 to 3
 averaging/       each rank has its own model: EASGD, local SGD, gossip, ensembles
 model/           each rank has a part of the layers
 tensor/          each rank has a part of every layer: linear, MLP, attention, a Transformer
@@ -26,7 +27,9 @@ from dlviz.parallel import moved
 from dlviz.parallel.strategies import STRATEGIES
 
 if TYPE_CHECKING:
-    from dlviz.parallel import data, hybrid, model, offload, pipeline, summa, tensor, update_rules
+    from dlviz.parallel import (
+        data, hybrid, model, offload, pipeline, summa, tensor, update_rules, zero,
+    )  # fmt: skip
     from dlviz.parallel.averaging import easgd, ensemble, gossip, local_sgd
     from dlviz.parallel.data import accumulation, central, ddp, late_all_reduce, naive
     from dlviz.parallel.server import hogwild, parameter_server, stale_synchronous
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "STRATEGIES", "accumulation", "central", "data", "ddp", "easgd", "ensemble", "gossip",
     "hogwild", "hybrid", "late_all_reduce", "local_sgd", "model", "naive", "offload",
-    "parameter_server", "pipeline", "stale_synchronous", "summa", "tensor", "update_rules",
+    "parameter_server", "pipeline", "stale_synchronous", "summa", "tensor", "update_rules", "zero",
 ]  # fmt: skip
 
 

@@ -60,6 +60,11 @@ STRATEGIES = Strategies(
             "offload.train",
             "data parallel: the host has the optimizer, or all parameters too (--how stream)",
         ),
+        "zero": (
+            "zero.train.train",
+            "data parallel: each rank has a shard of the rule's state (--stage 1), of gradients "
+            "too (2), of parameters too (3)",
+        ),
         "sync_server": (
             "server.parameter_server.sync_server",
             "rank 0 serves, or --servers ranks: the gradients of a step are averaged, all but "

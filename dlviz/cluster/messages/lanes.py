@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from dlviz.cluster.memory import watched
@@ -68,6 +69,13 @@ class Handle:
         if self._error is not None:
             raise self._error
         return self._result
+
+    def settle(self) -> None:
+        """Have the lane no longer work on it, whatever it raises, so that its tensors can be freed;
+        what only a wait would begin does not begin."""
+        if self._spans is None or self._over.is_set():
+            with suppress(Exception):
+                self.wait()
 
     def unseen(self) -> BaseException | None:
         """The error it raised, unless somebody has waited for it."""

@@ -11,8 +11,9 @@ too (ddp.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,21 +23,21 @@ from dlviz.parallel.data.buckets import Bucket
 from dlviz.parallel.step.layers import LayerSpans
 from dlviz.parallel.step.sharded_step import all_reduce_called, no_mean
 
-SumBucket = Callable[[Comm, Bucket, int], None]  # the bucket and its number
+SumBucket = Callable[[Comm, Any, int], None]  # the bucket and its number
 
 
 class Reducer:
-    """Sums buckets over `comm` by `sum_bucket` (`summing`), on lane "comm"; `spans` are those of
-    this rank's layers. Every rank of `comm` must make one."""
+    """Sums buckets (buckets.py, or zero/buckets.py) over `comm` by `sum_bucket` (`summing`), on
+    lane "comm"; `spans` are those of this rank's layers. Every rank of `comm` must make one."""
 
     def __init__(self, comm: Comm, sum_bucket: SumBucket, spans: LayerSpans):
         self._sum_bucket = sum_bucket
         self._lane = comm.lane("comm")  # backward goes on while a bucket is summed
         self._spans = spans
-        self._buckets: Sequence[Bucket] = ()
+        self._buckets: Sequence[Any] = ()
         self._launched = 0
 
-    def open(self, buckets: Sequence[Bucket], weight: float) -> None:
+    def open(self, buckets: Sequence[Any], weight: float) -> None:
         """Begin to fill `buckets`; this rank's gradients weigh `weight`."""
         self._buckets, self._launched = buckets, 0
         for bucket in buckets:
@@ -57,20 +58,28 @@ class Reducer:
         put: Callable[[nn.Parameter, Bucket], None],
         before: Callable[[nn.Parameter], torch.Tensor | None] = lambda p: None,
     ) -> None:
-        """Backward is over: `put` in what is missing, launch the buckets that were not full, wait
-        for all of them and unpack them onto the gradients from `before`. Raises ValueError for
-        buckets that weigh nothing."""
-        while self._launched < len(self._buckets):
-            bucket = self._buckets[self._launched]
+        """Backward is over: `put` in what is missing, `finish`, and unpack the buckets onto the
+        gradients from `before`. Raises ValueError for buckets that weigh nothing."""
+
+        def fill(bucket: Any) -> None:
             for parameter in list(bucket.missing):
                 put(parameter, bucket)
             bucket.close()  # else a slot still holds the last step's sum
-            self._launch()
-        for number, bucket in enumerate(self._buckets):
-            bucket.handle.wait(bucket=number)  # no backward is left to hide the last one
+
+        for bucket in self.finish(fill):
             if not bucket.weight:
                 no_mean()
             bucket.unpack(before)
+
+    def finish(self, fill: Callable[[Any], None]) -> Iterator[Any]:
+        """Backward is over: `fill` and launch the buckets that were not full; each bucket, once it
+        is summed."""
+        while self._launched < len(self._buckets):
+            fill(self._buckets[self._launched])
+            self._launch()
+        for number, bucket in enumerate(self._buckets):
+            bucket.handle.wait(bucket=number)  # no backward is left to hide the last one
+            yield bucket
 
     def _launch(self) -> None:
         # Returns immediately; `collect` waits for it.

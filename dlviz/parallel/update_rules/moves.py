@@ -32,13 +32,13 @@ class TorchRule:
     state_tensors = 0  # unknown before the first step
 
     def __init__(self, make: MakeOptimizer):
-        self._make = make
+        self.make = make
         self.optimizer: Any = None
 
     def bind(self, parameters: Sequence[Tensor]) -> None:
         """Make the optimizer. Raises ValueError unless it moves some of `parameters`, and needs no
         closure."""
-        made: Any = self._make([*parameters])
+        made: Any = self.make([*parameters])
         if not isinstance(made, torch.optim.Optimizer):
             raise ValueError(
                 f"rule= gave a {type(made).__name__} where it needs a torch optimizer: give a "

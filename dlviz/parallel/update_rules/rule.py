@@ -28,7 +28,7 @@ class Rule(ABC):
         if not lr >= 0:
             raise ValueError(f"lr={lr!r} is no rate: use 0 or more.")
         self.lr = lr
-        self._memory: list[list[Any]] = []  # for each tensor its t and its state
+        self.memory: list[list[Any]] = []  # for each tensor its t and its state
 
     @torch.no_grad()
     def step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
@@ -37,14 +37,14 @@ class Rule(ABC):
         Every step takes the same tensors in the same order: the rule knows them by their place.
         Raises ValueError where numbers or shapes do not fit.
         """
-        if not self._memory:
-            self._memory = [
+        if not self.memory:
+            self.memory = [
                 [0, *map(torch.zeros_like, [w] * self.state_tensors)] for w in parameters
             ]
-        if not len(parameters) == len(gradients) == len(self._memory):
+        if not len(parameters) == len(gradients) == len(self.memory):
             raise ValueError(
                 f"{len(parameters)} parameters and {len(gradients)} gradients do not fit a rule of "
-                f"{len(self._memory)}: give it the same list in every step, None for no gradient."
+                f"{len(self.memory)}: give it the same list in every step, None for no gradient."
             )
         for place, (w, g) in enumerate(zip(parameters, gradients, strict=True)):
             if g is not None and w.shape != g.shape:
@@ -52,8 +52,8 @@ class Rule(ABC):
                     f"parameter {place} has shape {tuple(w.shape)} and its gradient "
                     f"{tuple(g.shape)}: they must be the same."
                 )
-        label("optimizer", *(tensor for _, *state in self._memory for tensor in state))
-        for w, g, memory in zip(parameters, gradients, self._memory, strict=True):
+        label("optimizer", *(tensor for _, *state in self.memory for tensor in state))
+        for w, g, memory in zip(parameters, gradients, self.memory, strict=True):
             if g is not None:
                 memory[0] += 1
                 # A row's state changes without a gradient too.

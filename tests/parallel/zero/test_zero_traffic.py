@@ -1,0 +1,112 @@
+"""What the stages send and hold, beside their closed forms."""
+
+import itertools
+from math import ceil
+
+import pytest
+import torch
+from torch import nn
+
+import dlviz
+from dlviz.cluster import Storages
+from dlviz.parallel import zero
+
+RANKS, STEPS = 3, 2
+WIDTHS = (16, 41, 37, 29, 23, 5)
+LAYERS = [a * b + b for a, b in itertools.pairwise(WIDTHS)]
+BUCKET = 4 * max(LAYERS)  # bytes
+TRAFFIC = [  # units of (N-1)/N of the padded parameters a step, and what sends so much
+    (lambda m: 2, {"stage": 1}),
+    (lambda m: 3, {"stage": 1, "naive": True}),
+    (lambda m: m + 1, {"stage": 2}),
+    (lambda m: 3 * m, {"stage": 3, "prefetch": 2}),
+    (lambda m: 3 * m, {"stage": 3, "prefetch": 0}),
+    (lambda m: 2 * m, {"stage": 3, "reshard_after_forward": False}),
+]
+HELD = {  # stage, prefetch: bytes of layers gathered, and of a bucket
+    (1, 1): (0, 0),
+    (2, 1): (0, BUCKET),
+    (3, 0): (4 * LAYERS[1], BUCKET),
+    (3, 1): (4 * (LAYERS[1] + LAYERS[2]), BUCKET),
+    (3, 2): (4 * (LAYERS[1] + LAYERS[2] + LAYERS[3]), BUCKET),
+}
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *[each for a, b in itertools.pairwise(WIDTHS) for each in (nn.Linear(a, b), nn.ReLU())]
+    )
+
+
+def data():
+    x = torch.randn(STEPS, 7, WIDTHS[0], generator=torch.Generator().manual_seed(1))
+    return [(each, each.argmax(1) % WIDTHS[-1]) for each in x]
+
+
+def one_after_the_other(comm):
+    for number, (microbatches, (_, how)) in enumerate(itertools.product((1, 4), TRAFFIC)):
+        with comm.span("phase", "case", case=number):
+            how = {"microbatches": microbatches, "bucket_bytes": BUCKET, **how}
+            zero.train(comm, net(), data(), lr=0.01, **how)
+
+
+def test_the_bytes_in_the_trace_are_those_of_the_closed_form_padding_counted():
+    trace = dlviz.launch(one_after_the_other, RANKS).trace
+    trace.validate()
+    padded = sum(RANKS * zero.shard(length, RANKS)[0] for length in LAYERS)
+    assert padded > sum(LAYERS)
+    messages, cases = trace.messages, trace.only(kind="phase", rank=0).spans
+    cases = [row for row in cases if row.name == "case"]
+    for (microbatches, (units, how)), case in zip(
+        itertools.product((1, 4), TRAFFIC), cases, strict=True
+    ):
+        for rank in range(RANKS):
+            at = next(
+                row for row in trace.only(kind="phase", rank=rank).spans
+                if row.name == "case" and row.fields["case"] == case.fields["case"]
+            )  # fmt: skip
+            own = (messages.src == rank) & (messages.sent >= at.start) & (messages.sent <= at.end)
+            expected = STEPS * units(microbatches) * 4 * padded * (RANKS - 1) // RANKS
+            assert messages.nbytes[own].sum() == expected, (how, microbatches)
+    spans = trace.spans
+    for name in ("gather 0", "gather 8", "bucket 0", "free 4"):
+        assert (spans.name == name).any()
+    free = [row for row in spans if row.name == "free 4"]
+    assert {row.fields["layer"] for row in free} == {"4"}
+    bucket = next(row for row in spans if row.name == "bucket 0")
+    assert bucket.fields["layers"].split(", ")[0] == "8"
+
+
+def held(comm):
+    found = []
+    for stage, prefetch in HELD:
+        with Storages(comm) as storages:
+
+            def begin(*_, storages=storages):
+                storages.begin_step()
+
+            how = {"stage": stage, "prefetch": prefetch, "bucket_bytes": BUCKET, "callback": begin}
+            zero.train(comm, net(), data() * 2, lr=0.01, **how)
+        found.append((storages.steps[-1], storages.now.by_kind))
+    return found
+
+
+def test_a_rank_holds_its_shards_prefetch_and_one_layers_and_one_bucket():
+    shards = 4 * sum(zero.shard(length, RANKS)[0] for length in LAYERS)
+    for found in dlviz.launch(held, RANKS, timeout=120).results:
+        for ((stage, _), (gathered, bucket)), (peak, after) in zip(
+            HELD.items(), found, strict=True
+        ):
+            most = peak.by_kind
+            assert most["parameters"] == shards * (1 if stage == 3 else RANKS)
+            # A message that is added needs a buffer, of 1/N of each bucket.
+            assert most["communication"] <= gathered + bucket + shards
+            whole = RANKS if stage == 1 else 1
+            assert most["gradients"] <= shards * whole + 4 * max(LAYERS)  # of a layer, from autograd
+            assert most["optimizer"] <= 2 * shards + 4 * 4 * max(LAYERS) // RANKS  # its temporaries
+            assert after["parameters"] == most["parameters"]
+            assert after["gradients"] == 0 and after["communication"] <= shards
+        one, two, *three = (peak.total for peak, _ in found)
+        assert one > two > three[2] >= three[1] > three[0]
+        assert found[2][0].by_kind["communication"] == sum(HELD[3, 0]) + shards
