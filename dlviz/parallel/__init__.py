@@ -28,7 +28,15 @@ from dlviz.parallel.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from dlviz.parallel import (
-        data, hybrid, model, offload, pipeline, summa, tensor, update_rules, zero,
+        data,
+        hybrid,
+        model,
+        offload,
+        pipeline,
+        summa,
+        tensor,
+        update_rules,
+        zero,
     )  # fmt: skip
     from dlviz.parallel.averaging import easgd, ensemble, gossip, local_sgd
     from dlviz.parallel.data import accumulation, central, ddp, late_all_reduce, naive
