@@ -125,6 +125,15 @@ def test_parts_of_a_model_are_summarised_as_one_with_the_bytes_that_they_sent(tm
     assert main(["show", str(out), "--no-open"]) == 0
 
 
+def test_offloading_prints_bytes_of_both_directions_peaks_and_accuracy(capsys):
+    model = sum(p.nbytes for p in MLP().parameters())
+    assert main(["run", "offload", "--ranks", "2", "--steps", "3", "--how", "stream"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(rf"^bytes down +{3 * model}$", printed, re.M)
+    for name in ("bytes up", "device peak", "host peak", "layers on device", "accuracy"):
+        assert re.search(rf"^{name} +\d", printed, re.M), name
+
+
 def test_the_summary_of_a_language_model_has_the_entropy_of_its_text(capsys):
     line = ["run", "late_all_reduce", "--ranks", "2", "--steps", "3", "--model", "lstm"]
     assert main([*line, "--rule", "adagrad"]) == 0

@@ -349,8 +349,8 @@ class Storages:
         """The storage, counted by its bytes of now; None for one without memory (of meta)."""
         live, nbytes = self._live.get(id(storage)), storage.nbytes()
         if live is None:
-            if self._state != "on" or storage.device.type == "meta":
-                return None
+            if self._state != "on" or storage.device.type == "meta" or not storage.resizable():
+                return None  # or it is not torch's: of a numpy array, or mapped, as between ranks
             live = LiveStorage(storage, self._end)
             live.key, live.nbytes, live.saved = id(storage), 0, 0
             live.label = live.known = None

@@ -105,7 +105,7 @@ def worker(comm, wide):
     strategy with every rule, the others with two; on other numbers of ranks with one."""
     found = {}
     served = [name for name in SERVED if comm.size > SERVED[name].get("servers", 1)]
-    for name in [*ALL_COMPUTE, *served]:
+    for name in [*ALL_COMPUTE, "offload", *served]:
         every = name == "ddp" or name.startswith("sync_server") and comm.size < 5
         rules = update_rules.NAMES if every else ["momentum", "adam"]
         if not wide and (comm.size != 3 or name == "sync_server by two"):
@@ -192,7 +192,7 @@ def test_an_update_is_charged_its_bytes_and_an_idle_rank_nothing():
 
 def test_the_registry_names_what_it_loads():
     others = {"async_server", "hogwild", "easgd", "local_sgd", "gossip", "ensemble"}
-    others |= {"model", "tensor", "3d"}
+    others |= {"model", "offload", "tensor", "3d"}
     named = {*ALL_COMPUTE, *(name.split()[0] for name in SERVED), *others}
     assert repr(STRATEGIES).startswith("Strategies(ddp, naive, central")
     assert set(STRATEGIES) == {*STRATEGIES.lines} == named

@@ -53,7 +53,7 @@ class Arena(TorchDispatchMode):
         super().__init__()
         self.name, self.place, self.capacity, self._record = name, place, capacity, record
         self.held = self.peak = 0
-        self.other: Arena | None = None
+        self.other = self  # until `arenas` sets it
         self.before_read: Callable[[Any], None] = lambda layer: None
         self.computes = f"what is computed on the {name}"
         self._blocks: dict[int, _Block] = {}
@@ -63,7 +63,7 @@ class Arena(TorchDispatchMode):
         """A flat tensor, called `what` in errors; an operation that reads one of a `layer` calls
         `before_read` with that first."""
         self._fit(length * dtype.itemsize, what)
-        pinned = self.other is not None and self.other.place.type == "cuda"
+        pinned = self.place.type == "cpu" and self.other.place.type == "cuda"
         tensor = torch.empty(length, dtype=dtype, device=self.place, pin_memory=pinned)
         self._hold(tensor.untyped_storage(), what, layer)
         return tensor
@@ -110,8 +110,8 @@ class Arena(TorchDispatchMode):
         own = self.holds(tensor)
         if own is not None and own.layer is not None:
             self.before_read(own.layer)
-        block = None if own is not None or self.other is None else self.other.holds(tensor)
-        if block is not None and self.other is not None:
+        block = self.other.holds(tensor) if own is None else None
+        if block is not None:
             named = block.layer and block.layer.name_at(tensor.storage_offset())
             raise ValueError(
                 f"{func} on the {self.name} reads {named or 'a tensor'} of {block.what}, which lies"

@@ -56,8 +56,8 @@ class Copies:
                 self._stream.wait_event(ready)  # the math before it, which wrote the source
             for to, source in pairs:
                 to.copy_(source, non_blocking=self._on_gpu)
-            pairs.clear()
             if self._stream is not None:
                 self._stream.synchronize()  # the lane alone waits
+            pairs.clear()  # not before, as others may reuse the memory
             if seconds is not None and comm.machine is None:
                 sleep(max(0.0, began + seconds - perf_counter()))

@@ -14,17 +14,22 @@ import torch
 from dlviz.cluster import Comm, Handle
 from dlviz.models.options import clipped, squares
 from dlviz.parallel.offload.arena import Arena
-from dlviz.parallel.offload.layers import Layer
+from dlviz.parallel.offload.layers import HostLayer
 from dlviz.parallel.offload.stream import Stream
 from dlviz.parallel.step.prices import update_seconds
 from dlviz.parallel.step.sharded_step import all_reduce_called, no_mean
 
 
-class Host:
+class HostLane:
     """Updates `layers` in the arena `memory`, once their gradients have come down."""
 
     def __init__(
-        self, comm: Comm, layers: Sequence[Layer], memory: Arena, stream: Stream, clip: float | None
+        self,
+        comm: Comm,
+        layers: Sequence[HostLayer],
+        memory: Arena,
+        stream: Stream,
+        clip: float | None,
     ):
         self.lane = comm.lane("host")
         self._memory, self._stream, self._clip = memory, stream, clip
@@ -39,7 +44,7 @@ class Host:
         self._next = 0
 
     def take(self, share: float) -> None:
-        """Work on the layers whose gradients are on their way, in order; this rank's weigh
+        """Work on the layers whose gradients are being copied, in order; this rank's weigh
         `share`."""
         while self._next < len(self.order) and self.order[self._next].sent:
             layer = self.order[self._next]
@@ -50,7 +55,7 @@ class Host:
             self._next += 1
 
     def take_all(self, share: float) -> None:
-        """As `take`, where all gradients are on their way."""
+        """As `take`, where all gradients are being copied."""
         self.take(share)
         if self._clip is not None:
             self._jobs.append(self.lane.submit(self._update_clipped))
@@ -64,7 +69,7 @@ class Host:
     def _reduce(
         self,
         comm: Comm,
-        layer: Layer,
+        layer: HostLayer,
         share: float,
         there: list[bool],
         after: tuple[Handle | None, ...],
@@ -94,7 +99,7 @@ class Host:
         for layer in self.order:
             self._update(comm, layer, norm)
 
-    def _update(self, comm: Comm, layer: Layer, norm: float = 0.0) -> None:
+    def _update(self, comm: Comm, layer: HostLayer, norm: float = 0.0) -> None:
         with self._memory, torch.no_grad():
             means, layer.means = clipped(layer.means, self._clip, norm), []
             with comm.compute("update", layer.name, update_seconds(comm, layer.masters)):

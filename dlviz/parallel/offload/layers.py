@@ -39,7 +39,7 @@ def layers_of(model: nn.Module) -> list[dict[nn.Parameter, str]]:
     return found
 
 
-class Layer:
+class HostLayer:
     """The parameters of a layer, and their names."""
 
     def __init__(self, named: dict[nn.Parameter, str], device: Arena, host: Arena, low: bool):
@@ -62,6 +62,7 @@ class Layer:
         self.free()
         for view, p in zip(self._on_host, self.parameters, strict=True):
             view.copy_(p.detach())
+        self.show(on_device=False)
         self.lower()
         # What training moves: leaves that an optimizer takes, and where their gradients arrive.
         trained = [place for place, p in enumerate(self.parameters) if p.requires_grad]
@@ -75,7 +76,7 @@ class Layer:
             label("gradients", self.arrived, *([self.bucket.flat] if self.bucket else []))
         label("parameters", self.master, self.values, self.flat)
         self.moves: Any = None  # by a rule that knows its tensors by their place in a list
-        # In a step: parameters without a gradient, and whether all gradients are on their way;
+        # In a step: parameters without a gradient, and whether all gradients are being copied;
         # which parameters had one, the handles of their copy and of the host's work; the means.
         self.missing, self.sent = {*self.trained}, False
         self.there: list[bool] = []

@@ -14,8 +14,8 @@ from dlviz.cluster import Comm, Handle
 from dlviz.models.mean_of import Weight
 from dlviz.parallel.offload.arena import Arena
 from dlviz.parallel.offload.copies import Copies
-from dlviz.parallel.offload.host import Host
-from dlviz.parallel.offload.layers import LOW, Layer
+from dlviz.parallel.offload.host import HostLane
+from dlviz.parallel.offload.layers import LOW, HostLayer
 from dlviz.parallel.offload.stream import Stream
 from dlviz.parallel.step.hooks import Hook, dense, tensors_in
 from dlviz.parallel.step.layers import LayerSpans, layers_of
@@ -29,7 +29,7 @@ class Offloaded(nn.Module):
         self,
         comm: Comm,
         model: nn.Module,
-        layers: Sequence[Layer],
+        layers: Sequence[HostLayer],
         device: Arena,
         host: Arena,
         weight: Weight,
@@ -45,7 +45,7 @@ class Offloaded(nn.Module):
         self._low = any(layer.values is not layer.master for layer in layers)
         self.up, self.down = Copies(comm, "h2d", bandwidth), Copies(comm, "d2h", bandwidth)
         self.stream = Stream(layers, device, self.up, prefetch + 1, stay=how != "stream")
-        self._host = Host(comm, layers, host, self.stream, clip)
+        self._host = HostLane(comm, layers, host, self.stream, clip)
         self._leaving: deque[Handle] = deque()  # gradients that are still on the device
         self._share = 0.0
         self._active = False
@@ -70,14 +70,14 @@ class Offloaded(nn.Module):
             if p.requires_grad:
                 keep(p.register_post_accumulate_grad_hook(Hook(self._has_gradient(layer))))
 
-    def _hook(self, act: Callable[[Layer], None], layers: Sequence[Layer]) -> Hook:
+    def _hook(self, act: Callable[[HostLayer], None], layers: Sequence[HostLayer]) -> Hook:
         def hook(*_: Any) -> None:
             for layer in layers if self._active else ():
                 act(layer)
 
         return Hook(hook)
 
-    def _has_gradient(self, layer: Layer) -> Callable[[nn.Parameter], None]:
+    def _has_gradient(self, layer: HostLayer) -> Callable[[nn.Parameter], None]:
         def hook(p: nn.Parameter) -> None:
             layer.missing.discard(p)
             if self._active and not layer.missing:
@@ -110,14 +110,18 @@ class Offloaded(nn.Module):
         inputs, keywords = tree_map(self._bring, (inputs, keywords))
         outputs = self.model(*inputs, **keywords)
         self.stream.turn()
-        return tree_map(lambda t: t.float() if self._low and t.dtype == LOW else t, outputs)
+        return tree_map(self._widen, outputs) if self._low else outputs
 
     def _bring(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy of an input on the device, as the model takes it."""
         low = self._low and tensor.is_floating_point()
         return tensor.to(LOW if low else tensor.dtype, copy=True)
 
-    def _send(self, layer: Layer) -> None:
+    def _widen(self, output: Any) -> Any:
+        """An output for a loss in float32."""
+        return output.float() if getattr(output, "dtype", None) == LOW else output
+
+    def _send(self, layer: HostLayer) -> None:
         """The gradients of `layer` are complete: they go down, and their memory is freed then."""
         pairs = [
             (slot, dense(p.grad).flatten())

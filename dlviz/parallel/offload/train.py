@@ -30,7 +30,7 @@ from dlviz.counts import check_counts
 from dlviz.machine.topology import require
 from dlviz.models.mean_of import in_step
 from dlviz.parallel.offload.arena import arenas
-from dlviz.parallel.offload.layers import Layer, layers_of
+from dlviz.parallel.offload.layers import HostLayer, layers_of
 from dlviz.parallel.offload.offloaded import Offloaded
 from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.replicas import start_alike
@@ -80,19 +80,10 @@ def train(
     how many), an unknown `how` or `precision`, a prefetch below 0, a bandwidth of 0, and where the
     device reads a tensor that lies on the host.
 
-    Cost a step: psi bytes of parameters up and psi bytes of gradients down (2 a parameter in
-    bfloat16); "stream" 2 psi up, without the last layer's second copy. An all-reduce by the hosts.
+    Cost a step: 4 bytes a parameter up and 4 down, 2 and 2 in bfloat16; "stream" twice up, but for
+    the last layer, which stays for its backward. An all-reduce by the hosts.
     """
-    if how not in HOW:
-        raise ValueError(f"how={how!r} is not known: use 'optimizer', 'late' or 'stream'.")
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision={precision!r} is not known: use 'float32' or 'bfloat16'.")
-    check_counts(0, prefetch=prefetch)
-    check_counts(device_bytes=device_bytes, host_bytes=host_bytes)
-    if bandwidth is not None:
-        require("offload", "bandwidth", bandwidth, zero=False, infinite=False)
-    elif comm.machine is not None:
-        raise ValueError("a paced run needs bandwidth=, the bytes/s between host and device.")
+    _check(how, precision, prefetch, device_bytes, host_bytes, bandwidth, comm)
     training = Training(
         comm, model, rule, lr, options, loss, weight,
         whole=lambda: copy.deepcopy(model).to(comm.device) if comm.rank == 0 else None,
@@ -101,8 +92,9 @@ def train(
         raise ValueError("the model has no parameter to train: set requires_grad of one.")
     start_alike(comm, model)
     device, host = arenas(comm, device_bytes, host_bytes)
-    low = precision == "bfloat16"
-    layers = [Layer(named, device, host, low) for named in layers_of(model)]
+    layers = [
+        HostLayer(named, device, host, low=precision == "bfloat16") for named in layers_of(model)
+    ]
     for layer in layers:
         layer.moves = Moves(copy.deepcopy(as_rule(rule, lr)), None, options.get("lr_schedule"))
         with host:
@@ -127,3 +119,25 @@ def train(
         "host_peak": host.peak, "layers_on_device": net.stream.most,
     }  # fmt: skip
     return result
+
+
+def _check(
+    how: str,
+    precision: str,
+    prefetch: int,
+    device_bytes: int | None,
+    host_bytes: int | None,
+    bandwidth: float | None,
+    comm: Comm,
+) -> None:
+    """Raise ValueError for an argument that cannot be."""
+    if how not in HOW:
+        raise ValueError(f"how={how!r} is not known: use 'optimizer', 'late' or 'stream'.")
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision={precision!r} is not known: use 'float32' or 'bfloat16'.")
+    check_counts(0, prefetch=prefetch)
+    check_counts(device_bytes=device_bytes, host_bytes=host_bytes)
+    if bandwidth is not None:
+        require("offload", "bandwidth", bandwidth, zero=False, infinite=False)
+    elif comm.machine is not None:
+        raise ValueError("a paced run needs bandwidth=, the bytes/s between host and device.")

@@ -185,7 +185,7 @@ def test_bytes_of_copies_in_a_step(form, precision, each):
 def counted(comm, prefetch):
     """The most layers with memory on the device at a time, as the layers see it."""
     here, most = set(), [0]
-    take, free = layers.Layer.take, layers.Layer.free
+    take, free = layers.HostLayer.take, layers.HostLayer.free
 
     def counting_take(layer):
         here.add(layer.name)
@@ -196,13 +196,13 @@ def counted(comm, prefetch):
         here.discard(layer.name)
         free(layer)
 
-    layers.Layer.take, layers.Layer.free = counting_take, counting_free
-    return max(most), offload.train(comm, deep(), rows(), how="stream", prefetch=prefetch), most
+    layers.HostLayer.take, layers.HostLayer.free = counting_take, counting_free
+    return offload.train(comm, deep(), rows(), how="stream", prefetch=prefetch), most
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 2, 20])
 def test_prefetch_holds_exactly_one_buffer_more(prefetch):
-    (_, result, most), *_ = dlviz.launch(counted, 1, args=(prefetch,)).results
+    ((result, most),) = dlviz.launch(counted, 1, args=(prefetch,)).results
     assert max(most) == result.layers_on_device == min(prefetch + 1, DEPTH)
 
 
@@ -267,6 +267,15 @@ def test_streaming_fits_where_the_model_does_not():
         train(kwargs={"host_bytes": 50000})
 
 
+def test_gradients_that_leave_slowly_hold_no_more_than_their_buffers():
+    how = {"bandwidth": LAYER / 0.01, "rule": "sgd"}
+    for prefetch in (0, 1):
+        how["prefetch"] = prefetch
+        (result,) = dlviz.launch(offload.train, 1, args=(deep(), rows(1)), kwargs=how).results
+        copied, computed = prefetch + 1, 3  # a layer's gradients, temporaries, activations
+        assert result.device_peak < (DEPTH + copied + computed) * LAYER
+
+
 def reading_across(comm, where):
     found = []
     callback = {"callback": lambda step, loss, net: found.append(net[1].weight.data)}
@@ -321,6 +330,7 @@ class Detached(nn.Linear):
     [
         (Both(), {"prefetch": 0}, "reads layer b and layer a at once, and the device has too few"),
         (nn.Sequential(nn.Linear(4, 4), Detached(4, 4)), {}, "backward reads layer 1 after it had"),
+        (Both(), {}, "a paced run needs bandwidth="),
         (Both(), {"prefetch": -1}, "prefetch=-1 has to be a whole number, 0 or more"),
         (Both(), {"how": "swap"}, "how='swap' is not known: use 'optimizer', 'late' or 'stream'"),
         (Both(), {"precision": "int8"}, "precision='int8' is not known"),
@@ -330,16 +340,10 @@ class Detached(nn.Linear):
     ],
 )
 def test_what_cannot_be_is_refused(net, how, says):
-    batches = [(torch.ones(2, 4), torch.zeros(2).long())]
+    args, how = (net, [(torch.ones(2, 4), torch.zeros(2).long())]), {"how": "stream", **how}
+    machine = classroom(1) if "paced" in says else None
     with pytest.raises(dlviz.RankError, match=says):
-        dlviz.launch(offload.train, 1, args=(net, batches), kwargs={"how": "stream", **how})
-
-
-def test_a_paced_run_needs_a_bandwidth_and_two_buffers_hold_two_layers():
-    batches = [(torch.ones(2, 4), torch.zeros(2).long())]
-    dlviz.launch(offload.train, 1, args=(Both(), batches), kwargs={"how": "stream"})
-    with pytest.raises(dlviz.RankError, match="a paced run needs bandwidth="):
-        dlviz.launch(offload.train, 1, args=(Both(), batches), machine=classroom(1))
+        dlviz.launch(offload.train, 1, args=args, kwargs=how, machine=machine)
 
 
 def dying(comm):
