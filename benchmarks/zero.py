@@ -1,5 +1,5 @@
-"""A step of ZeRO: ours against torch's FSDP2 (stage 3), and against DDP with ZeroRedundancyOptimizer
-(stage 1), on the same processes and the same weights, in turn."""
+"""A step of ZeRO: ours against torch's FSDP2 (stage 3), and against DDP with its
+ZeroRedundancyOptimizer (stage 1), on the same processes and the same weights, in turn."""
 
 from __future__ import annotations
 

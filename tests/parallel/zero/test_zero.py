@@ -145,7 +145,9 @@ def test_stages_train_as_fsdp2_and_zero_redundancy_optimizer_do(ranks):
             assert mine.dtype == torch.float32
             torch.testing.assert_close(mine, other, rtol=10 * within, atol=within)
     if ranks == 2:  # the masters are not rounded
-        assert any((v != v.bfloat16().float()).any() for v in found[3, "bfloat16"][0].state.values())
+        assert any(
+            (v != v.bfloat16().float()).any() for v in found[3, "bfloat16"][0].state.values()
+        )
 
 
 # -- rules --------------------------------------------------------------------------------------
