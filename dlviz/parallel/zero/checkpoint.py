@@ -41,7 +41,8 @@ def save(
 ) -> None:
     """Write parameters, state of `rule`, which moves the pieces `moved`, and buffers to `folder`.
     All ranks call it together."""
-    from torch.distributed.checkpoint import FileSystemWriter, save
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     names, states = names_of(model), iter(states_of(rule, moved))
     of_layers = [[(piece, next(states)) for piece in layer.pieces] for layer in layers]
@@ -89,7 +90,8 @@ def load(
 
     Raises ValueError for a folder without a checkpoint, one of another model, and state of another
     rule."""
-    from torch.distributed.checkpoint import FileSystemReader, load
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
 
     def read(wanted: Sequence[str]) -> dict[str, torch.Tensor]:
         values = {key: torch.empty(there[key].size, dtype=there[key].properties.dtype)

@@ -12,7 +12,6 @@ import dlviz
 from dlviz import RankLost
 from dlviz.parallel import zero
 
-
 LAYER = 4 * 300 * 300  # bytes
 
 
