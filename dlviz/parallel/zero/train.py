@@ -162,7 +162,10 @@ def state_of(
         if comm.rank == 0 or everywhere:
             values |= zip(layer.parameters, whole, strict=True)
     named: dict[str, Any] = model.state_dict(keep_vars=True) if values else {}
-    return {name: values.get(tensor, tensor).detach().cpu() for name, tensor in named.items()}
+    for tensor in named.values():
+        lowered = tensor.dtype == torch.bfloat16 and tensor.dtype != layers[0].shard.dtype
+        values.setdefault(tensor, tensor.float() if lowered else tensor)  # a buffer, or frozen
+    return {name: values[tensor].detach().cpu() for name, tensor in named.items()}
 
 
 def compute_in_bfloat16(model: nn.Module) -> None:
