@@ -1,5 +1,5 @@
-"""A step of ZeRO: ours against torch's FSDP2 (stage 3), and against DDP with ZeroRedundancyOptimizer
-(stage 1), on the same processes and the same weights, in turn."""
+"""A step of ZeRO: ours against torch's FSDP2 (stage 3), and against DDP with its
+ZeroRedundancyOptimizer (stage 1), on the same processes and the same weights, in turn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from dlviz.parallel import zero
 
 LAYERS, WIDTH, ROWS = 6, 256, 16  # rows of a rank
 WARM_UP, STEPS = 5, 20
-ADAM = partial(torch.optim.Adam, lr=1e-3)
+RATE = 1e-3
+ADAM = partial(torch.optim.Adam, lr=RATE)
 TARGETS = {3: ("ZeRO 3, FSDP2", 1.5), 1: ("ZeRO 1, ZeroRedundancyOptimizer", 1.0)}
 
 
@@ -82,7 +83,7 @@ def redundancy(comm: Any) -> tuple[nn.Module, Any]:
     with warnings.catch_warnings(action="ignore"):  # torch's own, of torch.jit
         from torch.distributed.optim import ZeroRedundancyOptimizer
     net = network()
-    optimizer = ZeroRedundancyOptimizer(net.parameters(), ADAM)
+    optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=RATE)
     return nn.parallel.DistributedDataParallel(net), optimizer
 
 

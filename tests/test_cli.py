@@ -134,6 +134,18 @@ def test_offloading_prints_bytes_of_both_directions_peaks_and_accuracy(capsys):
         assert re.search(rf"^{name} +\d", printed, re.M), name
 
 
+def test_zero_prints_what_each_sent_and_what_a_rank_holds_at_the_peak(capsys):
+    line = ["run", "zero", "--ranks", "2", "--steps", "3", "--rule", "adam", "--stage"]
+    found = {}
+    for stage in "13":
+        assert main([*line, stage]) == 0
+        said = capsys.readouterr().out
+        peak = re.search(r"^peak +(.*)$", said, re.M)
+        assert peak and " sent " in said and "accuracy" in said
+        found[stage] = re.search(r"([\d.]+) KB parameters", peak[1])
+    assert [float(each[1]) for each in found.values() if each] == [104.5, 52.2]
+
+
 def test_the_summary_of_a_language_model_has_the_entropy_of_its_text(capsys):
     line = ["run", "late_all_reduce", "--ranks", "2", "--steps", "3", "--model", "lstm"]
     assert main([*line, "--rule", "adagrad"]) == 0

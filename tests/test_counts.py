@@ -27,7 +27,7 @@ from dlviz.federated.round_record import Round
 from dlviz.federated.secure import shares
 from dlviz.machine import Link, Topology, classroom
 from dlviz.models.train import largest_curvature
-from dlviz.parallel import data, hybrid, pipeline, tensor, update_rules
+from dlviz.parallel import data, hybrid, pipeline, tensor, update_rules, zero
 from dlviz.parallel.averaging import easgd, gossip, local_sgd
 from dlviz.parallel.server import hogwild
 from dlviz.patterns import elements_sent
@@ -39,8 +39,8 @@ PACKAGES = (
     "parallel.averaging.local_sgd", "parallel.hybrid", "parallel.pipeline",
     "parallel.update_rules", "patterns", "schedules",
     "sim", "trace", "analysis.contributions", "analysis.descent", "federated.attacks",
-    "federated.robust", "federated.secure", "parallel.server.hogwild", "parallel.tensor", "viz",
-    "widgets",
+    "federated.robust", "federated.secure", "parallel.server.hogwild", "parallel.tensor",
+    "parallel.zero", "viz", "widgets",
 )  # fmt: skip
 COUNTS = {
     "ranks", "workers", "clients", "rounds", "microbatches", "steps", "nbytes", "stages", "chunks",
@@ -126,6 +126,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     gossip.neighbours: {"rank": 0, "ranks": 4, "topology": "ring", "number": 0},
     easgd.spectral_radius: {"workers": 4, "eta": 0.1, "alpha": 0.1, "form": "synchronous"},
     easgd.stable_alpha: {"workers": 4, "eta": 0.1, "form": "synchronous"},
+    zero.shard: {"length": 9, "ranks": 2},
     pipeline.split: {"model": nn.Sequential(NET, NET), "stages": 2},
     models.step_cost: {"model": NET, "batch": DATA, "repeats": 1},
     models.gradient_noise: {"model": NET, "data": DATA, "batch": 2, "draws": 2},
@@ -274,7 +275,7 @@ ELSEWHERE = {
     "parallel.data.train.train", "parallel.data.ddp.DDP", "parallel.server.hogwild.increments",
     "parallel.hybrid.trainer.train", "parallel.averaging.local_sgd.average",
     "parallel.averaging.local_sgd.train", "parallel.data.naive.average_gradients",
-    "parallel.pipeline.trainer.train",
+    "parallel.pipeline.trainer.train", "parallel.zero.train.train",
 }  # fmt: skip
 
 

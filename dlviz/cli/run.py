@@ -49,6 +49,7 @@ OWN = {"bucket_bytes": 2**16}  # for small models: three buckets, not one
 PARTS = {"noise_multiplier": "--private", "threshold": "--secure"}  # argument -> its option
 KINDS = {"int": int, "float": float, "str": str, "bool": bool}
 DATA = {"mlp": "digits", "lstm": "sentences", "transformer": "sentences"}  # by model
+MEASURED = {"zero", "offload"}  # strategies whose memory is measured, storage by storage
 FEDERATED = "federated"  # not a strategy: it has clients and rounds, not batches (federated.py)
 FEDERATED_LINE = "rank 0 serves clients that keep their data: --rounds of local training, averaged"
 RULES = ("sgd", "decay", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
@@ -301,6 +302,23 @@ def run_command(options: argparse.Namespace) -> int:
     return 0
 
 
+def measured(train: Callable[..., Any]) -> Callable[..., Any]:
+    """`train`, whose result says what the rank's storages are at the peak of a step: the highest
+    but for the first, in which the whole model is still there."""
+
+    def watched(comm: Any, model: nn.Module, *args: Any, **options: Any) -> Any:
+        from dlviz.cluster import Storages
+
+        with Storages(comm, model) as storages:
+            result = train(comm, model, *args, callback=lambda *_: storages.begin_step(), **options)
+        most = max(storages.steps[1:] or storages.steps, key=lambda amounts: amounts.total)
+        held = (f"{size_of(nbytes)} {kind}" for kind, nbytes in most.by_kind.items() if nbytes)
+        result["peak"] = ", ".join(held)
+        return result
+
+    return watched
+
+
 def model_of(task: Task, without_values: bool) -> nn.Module:
     """The model to train. On a mesh it has no values: each rank draws those of its part from the
     model's seed."""
@@ -323,7 +341,7 @@ def launched(
     try:
         with _warnings_in_words():
             return launch(
-                train,
+                measured(train) if options.strategy in MEASURED else train,
                 options.ranks,
                 machine=classroom(options.ranks, factors=factors) if paced else None,
                 device=options.device,

@@ -192,7 +192,7 @@ def test_an_update_is_charged_its_bytes_and_an_idle_rank_nothing():
 
 def test_the_registry_names_what_it_loads():
     others = {"async_server", "hogwild", "easgd", "local_sgd", "gossip", "ensemble"}
-    others |= {"model", "offload", "tensor", "3d"}
+    others |= {"model", "offload", "tensor", "3d", "zero"}
     named = {*ALL_COMPUTE, *(name.split()[0] for name in SERVED), *others}
     assert repr(STRATEGIES).startswith("Strategies(ddp, naive, central")
     assert set(STRATEGIES) == {*STRATEGIES.lines} == named

@@ -93,7 +93,7 @@ class LayerSpans:
         self._comm = comm
         device = pricing(comm)
         self._prices = None if device is None else LayerPrices(device)
-        self._forward: list[tuple[Any, Any]] = []  # the open spans, and their counts of products
+        self._forward: list[tuple[str, Any, Any]] = []  # open: layer, span, its count of products
         self._backward: Any = None  # the open span
         self._layer: str | None = None  # its layer
         self._missing: set[nn.Parameter] = set()  # its parameters that have no gradient yet
@@ -136,13 +136,15 @@ class LayerSpans:
             span = self._comm.compute(kind, name, seconds, **self._fields())
             span.__enter__()
             call = None if prices is None else prices.begin(layer, [*inputs, *keywords.values()])
-            self._forward.append((span, call))
+            self._forward.append((name, span, call))
 
         return hook
 
     def _end_forward(self, name: str, parameters: list[nn.Parameter], sends: bool) -> Any:
         def hook(layer: nn.Module, inputs: Any, keywords: Any, output: Any) -> None:
-            span, call = self._forward.pop()
+            if not self._forward or self._forward[-1][0] != name:
+                return  # a hook before this one's start has raised
+            _, span, call = self._forward.pop()
             inputs = [*inputs, *keywords.values()]
             given = [*tensors_in(inputs)]
             back = LayerBackward(name, parameters, wanted(given, parameters))

@@ -23,7 +23,7 @@ from dlviz.parallel.step.hooks import dense
 from dlviz.parallel.zero.shards import FlatLayer
 
 
-class GradientBucket:
+class ShardBucket:
     """The gradients of `layers` on all `ranks`, each times its weight. `take` takes its memory, of
     that `kind`, `free` gives it back; in between gradients add up, those of several passes too."""
 
@@ -89,7 +89,7 @@ class GradientBucket:
 
 def cut(
     layers: Sequence[FlatLayer], bucket_bytes: float, ranks: int, kind: str
-) -> list[GradientBucket]:
+) -> list[ShardBucket]:
     """Layers in reverse order, as backward reaches them, cut where a bucket is full or the type
     changes. Raises ValueError unless `bucket_bytes` is above 0."""
     if not bucket_bytes > 0:
@@ -105,4 +105,4 @@ def cut(
         ):
             groups.append([])
         groups[-1].append(layer)
-    return [GradientBucket(group, ranks, kind) for group in groups]
+    return [ShardBucket(group, ranks, kind) for group in groups]

@@ -11,6 +11,7 @@ these names is read here. The rate is not in them: `rule=` and `lr=` give it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,8 @@ def save(
 ) -> None:
     """Write parameters, state of `rule`, which moves the pieces `moved`, and buffers to `folder`.
     All ranks call it together."""
-    from torch.distributed.checkpoint import FileSystemWriter, save
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     names, states = names_of(model), iter(states_of(rule, moved))
     of_layers = [[(piece, next(states)) for piece in layer.pieces] for layer in layers]
@@ -72,7 +74,9 @@ def save(
     for tensor in names if comm.rank == 0 else ():
         if tensor not in sharded:  # a buffer, or not trained
             entries |= {entry(name): tensor.detach() for name in names[tensor]}
-    save(entries, storage_writer=FileSystemWriter(folder))
+    with warnings.catch_warnings():  # that it replaces an earlier one
+        warnings.simplefilter("ignore")
+        save(entries, storage_writer=FileSystemWriter(folder))
 
 
 def load(
@@ -86,12 +90,15 @@ def load(
 
     Raises ValueError for a folder without a checkpoint, one of another model, and state of another
     rule."""
-    from torch.distributed.checkpoint import FileSystemReader, load
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
 
     def read(wanted: Sequence[str]) -> dict[str, torch.Tensor]:
         values = {key: torch.empty(there[key].size, dtype=there[key].properties.dtype)
                   for key in wanted}  # fmt: skip
-        load(values, storage_reader=FileSystemReader(folder), no_dist=True)
+        with warnings.catch_warnings():  # that it reads without the other ranks
+            warnings.simplefilter("ignore")
+            load(values, storage_reader=FileSystemReader(folder), no_dist=True)
         return values
 
     try:
@@ -110,11 +117,12 @@ def load(
         for piece in layer.pieces:
             p = piece.parameter
             layer.shard[piece.at] = values[entry(names[p][0])].flatten()[piece.start : piece.stop]
-            states.append({
-                key.rpartition(".")[2]: value.flatten()[piece.start : piece.stop].clone()
-                if (value := values[key]).dim() else value
-                for key in keys[p]
-            })  # fmt: skip
+            cut: State = {}
+            for name in keys[p]:
+                key, value = name.rpartition(".")[2], values[name]
+                is_number = not value.dim() and (p.dim() or key == "step")
+                cut[key] = value if is_number else value.flatten()[piece.start : piece.stop].clone()
+            states.append(cut)
     set_states(rule, moved, states)
     sharded = {p for layer in layers for p in layer.parameters}
     others = {entry(name): t for t, (name, *_) in names.items() if t not in sharded}

@@ -99,7 +99,7 @@ class Gathered:
             self._clear(layer)  # gathered ahead, and not used
 
     def abandon(self) -> None:
-        """After an error: free everything, what is on its way once its gather has failed too."""
+        """After an error: free everything; a layer on the lane once that has failed too."""
         for layer, handle in [*self._handles.items()]:
             handle.settle()
             self._clear(layer)

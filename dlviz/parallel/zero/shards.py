@@ -114,8 +114,8 @@ class FlatLayer:
 def changed(name: str) -> None:
     """Refuse a change that the owners of the shards do not see."""
     raise ValueError(
-        f"{name} was changed after its layer was gathered and before the update: the change would "
-        "be lost, as only the update of its owner's shard lasts. Change parameters before "
+        f"{name} was changed outside the update, while its layer was gathered or freed: it would "
+        "be lost, as only what the update does to a rank's shard lasts. Change parameters before "
         "training, or by the update rule."
     )
 

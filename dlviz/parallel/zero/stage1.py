@@ -33,7 +33,7 @@ from dlviz.parallel.step.replicas import differing, take
 from dlviz.parallel.step.sharded_step import no_mean, weigh
 from dlviz.parallel.step.training import Training
 from dlviz.parallel.zero import rings
-from dlviz.parallel.zero.buckets import GradientBucket, cut
+from dlviz.parallel.zero.buckets import ShardBucket, cut
 from dlviz.parallel.zero.shards import FlatLayer
 
 
@@ -42,6 +42,7 @@ class Stage1(nn.Module):
     each forward, `update` follows the last backward of a step."""
 
     kind_of_buckets = "gradients"
+    sends_every_pass = False  # the gradients of all passes together, after the last
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Stage1(nn.Module):
     # -- a pass: forward and backward of a microbatch ------------------------------------------
     def begin_pass(self, first: bool, last: bool) -> None:
         """A forward follows, the `first` or `last` of its step."""
-        self._last = last
+        self._sends = last or self.sends_every_pass
         if first:
             self._counts.zero_()
 
@@ -102,31 +103,26 @@ class Stage1(nn.Module):
         p.grad = None  # it is in the bucket
         if bucket.weight:
             self._counts[self._places[p]] = 1  # some example used it
-        if self.sends:
+        if self._sends:
             self._reducer.launch_full()
 
-    def open_bucket(self, bucket: GradientBucket) -> None:
+    def open_bucket(self, bucket: ShardBucket) -> None:
         """Have memory for gradients: until the update, as all passes of the step add to them."""
         bucket.take()
 
-    @property
-    def sends(self) -> bool:
-        """Whether the gradients of this pass are sent."""
-        return self._last
-
     def end_pass(self) -> None:
         """Backward is over: send the buckets that have parameters without a gradient."""
-        if self.sends:
+        if self._sends:
             deque(self._reducer.finish(self.open_bucket), maxlen=0)
 
-    def send(self, comm: Comm, bucket: GradientBucket, number: int) -> None:
+    def send(self, comm: Comm, bucket: ShardBucket, number: int) -> None:
         """Lane: bring each rank the sums of its shards, Σ n_r g_r."""
         fields = {"group": comm.name, "bucket": number, "nbytes": bucket.flat.nbytes}
         with comm.span("collective", f"bucket {number}", layers=bucket.names, **fields):
             self._scatter(comm, bucket.rows)
         self.receive(bucket)
 
-    def receive(self, bucket: GradientBucket) -> None:
+    def receive(self, bucket: ShardBucket) -> None:
         """Lane: `bucket` has the sums."""
         for layer, own in bucket.own(self.comm.rank):
             layer.gradient = own
@@ -168,7 +164,7 @@ class Stage1(nn.Module):
                 rings.all_gather(self.comm, layer.parts)
 
     def close(self) -> None:
-        """After an error: free what is on its way, once the lane no longer works on it."""
+        """After an error: free what it had taken, once the lane no longer works on it."""
         for bucket in self.buckets:
             if bucket.handle is not None:
                 bucket.handle.settle()

@@ -17,7 +17,7 @@ Bytes, float32 and Adam: 4 a parameter and 12/N, and a bucket.
 from __future__ import annotations
 
 from dlviz.cluster import label
-from dlviz.parallel.zero.buckets import GradientBucket
+from dlviz.parallel.zero.buckets import ShardBucket
 from dlviz.parallel.zero.stage1 import Stage1
 
 
@@ -25,9 +25,9 @@ class Stage2(Stage1):
     """As `Stage1`; between passes a rank holds its shards of the gradients."""
 
     kind_of_buckets = "communication"
-    sends = True  # the gradients of every pass
+    sends_every_pass = True
 
-    def open_bucket(self, bucket: GradientBucket) -> None:
+    def open_bucket(self, bucket: ShardBucket) -> None:
         """Have memory for gradients, once the bucket before has given its own back."""
         number = self.buckets.index(bucket)
         before = self.buckets[number - 1].handle if number else None
@@ -35,7 +35,7 @@ class Stage2(Stage1):
             before.wait(bucket=number - 1)
         bucket.take()
 
-    def receive(self, bucket: GradientBucket) -> None:
+    def receive(self, bucket: ShardBucket) -> None:
         """Lane: `bucket` has the sums. Add this rank's to those of earlier passes, free all."""
         for layer, own in bucket.own(self.comm.rank):
             if layer.gradient is None:

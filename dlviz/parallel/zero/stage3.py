@@ -99,8 +99,10 @@ class Stage3(Stage2):
         self.gathered.begin()
         self._missing = {layer: {*layer.parameters} for layer in self.layers}
         self.gathered.reads = True
-        output = super().forward(*inputs, **keywords)
-        self.gathered.reads = False
+        try:
+            output = super().forward(*inputs, **keywords)
+        finally:
+            self.gathered.reads = False
         if self._reshard or not torch.is_grad_enabled():
             self.gathered.free_all()
         return output

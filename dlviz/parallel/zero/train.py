@@ -74,30 +74,16 @@ def train(
     Cost: stage1.py, stage2.py and stage3.py; and an all-reduce of a number a parameter, by the
     backend.
     """
-    if stage not in (1, 2, 3):
-        raise ValueError(
-            f"stage={stage!r} is no stage of ZeRO: use 1 (shards of the rule's state), 2 (of the "
-            "gradients too) or 3 (of the parameters too)."
-        )
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision={precision!r} is not known: use 'float32' or 'bfloat16'.")
-    if naive and stage != 1:
-        raise ValueError(f"naive=True is a form of stage 1, and this is stage={stage}: leave it.")
+    check(comm, stage, precision, naive, save)
     check_counts(microbatches=microbatches, bucket_bytes=bucket_bytes)
     check_counts(0, prefetch=prefetch)
-    if save is not None and comm.size != (ranks := dist.get_world_size()):
-        raise ValueError(
-            f"save={save!r} needs all {ranks} ranks of the run, and {comm.name} has {comm.size}: "
-            "train on all, or leave it out."
-        )
     start_alike(comm, model.to(comm.device))
     whole = Assembled(comm, model, options)
-    low = precision == "bfloat16"
     layers = [
-        FlatLayer(name, parameters, comm.rank, comm.size, apart=stage == 3, master=low)
-        for name, parameters in layers_of(model).items()
+        FlatLayer(name, own, comm.rank, comm.size, stage == 3, precision == "bfloat16")
+        for name, own in layers_of(model).items()
     ]
-    if low:
+    if precision == "bfloat16":
         compute_in_bfloat16(model)
     state = partial(state_of, comm, model, layers)
     own = [layer.shard[piece.at] for layer in layers for piece in layer.pieces]
@@ -116,12 +102,9 @@ def train(
         checkpoint.load(load, model, layers, training.moves.rule, own)
         net.share()
 
-    def finish(share: float) -> None:
-        net.update(training)
-
     try:
         result = training.run(
-            batches, finish, net=net, weight=of_batches,
+            batches, lambda share: net.update(training), net=net, weight=of_batches,
             learn=partial(learn_in_passes, microbatches),
             state=partial(state, everywhere=stage < 3),
         )  # fmt: skip
@@ -131,6 +114,24 @@ def train(
     except Exception:
         net.close()
         raise
+
+
+def check(comm: Comm, stage: int, precision: str, naive: bool, save: str | None) -> None:
+    """Raise ValueError for what there is not."""
+    if stage not in (1, 2, 3):
+        raise ValueError(
+            f"stage={stage!r} is no stage of ZeRO: use 1 (shards of the rule's state), 2 (of the "
+            "gradients too) or 3 (of the parameters too)."
+        )
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision={precision!r} is not known: use 'float32' or 'bfloat16'.")
+    if naive and stage != 1:
+        raise ValueError(f"naive=True is a form of stage 1, and this is stage={stage}: leave it.")
+    if save is not None and comm.size != (ranks := dist.get_world_size()):
+        raise ValueError(
+            f"save={save!r} needs all {ranks} ranks of the run, and {comm.name} has {comm.size}: "
+            "train on all, or leave it out."
+        )
 
 
 STAGES = {1: Stage1, 2: Stage2, 3: Stage3}
@@ -155,13 +156,16 @@ def state_of(
 ) -> dict[str, torch.Tensor]:
     """The state of the plain model from all ranks' shards, a layer at a time, on rank 0 or
     `everywhere`; empty on other ranks."""
-    values: dict[torch.Tensor, torch.Tensor] = {}
+    values: dict[Any, torch.Tensor] = {}
     for layer in layers:
         whole = layer.whole(comm, layer.shard)
         if comm.rank == 0 or everywhere:
             values |= zip(layer.parameters, whole, strict=True)
-    named = model.state_dict(keep_vars=True) if values else {}
-    return {name: values.get(tensor, tensor).detach().cpu() for name, tensor in named.items()}
+    named: dict[str, Any] = model.state_dict(keep_vars=True) if values else {}
+    for tensor in named.values():
+        lowered = tensor.dtype == torch.bfloat16 and tensor.dtype != layers[0].shard.dtype
+        values.setdefault(tensor, tensor.float() if lowered else tensor)  # a buffer, or frozen
+    return {name: values[tensor].detach().cpu() for name, tensor in named.items()}
 
 
 def compute_in_bfloat16(model: nn.Module) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from side_by_side import of_size, on_each_size
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from zero_oracle import OPTIMIZERS, RATES, Reader, batches, loss, one_process, weight
 
 import dlviz
@@ -145,7 +146,9 @@ def test_stages_train_as_fsdp2_and_zero_redundancy_optimizer_do(ranks):
             assert mine.dtype == torch.float32
             torch.testing.assert_close(mine, other, rtol=10 * within, atol=within)
     if ranks == 2:  # the masters are not rounded
-        assert any((v != v.bfloat16().float()).any() for v in found[3, "bfloat16"][0].state.values())
+        assert any(
+            (v != v.bfloat16().float()).any() for v in found[3, "bfloat16"][0].state.values()
+        )
 
 
 # -- rules --------------------------------------------------------------------------------------
@@ -193,3 +196,39 @@ def test_what_zero_cannot_do_is_refused_and_every_rule_of_the_package_trains():
     for said in dlviz.launch(refused, 2).results:
         for words, start in zip(said, starts, strict=True):
             assert words.startswith(start)
+
+
+class Checkpointed(nn.Sequential):
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+def normed():
+    torch.manual_seed(0)
+    blocks = [Checkpointed(nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 12)) for _ in range(2)]
+    attention = nn.TransformerEncoderLayer(12, 2, 8, dropout=0.0, batch_first=True)
+    return nn.Sequential(*blocks, nn.BatchNorm1d(12, track_running_stats=True), attention)
+
+
+def evaluated(model):
+    return model.eval()(even()[0][0]).tolist()
+
+
+def forms(comm):
+    """Of recomputation, of a layer whose child is not called (attention's), of buffers."""
+    found = []
+    for how in ({"stage": 1}, {"stage": 3}, {"stage": 3, "precision": "bfloat16"}):
+        how |= {"evaluate": evaluated, "evaluate_every": 4, "rule": "sgd"}
+        found.append(zero.train(comm, normed(), even()[:4], **how))
+    return found
+
+
+def test_checkpointed_layers_attention_and_buffers_train_alike_in_all_stages():
+    one, three, low = dlviz.launch(forms, 2).results[0]
+    assert one.losses == pytest.approx(three.losses, rel=1e-6)
+    assert one.losses == pytest.approx(low.losses, rel=0.05)
+    for name, value in one.state.items():
+        torch.testing.assert_close(three.state[name], value, rtol=1e-5, atol=1e-6)
+        assert low.state[name].dtype == value.dtype
+    assert torch.tensor(one.evaluations[4]).allclose(torch.tensor(three.evaluations[4]), atol=1e-5)
+    assert low.evaluations.keys() == {4}

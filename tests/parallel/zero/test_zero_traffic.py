@@ -1,9 +1,7 @@
 """What the stages send and hold, beside their closed forms."""
 
 import itertools
-from math import ceil
 
-import pytest
 import torch
 from torch import nn
 
@@ -103,7 +101,9 @@ def test_a_rank_holds_its_shards_prefetch_and_one_layers_and_one_bucket():
             # A message that is added needs a buffer, of 1/N of each bucket.
             assert most["communication"] <= gathered + bucket + shards
             whole = RANKS if stage == 1 else 1
-            assert most["gradients"] <= shards * whole + 4 * max(LAYERS)  # of a layer, from autograd
+            assert most["gradients"] <= shards * whole + 4 * max(
+                LAYERS
+            )  # of a layer, from autograd
             assert most["optimizer"] <= 2 * shards + 4 * 4 * max(LAYERS) // RANKS  # its temporaries
             assert after["parameters"] == most["parameters"]
             assert after["gradients"] == 0 and after["communication"] <= shards
