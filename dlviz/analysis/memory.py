@@ -90,7 +90,7 @@ def peak_by_use(trace: Trace, rank: int, step: int | None = None) -> Peak:
         levels = {use: level[first:last] for use, level in levels.items()}
     if not any(map(len, levels.values())):
         return Peak(0, {}, {})
-    at = int(sum(levels.values()).argmax())
+    at = int(np.sum([*levels.values()], axis=0).argmax())
     together = {use: int(level[at]) for use, level in levels.items()}
     most = {use: int(level.max()) for use, level in levels.items()}
     return Peak(sum(together.values()), together, most)

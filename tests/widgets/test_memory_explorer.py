@@ -105,7 +105,7 @@ def test_recomputed_activations_are_those_of_the_closed_form():
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({}, "Stage 2 holds 12 MB a rank, 2.02 MB too many; its largest part is parameters (4 MB). "
+        ({}, "Stage 2 holds 12 MB a rank, 2.02 MB too much; its largest part is parameters (4 MB). "
              "Stage 3 fits."),
         ({"stage": 3}, "Stage 3 holds 9.52 MB a rank; its largest part is communication (4.5 MB). "
                        "It fits into 10 MB, the first stage that does."),

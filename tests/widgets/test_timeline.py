@@ -500,6 +500,7 @@ def test_the_memory_of_a_simulated_schedule_counts_microbatches():
     made = state(simulate(make("1f1b", 2, 4)))["memory"]
     assert [own["counts"] for own in made] == [True, True]
     assert [max(own["held"]) for own in made] == [2, 1]
+    assert [own["uses"] for own in made] == [{}, {}]  # there is one
 
 
 def test_idle_time_is_hatched_and_names_the_message_that_ended_it():
@@ -557,7 +558,8 @@ def test_a_memory_strip_rises_and_falls_with_what_the_rank_holds():
     ]
     trace = Trace([span(0), span(1)], memory=memory)
     made = state(trace)["memory"]
-    held = {"time": [0.0, 0.5, 0.75], "held": [100, 400, 100], "counts": False}
+    uses = {"weights": [100, 100, 100], "activations": [0, 300, 0]}
+    held = {"time": [0.0, 0.5, 0.75], "held": [100, 400, 100], "counts": False, "uses": uses}
     assert made == [{"rank": 0, **held}]
     (corners,) = draw(trace)["memory"]
     assert [x for x, _ in corners] == pytest.approx([0, 500, 500, 750, 750, 1000])

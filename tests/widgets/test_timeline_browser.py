@@ -1098,16 +1098,25 @@ def test_hovering_a_message_describes_it(read_page, trace):
     assert "message rank" in text and "4.1 KB" in text and "click: the " in text
 
 
-def test_hovering_the_memory_strip_says_what_the_rank_holds(read_page, trace):
-    reader = read_page(trace)
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ([], ["rank 0 holds 4 KB at 7", "at most 5 KB"]),
+        ([2000], ["rank 0 holds 6 KB at 7", "weights 2 KB", "activations 4 KB", "at most 7 KB"]),
+    ],
+)
+def test_hovering_the_memory_strip_says_what_the_rank_holds(read_page, trace, more, words):
+    memory = [row._asdict() for row in trace.memory.rows()]
+    memory += [{"rank": 0, "time": 5 * MS, "what": "weights", "nbytes": own} for own in more]
+    reader = read_page(Trace(trace.spans, trace.messages, memory, meta=trace.meta))
     box = reader.page.locator(".dlv-canvas").bounding_box()
     inner = first(trace, rank=0, kind="data", step=0)  # on rank 0's first row
     top = reader.places()["bars"][inner][1]
     assert top - 7 > box["y"]
     reader.page.mouse.move(reader.x(7 * MS), top - 7)  # 4,000 bytes since 6 ms
     reader.settle()
-    words = reader.root.locator(".dlv-tip").inner_text()
-    assert "rank 0 holds 4 KB at 7" in words and "at most 5 KB" in words
+    found = reader.root.locator(".dlv-tip").inner_text()
+    assert all(each in found for each in words), found
 
 
 # ---- controls

@@ -144,8 +144,9 @@ def _bands(
 
 
 def _rows(bands: list[go.Bar]) -> int:
-    """How many bands there are."""
-    return len({float(series.y[0]) for series in bands})
+    """How many bands there are: the phases', and that of what was computed."""
+    phases = sum(series.legendgroup == "phase" for series in bands)
+    return phases + (len(bands) > phases)
 
 
 def _ticks(top: float) -> list[float]:

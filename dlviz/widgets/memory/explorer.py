@@ -80,11 +80,9 @@ class MemoryExplorer(Recording):
             Choice("recompute", "activations", False,
                    options={False: "are all stored", True: "are recomputed"}),
         ),
-        (
-            Slider("bucket", "bucket", BUCKET, values=BUCKETS, unit="bytes"),
-            Slider("memory", "memory of a rank", 10_000_000, values=MEMORY, unit="bytes",
-                   keys=("↑ ↓", "more memory, less")),
-        ),
+        Slider("bucket", "bucket", BUCKET, values=BUCKETS, unit="bytes"),
+        Slider("memory", "memory of a rank", 10_000_000, values=MEMORY, unit="bytes",
+               keys=("↑ ↓", "more memory, less")),
     )  # fmt: skip
 
     def check(self, values: dict[str, Any]) -> None:
@@ -187,7 +185,7 @@ def answer(values: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         return f"{held}; {part}. It fits into {text.nbytes(memory)}, {first}."
     missing = text.nbytes(round(own["total"] - memory))
     instead = f"Stage {fitting[0]} fits." if fitting else f"No stage fits: {remedy(rows[-1])}."
-    return f"{held}, {missing} too many; {part}. {instead}"
+    return f"{held}, {missing} too much; {part}. {instead}"
 
 
 def remedy(last: dict[str, Any]) -> str:

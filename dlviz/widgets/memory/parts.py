@@ -6,7 +6,6 @@ output. No torch here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +28,7 @@ Values = Mapping[str, Any]  # of the controls
 
 def width(values: Values) -> int:
     """Rows and columns of a layer."""
-    return max(1, round(math.sqrt(values["parameters"] / values["layers"])))
+    return max(1, round((values["parameters"] / values["layers"]) ** 0.5))
 
 
 def parameters(values: Values) -> int:

@@ -2,25 +2,25 @@
 import { below, grid, pointIn, sized } from "../shared/chart.js";
 import { h, s } from "../shared/dom.js";
 import { bytes } from "../shared/numbers.js";
-import { fills, swatch } from "../shared/paint.js";
+import { fills } from "../shared/paint.js";
 import { roundStep, scaleLinear } from "../shared/scale.js";
 import { tooltip } from "../shared/tooltip.js";
 
 /** @import { Explorer } from "../shared/explorer.js" */
+/** @import { Scale } from "../shared/scale.js" */
 /** @import { Data } from "./index.js" */
 
 /** A part of a bar. @typedef {{ kind: number, stage: number, x: number, y: number, width: number, height: number,
  *   words: string[] }} Part */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [56, 92, 8, 22]; // pixels around the bars
-const [ROW, BAR, RAN] = [38, 18, 9]; // pixels: a stage, its bar, the measured one below it
+const [ROW, BAR, RAN] = [36, 18, 9]; // pixels: a stage, its bar, the measured one below it
 
 /** @type {(own: Explorer<Data>) => HTMLElement} */
 export function bars({ shown, choose, can }) {
   const { now } = shown;
   const svg = s("svg", { class: "dlv-costs", role: "img" });
   const plot = h("div", { class: "dlv-plot" }, svg);
-  const legend = h("p", { class: "dlv-legend" });
   const tip = tooltip(plot);
   plot.append(tip.element);
   /** @type {Part[]} */
@@ -47,14 +47,12 @@ export function bars({ shown, choose, can }) {
     sized(svg, width, height);
     svg.replaceChildren(...drawn(data, parts, x, height - BOTTOM));
     svg.setAttribute("aria-label", `Bytes of a rank by stage. ${data.answer}`);
-    legend.replaceChildren(...data.kinds.map((kind, i) =>
-      h("span", { class: "dlv-key" }, swatch(data.styles[i]), ` ${kind}`)));
   });
   const title = h("h4", {}, "A rank's bytes by stage; broken line: its memory");
-  return h("div", { class: "dlv-chart" }, title, plot, legend);
+  return h("div", { class: "dlv-chart" }, title, plot);
 }
 
-/** @type {(data: Data, width: number) => import("../shared/scale.js").Scale} */
+/** @type {(data: Data, width: number) => Scale} */
 function scaleOf({ rows, run }, width) {
   return scaleLinear([0, Math.max(...rows.map(({ total }) => total), run?.peak ?? 0)], [LEFT, width - RIGHT]);
 }
@@ -79,7 +77,7 @@ export function partsOf({ rows, kinds, controls, run }, x) {
   ]);
 }
 
-/** @type {(data: Data, parts: Part[], x: import("../shared/scale.js").Scale, bottom: number) => SVGElement[]} */
+/** @type {(data: Data, parts: Part[], x: Scale, bottom: number) => SVGElement[]} */
 function drawn({ rows, styles, controls, run }, parts, x, bottom) {
   const [left, right] = x.range;
   const style = fills(styles);

@@ -4,10 +4,12 @@ import { answer, explorer } from "../shared/explorer.js";
 import { form, recordedRuns } from "../shared/form.js";
 import { lines } from "../shared/lines.js";
 import { amount, besideWords, bytes, gapWords } from "../shared/numbers.js";
+import { swatch } from "../shared/paint.js";
 import { outcome } from "../shared/running.js";
 import { table } from "../shared/table.js";
 import { bars } from "./bars.js";
 
+/** @import { Child } from "../shared/dom.js" */
 /** @import { Answer, Explorer, Now } from "../shared/explorer.js" */
 /** @import { Lines } from "../shared/lines.js" */
 /** @import { Style } from "../shared/theme.js" */
@@ -30,7 +32,7 @@ import { bars } from "./bars.js";
  *   model: string, lines: Curves, answer: string, long: string, run: Run | null }} Data */
 
 const SAVED = "This page has no kernel: the stage and recorded runs can be chosen; for all else, run its notebook.";
-const HEIGHT = 196; // pixels of the chart over ranks
+const HEIGHT = 152; // pixels of the chart over ranks
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
@@ -83,7 +85,7 @@ function amounts(own) {
     const at = rows.findIndex(({ stage }) => stage === controls.stage);
     const ran = run?.held ? run : null;
     const size = (/** @type {number} */ value) => (value ? bytes(Math.round(value)) : "–");
-    /** @type {(name: string, of: (row: Stage) => number, measured?: number) => Row} */
+    /** @type {(name: Child, of: (row: Stage) => number, measured?: number) => Row} */
     const line = (name, of, measured) => ({
       name,
       cells: [...rows.map((row) => size(of(row))), ...(ran ? [measured == null ? "" : size(measured),
@@ -92,9 +94,10 @@ function amounts(own) {
     const more = ran ? ["", ""] : [];
     return {
       caption: `${model}; bytes of a rank`,
-      heads: ["", ...rows.map(({ stage }) => `stage ${stage}${stage === controls.stage ? " ◆" : ""}`),
+      heads: ["kind", ...rows.map(({ stage }) => `stage ${stage}${stage === controls.stage ? " ◆" : ""}`),
         ...(ran ? ["measured", "error"] : [])],
-      rows: kinds.map((kind, i) => ({ ...line(kind, ({ parts }) => parts[i], ran?.held[i]), hue: styles[i].color })),
+      rows: [...kinds.keys()].filter((i) => ran?.held[i] || rows.some(({ parts }) => parts[i])).map((i) =>
+        line(h("span", { class: "dlv-run" }, swatch(styles[i]), kinds[i]), ({ parts }) => parts[i], ran?.held[i])),
       foot: [line("together", ({ total }) => total, ran?.peak), line("sent in a step", ({ sent }) => sent, ran?.sent),
         { name: "in units", cells: [...rows.map(({ units }) => amount(units)), ...more] },
         { name: "largest model that fits", cells: [...rows.map(({ largest }) => largest), ...more] }],
