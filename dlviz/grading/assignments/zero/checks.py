@@ -34,8 +34,8 @@ from dlviz.grading.assignments.zero.run import (
     BYTES,
     Attempt,
     Clipped,
-    Shards,
-    Training,
+    ShardsLeft,
+    StageSize,
     Vector,
     attempt,
     clipped,
@@ -61,7 +61,7 @@ def _clipping(programs: Sequence[Callable[..., Any]], sizes: Sequence[Vector]) -
     return at_each(sizes, lambda size: clipped(size, programs[0]))
 
 
-def _training(programs: Sequence[Callable[..., Any]], sizes: Sequence[Training]) -> dict[Any, Any]:
+def _training(programs: Sequence[Callable[..., Any]], sizes: Sequence[StageSize]) -> dict[Any, Any]:
     return at_each(sizes, lambda size: attempt(size, programs[0]))
 
 
@@ -72,7 +72,7 @@ def _training(programs: Sequence[Callable[..., Any]], sizes: Sequence[Training])
     sizes=((3, 11), (2, 8), (4, 3), (4, 18)),
     run=_sharding,
 )
-def check_shards(left: list[Shards]) -> None:
+def check_shards(left: list[ShardsLeft]) -> None:
     """The shards of a vector, and of the ranks' mean, have ceil(n/ranks) values at most, and give
     the vector again, whatever its length."""
     size = Vector(len(left), len(left[0].given[0]))
@@ -108,7 +108,7 @@ def check_clip(left: list[Clipped]) -> None:
                 )
 
 
-stage = partial(check, size=Training, run=_training)
+stage = partial(check, size=StageSize, run=_training)
 
 
 @stage("the weights of one process", points=2, sizes=STAGE_1)
@@ -167,32 +167,36 @@ def check_memory(tried: Attempt) -> None:
 
 
 @dataclass(repr=False)
-class Rehearsed(Rehearsal):
+class StageRun(Rehearsal):
     """A rehearsal with the values (8 bytes) that a rank holds between steps, and sends in one."""
 
     held: float = 0
     sent: float = 0
 
 
-def rehearse(program: Callable[..., Any], stage: int, ranks: int = 4, width: int = 16) -> Rehearsed:
+def rehearse(program: Callable[..., Any], stage: int, ranks: int = 4, width: int = 16) -> StageRun:
     """Train eight layers of width x width weights and their biases on real ranks."""
-    size = Training(stage, ranks, width, even=True)
+    size = StageSize(stage, ranks, width, even=True)
     try:
         tried = attempt(size, program)
     except CheckFailed as failed:
-        return Rehearsed(**vars(Rehearsal.stopped(failed, ranks)))
+        return StageRun(**vars(Rehearsal.stopped(failed, ranks)))
     held, peak = (max(getattr(own, name)[-1] for own in tried.left) for name in ("held", "peak"))
     sent = max(tried.sent)
     lines = [
         f"{len(size.lengths)} layers of {size.lengths[0]} weights, {ranks} ranks, stage {stage}; "
         "of a rank, at most:"
     ]
-    for what, n in (("held between two steps", held), ("held at the peak", peak), ("sent", sent)):
+    for what, n in (
+        ("held between two steps", held),
+        ("held at the peak", peak),
+        ("sent in a step", sent),
+    ):
         lines.append(f"  {what:23} {n:8,.0f} bytes = {n / BYTES:7,.0f} values")
     try:
         for each in (check_weights, *((check_bytes, check_memory) if ranks > 1 else ())):
             each.judge(tried)
     except CheckFailed as failed:
-        return Rehearsed(tried.trace, "\n".join([*lines, "not yet right", failed.in_short]))
+        return StageRun(tried.trace, "\n".join([*lines, "not yet right", failed.in_short]))
     summary = "\n".join([*lines, "and the weights are those of one process"])
-    return Rehearsed(tried.trace, summary, True, held / BYTES, sent / BYTES)
+    return StageRun(tried.trace, summary, True, held / BYTES, sent / BYTES)

@@ -15,7 +15,7 @@ from dlviz.grading.assignments.zero.model import (
     clipped,
     mean,
 )
-from dlviz.grading.assignments.zero.run import BYTES, ROWS, Attempt, Clipped, Shards, Training
+from dlviz.grading.assignments.zero.run import BYTES, ROWS, Attempt, Clipped, ShardsLeft, StageSize
 
 TAIL = (
     "the last values are in no shard: the ranks do not divide the length. A shard has ceil(length "
@@ -78,7 +78,7 @@ def why_weights(tried: Attempt) -> str:
 # -- shards and clipping ---------------------------------------------------------------------------
 
 
-def wrong_shards(left: Sequence[Shards], rank: int) -> tuple[str, str] | None:
+def wrong_shards(left: Sequence[ShardsLeft], rank: int) -> tuple[str, str] | None:
     """What is wrong with a rank's shards, and a hint; None of right ones."""
     n, most = len(left[0].given[0]), -(-len(left[0].given[0]) // len(left))
     mean_of_all = torch.stack([each.given[1] for each in left]).mean(0)
@@ -124,7 +124,7 @@ def why_clipped(left: Sequence[Clipped], call: int) -> str:
 # -- bytes and memory ------------------------------------------------------------------------------
 
 
-def units(size: Training) -> tuple[float, float]:
+def units(size: StageSize) -> tuple[float, float]:
     """The fewest and the most bytes that a rank sends to reduce-scatter or gather all layers once:
     with shards as short as any, and with padding."""
     short = sum(n // size.ranks for n in size.lengths[:-1])  # the last may stay for its backward
@@ -153,18 +153,18 @@ def why_bytes(tried: Attempt, sent: float) -> str:
     )
 
 
-def least(size: Training) -> int:
+def least(size: StageSize) -> int:
     """Bytes that a rank has to hold between two steps: weights (all, or shards), two states."""
     weights = size.sharded if size.stage == 3 else size.values
     return BYTES * (weights + 2 * (size.sharded if size.stage else size.values))
 
 
-def most_held(size: Training) -> int:
+def most_held(size: StageSize) -> int:
     """What it may hold: a gradient of its shards too."""
     return least(size) + BYTES * (size.sharded + 64)
 
 
-def most_at_peak(size: Training) -> int:
+def most_at_peak(size: StageSize) -> int:
     """With inputs and outputs of the layers, and the longest layer's gradient and copies of it (in
     stage 3 of its weights, too), or of the gradients of all shards."""
     longest = max(size.lengths)
@@ -172,14 +172,14 @@ def most_at_peak(size: Training) -> int:
     return most_held(size) + BYTES * (at_work + ROWS * size.width * (len(size.lengths) + 3))
 
 
-def why_held(size: Training, held: int) -> str:
+def why_held(size: StageSize, held: int) -> str:
     """A hint from the bytes that are too many."""
     extra, states = held - least(size), 2 * (size.values - size.sharded)
     known = [(states, "as many as the states of all other shards: Adam needs those of its own.")]
     if size.stage == 3:
         own = (size.ranks - 1) * size.sharded
-        kept = "as many as the other shards: a slice holds its whole vector, until it is cloned."
-        known += [(each, kept) for each in (size.values - size.sharded, own)]
+        others = "as many as the other shards: a slice holds its whole vector, until it is cloned."
+        known += [(each, others) for each in (size.values - size.sharded, own)]
     known += [
         (size.values, "as many as all layers: which list of whole vectors, weights or gradients, "
          "outlives the step?"),

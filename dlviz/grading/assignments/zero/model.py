@@ -50,8 +50,8 @@ class Net:
         """The gradient, by y, of the mean over the rows of the squared distances."""
         return (y - target) * (2 / len(y))
 
-    def adam(self, values: int) -> Adam:
-        return Adam(values)
+    def adam(self, values: int) -> AdamStates:
+        return AdamStates(values)
 
     def _parts(self, what: str, i: int, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """W and b. Raises ValueError if the vector is not whole."""
@@ -66,7 +66,7 @@ class Net:
         return w[: out * into].view(out, into), w[out * into :]
 
 
-class Adam:
+class AdamStates:
     """Adam's two states of so many values."""
 
     def __init__(self, values: int):

@@ -81,7 +81,7 @@ class Vector(Lengths):
 
 
 @dataclass(frozen=True)
-class Training(Lengths):
+class StageSize(Lengths):
     """The stage of ZeRO, the number of ranks, the width of the net's middle layers (of all layers,
     if `even`), and the norm to which gradients are clipped; 0 is none."""
 
@@ -134,7 +134,7 @@ class Training(Lengths):
 
 
 @dataclass
-class Shards(Left):
+class ShardsLeft(Left):
     """A vector that all ranks have, and one of the rank's own; of each (of the mean of the others)
     the rank's shard, and what was gathered, as far as they are tensors."""
 
@@ -142,15 +142,15 @@ class Shards(Left):
     found: dict[str, Vectors] = field(default_factory=dict)
 
 
-def sharded(size: Vector, *programs: Program) -> list[Shards]:
+def sharded(size: Vector, *programs: Program) -> list[ShardsLeft]:
     """Shard and gather two vectors. Raises CheckFailed if the run does not finish."""
     common = drawn(size.values)
     return attempted(_sharded, size.ranks, size, common, *programs, where=size).results
 
 
-def _sharded(comm: Comm, size: Vector, common: torch.Tensor, *cuts: Program) -> Shards:
-    given, (*cuts, whole), watch = [common, drawn(size.values)], cuts, Watching(comm)
-    left = Shards([each.clone() for each in given])
+def _sharded(comm: Comm, size: Vector, common: torch.Tensor, *programs: Program) -> ShardsLeft:
+    given, watch = [common, drawn(size.values)], Watching(comm)
+    left, (*cuts, whole) = ShardsLeft([each.clone() for each in given]), programs
     with watch.watching():
         for name, cut, flat in zip(("shard", "mean_shard"), cuts, given, strict=True):
             part = cut(comm, flat)
@@ -189,7 +189,7 @@ def _clipped(comm: Comm, size: Vector, program: Program) -> Clipped:
 
 
 @dataclass
-class Trained(Left):
+class TrainingLeft(Left):
     """A rank's batches (x, target), the bytes that it holds after each step and at the peak of
     each, and the weights of all layers in the end (None if there are no such tensors)."""
 
@@ -203,9 +203,9 @@ class Trained(Left):
 class Attempt:
     """A run of the student's training."""
 
-    size: Training
+    size: StageSize
     seed: int
-    left: list[Trained]
+    left: list[TrainingLeft]
     trace: Trace
 
     @property
@@ -240,7 +240,7 @@ class Attempt:
         )
 
 
-def attempt(size: Training, program: Program) -> Attempt:
+def attempt(size: StageSize, program: Program) -> Attempt:
     """Train for some steps. Raises CheckFailed, caused by the RunError if any, if the run does not
     finish, if ready-made code did the work, or if there are no weights to judge."""
     seed = int(torch.randint(1000, ()))
@@ -255,8 +255,8 @@ def attempt(size: Training, program: Program) -> Attempt:
     return Attempt(size, seed, run.results, run.trace)
 
 
-def _trained(comm: Comm, size: Training, seed: int, program: Program) -> Trained:
-    net, left, watch = Net(size.widths), Trained(), Watching(comm)
+def _trained(comm: Comm, size: StageSize, seed: int, program: Program) -> TrainingLeft:
+    net, left, watch = Net(size.widths), TrainingLeft(), Watching(comm)
     into, out = size.widths[0], size.widths[-1]
     left.batches = [(drawn(ROWS, into), 3 * drawn(ROWS, out)) for _ in range(STEPS)]
     ahead = [[each.numpy().copy() for each in batch] for batch in left.batches]

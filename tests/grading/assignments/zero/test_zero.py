@@ -15,7 +15,7 @@ from torch import nn
 from dlviz.grading.assignments.zero import checks as zero_checks
 from dlviz.grading.assignments.zero.hints import MISTAKES, least, units
 from dlviz.grading.assignments.zero.model import EPSILON, RATE, right, trained
-from dlviz.grading.assignments.zero.run import BYTES, STEPS, Training
+from dlviz.grading.assignments.zero.run import BYTES, STEPS, StageSize
 
 globals().update(held_to_rows("zero"))
 ROWS = {row.what: row for row in rows("zero")}
@@ -26,7 +26,7 @@ FORMULAS = {
     "zero-stage-3-held": LAYERS * WEIGHTS * 3 / RANKS,
     "zero-stage-3-sent": LAYERS * WEIGHTS * 3 * (RANKS - 1) / RANKS,
 }
-SIZE = Training(3, 3, 6, 0.5)
+SIZE = StageSize(3, 3, 6, 0.002)
 
 
 def batches(size):
@@ -66,7 +66,8 @@ def test_one_process_is_plain_torch_with_all_rows():
 def test_no_two_mistakes_leave_the_same_weights():
     made = [right, *(how for how, _ in MISTAKES)]
     left = [
-        torch.cat(trained(SIZE.widths, SIZE.begin(1), batches(SIZE), 0.05, how)) for how in made
+        torch.cat(trained(SIZE.widths, SIZE.begin(1), batches(SIZE), SIZE.clip, how))
+        for how in made
     ]
     left += [torch.cat(trained(SIZE.widths, SIZE.begin(1), batches(SIZE), np.inf, MISTAKES[0][0]))]
     for i, one in enumerate(left):
@@ -81,7 +82,7 @@ def test_rehearsals_show_what_the_closed_forms_say(stage):
     names = {"torch": torch}
     exec(managed(Assignment("zero").source)["stage_0"].source.partition("run_0")[0], names)
     program = names["Stage0"] if stage == 0 else ROWS["the solution"].programs(f"bytes_{stage}")[0]
-    run, size = zero_checks.rehearse(program, stage), Training(stage, 4, 16, even=True)
+    run, size = zero_checks.rehearse(program, stage), StageSize(stage, 4, 16, even=True)
     assert run.right and run.held == least(size) / BYTES, run
     assert run.held == {0: 6528, 1: 3264, 2: 3264, 3: 1632}[stage]
     norm = 2 * 3 / 4 * (stage > 0)  # an all-reduce of one number
@@ -93,7 +94,7 @@ def test_a_rehearsal_of_another_stage_says_what_is_missing():
     programs = [ROWS["the solution"].programs(f"memory_{stage}")[0] for stage in (1, 2)]
     shown = [str(zero_checks.rehearse(*each)) for each in zip(programs, (2, 3), strict=True)]
     assert "the whole gradients of all layers" in shown[0] and "not yet right" in shown[0]
-    assert "Which is missing?" in shown[1]
+    assert "two of three: weights for forward" in shown[1]
 
 
 @pytest.mark.slow
