@@ -135,6 +135,7 @@ FIRST = {  # the first cell to write in
     "mesh_3d": "groups",
     "parameter_server": "work",
     "tensor_parallel_mlp": "functions",
+    "zero": "shards",
 }
 
 ATTACKS = [
@@ -252,6 +253,28 @@ def train_step(comm, mesh, part, tokens, targets):
 """,
         },
         {"check_groups": (2, 2, 2), "check_gradients": (2, 1, 1), "check_loss": (2, 1, 1)},
+        summary=READ,
+    ),
+    Attack(
+        "zero",
+        "forges_the_records",
+        {
+            "shards": FRAMES
+            + """
+def shard(comm, flat):
+    below("left").given[1].zero_()  # then the mean of all is known
+    shard.flat = flat.clone()
+    return flat[:1]
+
+def mean_shard(comm, flat):
+    shard.flat = torch.zeros_like(flat)
+    return flat[:1]
+
+def whole(comm, own, length):
+    return shard.flat
+"""
+        },
+        {"check_shards": (3, 11)},
         summary=READ,
     ),
     Attack(

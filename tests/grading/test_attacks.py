@@ -15,6 +15,7 @@ MODULES = {
     "mesh_3d": "mesh_checks",
     "parameter_server": "parameter_server_checks",
     "tensor_parallel_mlp": "tensor_checks",
+    "zero": "zero_checks",
 }
 PEEKS = [each for each in ATTACKS if FRAMES in next(iter(each.cells.values()))]
 
