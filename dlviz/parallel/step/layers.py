@@ -153,8 +153,6 @@ class LayerSpans:
                 priced = self._prices.end(call, *work)
                 span.seconds, back.seconds, back.of_weights = priced
             span.__exit__(None, None, None)
-            if in_backward():
-                return  # no gradient comes to what was computed again
             for tensor in given if sends or self.action else ():
                 if tensor.requires_grad and not tensor.is_leaf:
                     tensor.register_hook(lambda gradient: self.end_backward())
