@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STRATEGIES", "accumulation", "central", "data", "ddp", "easgd", "ensemble", "gossip",
-    "hogwild", "hybrid", "late_all_reduce", "local_sgd", "microbatched", "model", "naive", "offload",
-    "parameter_server", "pipeline", "recomputed", "stale_synchronous", "summa", "tensor",
-    "update_rules", "zero",
+    "hogwild", "hybrid", "late_all_reduce", "local_sgd", "microbatched", "model", "naive",
+    "offload", "parameter_server", "pipeline", "recomputed", "stale_synchronous", "summa",
+    "tensor", "update_rules", "zero",
 ]  # fmt: skip
 
 
