@@ -1,5 +1,5 @@
-"""A step of layers that run again in the backward, by segments: ours against torch's checkpoint, the
-same weights and segments, in turn; and against the same layers without recomputation."""
+"""A step of layers that run again in the backward, by segments: ours against torch's checkpoint,
+the same weights and segments, in turn; and against the same layers without recomputation."""
 
 from __future__ import annotations
 
