@@ -26,7 +26,7 @@ from dlviz.counts import check_counts
 Part = tuple[int, int]  # rows and columns; of what is sent as it is, its size and 0
 
 
-class Layout:
+class Matrices:
     """Where the `parts` of a vector lie in it, and in its codes. Raises ValueError for a matrix
     with fewer rows or columns than the rank of the product."""
 
@@ -57,7 +57,7 @@ class Power(Compressor):
         super().__init__(rank=rank, seed=seed)
         self.rank = rank
         self._bucket: list[Part] = []
-        self._layouts: dict[int, Layout] = {}  # by the number of values
+        self._layouts: dict[int, Matrices] = {}  # by the number of values
         self._starts: list[torch.Tensor] = []  # the last Q of each part, (columns, rank)
 
     def for_bucket(self, shapes: Sequence[Sequence[int]], rank: int, index: int) -> Power:
@@ -73,11 +73,11 @@ class Power(Compressor):
         own._layout(own.length)
         return own
 
-    def _layout(self, n: int) -> Layout:
+    def _layout(self, n: int) -> Matrices:
         """The matrices and vectors of n values."""
         if n not in self._layouts:
             rows = math.isqrt(n - 1) + 1
-            self._layouts[n] = Layout(self._bucket or [(rows, -(-n // rows))], self.rank)
+            self._layouts[n] = Matrices(self._bucket or [(rows, -(-n // rows))], self.rank)
         return self._layouts[n]
 
     def state_dict(self) -> dict[str, Any]:

@@ -45,6 +45,7 @@ from dlviz.sim import (
     plans,
     saved_activations,
     scaling_curves,
+    zero_bytes,
 )
 from dlviz.viz import print as paper
 
@@ -634,6 +635,22 @@ def lab_10_plans() -> Any:
     machine = Machine(DEVICES["V100 SXM2 32GB"].device, nodes, step=None)
     shape = TransformerShape(72, 3072, 32, 51_200, 1024)
     return paper.plans(plans(shape, machine, 512, 512), title="8.3 billion parameters, 512 GPUs")
+
+
+# -- lab 11 ----------------------------------------------------------------------------------------
+@figure
+def lab_11_stages() -> Any:
+    """Sixteen bytes a parameter, on 64 ranks: each stage cuts one of three parts, the largest
+    first."""
+    parts = {"values": (2, 0, 0), "gradients": (0, 2, 0), "update rule": (0, 0, 12)}
+    held = {
+        f"stage {stage}": {
+            name: zero_bytes(7.5e9, 64, stage, *each) for name, each in parts.items()
+        }
+        for stage in range(4)
+    }
+    title = "7.5 billion parameters in mixed precision, 64 ranks: bytes a rank"
+    return dlviz.viz.memory_bars(held, xlabel="of ZeRO", title=title)
 
 
 # -- labs 12 and 12b -------------------------------------------------------------------------------

@@ -171,6 +171,8 @@ def test_a_run_holds_and_sends_what_is_predicted_and_is_shown_again(values):
     }
     for kind, room in rooms.items():
         least, most = 0.99 * predicted[kind], 1.01 * predicted[kind] + room
+        if kind == "activations" and values.get("recompute"):
+            least -= rows  # a linear layer needs its input alone, which is the segment's
         assert least <= measured[kind] <= most, (kind, measured[kind] - predicted[kind])
     assert run["peak"] == sum(run["together"]) <= sum(run["held"])
     explorer.memory = 10**9  # a run does not depend on it

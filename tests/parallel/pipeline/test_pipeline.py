@@ -404,7 +404,8 @@ def traced(comm, schedule, costs=None, steps=1, slow=0.0):
 def ran(trace, rank):
     """The actions of a rank in the order of their spans."""
     spans = trace.only(rank=rank, kind=metrics.COMPUTE).spans
-    kinds = dict(zip(metrics.COMPUTE, "FBIW", strict=True))
+    halves = [kind for kind in metrics.COMPUTE if kind != "recompute"]
+    kinds = dict(zip(halves, "FBIW", strict=True))
     rows = sorted(range(len(spans)), key=lambda i: (spans.wall_end[i], spans.lane[i]))
     return [
         Action(int(spans.stage[i]), kinds[spans.kind[i]], int(spans.microbatch[i])) for i in rows
