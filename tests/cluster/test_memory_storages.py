@@ -4,6 +4,7 @@ known."""
 import gc
 import random
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,7 @@ from dlviz.cluster.recording.levels import SHARE, Levels
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.models.transformer import Block
 from dlviz.parallel import data, pipeline, update_rules
+from dlviz.parallel.data.buckets import Bucket
 
 MB = 2**20
 FLOATS = MB // 4  # in 1 MB
@@ -288,6 +290,27 @@ def test_the_state_of_our_rules_is_the_optimizers():
         assert storages.now.by_kind["optimizer"] == 2 * MB
 
 
+def test_what_a_torch_optimizer_moves_are_parameters_and_its_earlier_state_is_its_own():
+    p = torch.zeros(FLOATS, requires_grad=True)
+    optimizer = torch.optim.Adam([p])
+    for watches in (False, True):
+        with Storages() if watches else nullcontext() as storages:
+            for state in optimizer.state[p].values():
+                state.clone()  # first seen outside of the optimizer's step
+            p.sum().backward()
+            optimizer.step()
+    found = storages.now.by_kind
+    assert found["parameters"] == found["gradients"] == MB
+    assert found["optimizer"] == 2 * MB + 4  # made before the with; and the count of steps
+
+
+def test_a_bucket_is_communication():
+    p = nn.Parameter(torch.zeros(FLOATS))
+    with Storages() as storages:
+        bucket = Bucket([p])
+    assert storages.now.by_kind["communication"] == bucket.flat.nbytes > MB
+
+
 def test_a_label_goes_before_what_is_found_and_the_last_one_counts():
     p = nn.Parameter(torch.zeros(FLOATS))
     label("other", p)  # nothing watches
@@ -441,13 +464,14 @@ def test_many_threads_free_and_allocate_at_once_and_nothing_is_lost():
         assert set(storages.now.by_kind.values()) == {0}
 
 
-def test_a_pipeline_holds_activations():
+@pytest.mark.parametrize("microbatches", (1, 4))
+def test_a_pipeline_holds_activations(microbatches):
     def worker(comm):
         torch.manual_seed(0)
         stages = [nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(2)]
-        batches = [(torch.randn(32, 64), torch.randint(10, (32,))) for _ in range(2)]
+        batches = [(torch.randn(32, 64), torch.randint(10, (32,))) for _ in range(1)]
         with Storages(comm, stages[comm.rank]) as storages:
-            pipeline.train(comm, stages, batches, "sgd", microbatches=4)
+            pipeline.train(comm, stages, batches, "sgd", microbatches=microbatches)
         return storages.now.by_kind["activations"]
 
     run = dlviz.launch(worker, ranks=2)
