@@ -26,6 +26,7 @@ class Compared(NamedTuple):
 
     method: str
     lr: float
+    alpha: float | None  # of elastic averaging
     examples_per_second: float
     examples: list[float]  # to the target; inf: never
     seconds: list[float]  # examples / examples_per_second
@@ -35,27 +36,30 @@ class Compared(NamedTuple):
 
 
 def at_best_rates(rows: Sequence[Row], target: float, over: int = OVER) -> list[Compared]:
-    """Each method at the best of its recorded rates: the fewest examples until the mean loss of the
-    last `over` batches is `target` or less (the median over the seeds), and of equal ones the
-    lowest mean loss of the last third.
+    """Each method at the best of its recorded rates (lr, and alpha where it has one): the fewest
+    examples until the mean loss of the last `over` batches is `target` or less (the median over the
+    seeds), and of equal ones the lowest mean loss of the last third.
 
     `rows` are of two `study`s. "speed", one a method: its `rate` (examples/s while all workers have
     batches), how many batches are done until then (`together`; later ones do not count), `used`
-    (examples of a batch that go into an update). "losses", one a training: seed, lr, its `losses`
-    (None: not finite) in the order in which batches are done; `right`, `averaged`.
+    (examples of a batch that go into an update). "losses", one a training: seed, lr, perhaps
+    alpha, its `losses` (None: not finite) in the order in which batches are done; `right`,
+    `averaged`.
     """
     found = []
     for speed in (row for row in rows if row["study"] == "speed"):
-        runs: dict[float, list[Row]] = {}
+        runs: dict[tuple[float, float | None], list[Row]] = {}
         for row in sorted(rows, key=lambda row: row.get("seed", -1)):
             if (row["study"], row["method"]) == ("losses", speed["method"]):
-                runs.setdefault(row["lr"], []).append(row)
-        each = [_compared(speed, lr, seeds, target, over) for lr, seeds in runs.items()]
+                runs.setdefault((row["lr"], row.get("alpha")), []).append(row)
+        each = [_compared(speed, *at, seeds, target, over) for at, seeds in runs.items()]
         found.append(min(each, key=lambda one: (median(one.examples), fmean(one.ends))))
     return found
 
 
-def _compared(speed: Row, lr: float, seeds: list[Row], target: float, over: int) -> Compared:
+def _compared(
+    speed: Row, lr: float, alpha: float | None, seeds: list[Row], target: float, over: int
+) -> Compared:
     examples, ends, rate = [], [], speed["rate"]
     for row in seeds:
         done = row["losses"][: speed["together"]]
@@ -65,7 +69,7 @@ def _compared(speed: Row, lr: float, seeds: list[Row], target: float, over: int)
         ends.append(last_third(losses.tolist()))
     right, averaged = ([row[name] for row in seeds] for name in ("right", "averaged"))
     seconds = [each / rate for each in examples]
-    return Compared(speed["method"], lr, rate, examples, seconds, ends, right, averaged)
+    return Compared(speed["method"], lr, alpha, rate, examples, seconds, ends, right, averaged)
 
 
 class Lowest(NamedTuple):

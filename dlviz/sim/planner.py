@@ -27,7 +27,7 @@ allow, which no program reaches. How far below a program stays depends on its ke
 planner does not know.
 
 Megatron-LM's largest model of 2019, 8.3 billion parameters (l=72, h=3072, V=51,200, s=1,024, 512
-sequences a step) on 512 V100 in nodes of 16, was trained as tp 8 x dp 64 at 15.1 PFLOP/s, 24 % of
+sequences a step) on 512 V100 in nodes of 16, was trained as tp 8 x dp 64 at 15.1 PFLOP/s, 23 % of
 the peak. Here that plan fits too, and is predicted faster, since its products run at the peak.
 
 Source: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using

@@ -47,10 +47,20 @@ def test_batches_that_are_done_when_a_worker_has_none_left_do_not_count():
     assert one.lr == 0.2 and one.examples == [36, math.inf] and one.ends == [1.0, 1.5]
 
 
+def test_the_best_alpha_is_looked_for_at_each_rate():
+    pairs = [{**row, "alpha": alpha} for row in ROWS[1:] for alpha in (0.1, 0.3)]
+    for row in pairs:
+        if (row["lr"], row["alpha"]) == (0.1, 0.3):
+            row["losses"] = [1.0] * 6
+    (one,) = at_best_rates([ROWS[0], *pairs], target=1.5, over=2)
+    assert (one.lr, one.alpha, one.examples) == (0.1, 0.3, [24, 24])
+
+
 def test_the_table_has_medians_with_their_spread_and_percentages(tmp_path):
     (tmp_path / "sweep.json").write_text(json.dumps({"made": {}, "rows": ROWS}))
     table = viz.compared_table(tmp_path / "sweep.json", target=1.5, over=2, of=50)
     row = table.iloc[0]
+    assert math.isnan(row.alpha)
     assert (row.rate, row.fewest, row.examples_to_target, row.most) == (0.2, 36, 42, 48)
     assert row.seconds == pytest.approx(42 / 80)
     assert (row["right (%)"], row["averaged (%)"]) == (81, 90)

@@ -18,7 +18,7 @@ import pytest
 import dlviz
 from dlviz.analysis.compared import Compared, at_best_rates
 from dlviz.analysis.descent import running_mean
-from dlviz.analysis.recorded import Recorded
+from dlviz.analysis.recorded import Recorded, last_third
 from dlviz.datasets import dealt_by_label, digits, joined
 from dlviz.machine import Chance, Device, Link, Machine, Topology
 from dlviz.metrics import makespan
@@ -171,23 +171,39 @@ def sweep() -> ModuleType:
 
 def test_every_method_was_recorded_at_four_rates_with_five_seeds():
     made = sweep()
-    keys = [(row["method"], row["lr"], row["seed"]) for row in ROWS if row["study"] == "losses"]
+    keys = [
+        (row["method"], row["lr"], row.get("alpha"), row["seed"])
+        for row in ROWS
+        if row["study"] == "losses"
+    ]
     assert {*keys} == {
-        (m, lr, seed) for m in made.METHODS for lr in made.RATES for seed in range(5)
+        (method, rates["lr"], rates.get("alpha"), seed)
+        for method in made.METHODS
+        for rates in made.rates(method)
+        for seed in range(5)
     }
-    assert len(keys) == 12 * 4 * 5 and "twelve methods" in TEXT
+    assert len(keys) == (10 + 2 * 4) * 4 * 5 and "twelve methods" in TEXT
     assert "four learning rates, 0.125 to 1" in TEXT and made.RATES[0] == 0.125
+    assert "each with four α, 0.1 to 0.8" in TEXT and made.ALPHAS[:: len(made.ALPHAS) - 1] == (
+        0.1,
+        0.8,
+    )
     assert all(one.lr in made.RATES[1:3] for one in BEST.values()), "no best rate is at the border"
 
 
-@pytest.mark.parametrize("method", ["synchronous", "ensemble"])
-def test_a_recorded_training_is_made_again(method):
+@pytest.mark.parametrize(
+    ("method", "rates"),
+    [
+        ("synchronous", {"lr": 0.5}), ("ensemble", {"lr": 0.5}),
+        ("EASGD, round robin", {"lr": 0.5, "alpha": 0.2}),
+    ],
+)  # fmt: skip
+def test_a_recorded_training_is_made_again(method, rates):
     made = sweep()
-    (stored,) = (
-        row for row in ROWS if (row["method"], row.get("lr"), row.get("seed")) == (method, 0.5, 0)
-    )
+    key = {"method": method, "seed": 0, **rates}
+    (stored,) = (row for row in ROWS if key.items() <= row.items())
     (speed,) = (row for row in ROWS if (row["study"], row["method"]) == ("speed", method))
-    again = made.training(method, 0, 0.5, [step for step in speed["steps"] if step < 40])
+    again = made.training(method, 0, [step for step in speed["steps"] if step < 40], **rates)
     first = [loss for loss, step in zip(stored["losses"], speed["steps"], strict=True) if step < 40]
     assert again["losses"] == pytest.approx(first, abs=2e-3)  # another CPU rounds
 
@@ -254,6 +270,28 @@ def test_the_centre_and_the_averaged_predictions_recognise_more_than_a_worker():
     assert f"asynchronous centre recognises {centre:.0%}".replace("%", " %") in TEXT
     said = f"an ensemble {together:.0%} where its members have {member:.0%}".replace("%", " %")
     assert said in TEXT
+
+
+def of_easgd(method: str, what) -> dict[float, float]:
+    """The median over the seeds of `what` of a row, at the rate 0.5, by alpha."""
+    rows = [row for row in ROWS if (row["method"], row.get("lr")) == (method, 0.5)]
+    alphas = sorted({row["alpha"] for row in rows})
+    return {alpha: median(what(r) for r in rows if r["alpha"] == alpha) for alpha in alphas}
+
+
+def test_the_weaker_the_spring_the_lower_a_workers_own_loss():
+    assert "at any α, and the ensemble, which is α = 0" in TEXT
+    for method in ("EASGD, round robin", "EASGD, asynchronous"):
+        together = next(row["together"] for row in ROWS if row["method"] == method)
+        ends = of_easgd(method, lambda row, n=together: last_third(row["losses"][:n]))
+        assert [*ends.values()] == sorted(ends.values()) and BEST[method].alpha == min(ends)
+        assert median(BEST["ensemble"].ends) < ends[0.1]
+    assert f"from {ends[0.1]:.2f} at α = 0.1 to {ends[0.8]:.2f} at 0.8" in PAGE
+    assert f"(the ensemble, α = 0, has {median(BEST['ensemble'].ends):.2f})" in PAGE
+    centre = of_easgd("EASGD, asynchronous", lambda row: row["right"] / 3.6)
+    assert max(centre, key=centre.__getitem__) == 0.2
+    best, least, most = (f"{centre[alpha]:.1f}" for alpha in (0.2, 0.1, 0.8))
+    assert f"{best} % of the test digits, {least} at 0.1, {most} at 0.8" in PAGE
 
 
 def test_the_lower_the_target_the_less_is_left_of_the_asynchronous_speed():

@@ -1,6 +1,7 @@
-"""The trainings that lab 04 compares: each method at several rates, five seeds each.
+"""The trainings that lab 04 compares: each method at several rates, elastic averaging at several
+alphas as well, five seeds each.
 
-    python labs/recorded/04_consistency/sweep.py [METHOD ...]      20 minutes, little of it work
+    python labs/recorded/04_consistency/sweep.py [METHOD ...]      40 minutes, little of it work
 
 writes sweep.json beside it: when and where it was made, and a row for each training. Its `losses`
 are those of the batches in the order in which they are done, each at the weights that its worker
@@ -33,6 +34,7 @@ from dlviz.parallel.averaging.ensemble import probabilities
 FILE = Path(__file__).with_name("sweep.json")
 SEEDS = range(5)
 RATES = 0.125, 0.25, 0.5, 1.0
+ALPHAS = 0.1, 0.2, 0.4, 0.8  # of elastic averaging
 BATCHES = 120  # of 16 digits: 1.3 times through the data
 SERVER, NO_SERVER = (1, 1, 1, 1, 3), (1, 1, 1, 3)  # how slow each rank is
 METHODS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
@@ -45,8 +47,8 @@ METHODS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     "late all-reduce": ("late_all_reduce", NO_SERVER, {}),
     "local SGD, H = 4": ("local_sgd", NO_SERVER, {"every": 4}),
     "gossip, ring": ("gossip", NO_SERVER, {}),
-    "EASGD, round robin": ("easgd", SERVER, {"alpha": 0.4}),
-    "EASGD, asynchronous": ("easgd", SERVER, {"alpha": 0.225, "form": "asynchronous"}),
+    "EASGD, round robin": ("easgd", SERVER, {}),
+    "EASGD, asynchronous": ("easgd", SERVER, {"form": "asynchronous"}),
     "ensemble": ("ensemble", NO_SERVER, {}),
 }
 
@@ -62,9 +64,9 @@ ORDERED = {  # by the times of the ranks; the others give the same losses at any
 Row = dict[str, Any]
 
 
-def train(method: str, seed: int, lr: float, many: int = BATCHES, paced: bool = True) -> Any:
-    """The run of one training. Paced, a gradient of 16 digits takes 60 ms, on the last rank three
-    times as long, and messages take no time."""
+def train(method: str, seed: int, many: int = BATCHES, paced: bool = True, **rates: float) -> Any:
+    """The run of one training, at `lr` and, where it has one, `alpha`. Paced, a gradient of 16
+    digits takes 60 ms, on the last rank three times as long, and messages take no time."""
     strategy, factors, options = METHODS[method]
     device = Device("slow", flops=16 * 20_224 / 0.06, memory=1e9, memory_bandwidth=1e15)
     topology = Topology.switch(len(factors), Link(0, math.inf))
@@ -73,7 +75,7 @@ def train(method: str, seed: int, lr: float, many: int = BATCHES, paced: bool = 
     whole = len(labels) // 16 * 16
     data = [*batches(images[:whole], labels[:whole], batch=16, seed=seed, steps=many)]
     arguments = MLP((64, 64, 10), seed=seed), data
-    how = {"lr": lr, **options}
+    how = {**options, **rates}
     return dlviz.launch(
         STRATEGIES[strategy], len(factors), machine=machine, args=arguments, kwargs=how
     )
@@ -82,7 +84,7 @@ def train(method: str, seed: int, lr: float, many: int = BATCHES, paced: bool = 
 def speed(method: str) -> Row:
     """The order in which the batches are done; examples a second, and those of a batch that go into
     an update: `used`."""
-    run = train(method, SEEDS[0], RATES[0])
+    run = train(method, SEEDS[0], **rates(method)[0])
     losses, used = run.results[0]["losses"], 12 if "backup" in method else 16
     done = dlviz.metrics.descent(run.trace, losses, "device")
     rate = dlviz.metrics.to_target(run.trace, losses, 0.0, examples=used, clock="device")[0]
@@ -92,15 +94,21 @@ def speed(method: str) -> Row:
     return {"study": "speed", "method": method, **found}
 
 
-def training(method: str, seed: int, lr: float, steps: list[int]) -> Row:
+def rates(method: str) -> list[dict[str, float]]:
+    """The rates at which the method is tried."""
+    alphas = [{"alpha": alpha} for alpha in ALPHAS] if "EASGD" in method else [{}]
+    return [{"lr": lr, **alpha} for lr, alpha in product(RATES, alphas)]
+
+
+def training(method: str, seed: int, steps: list[int], **rates: float) -> Row:
     """A training's row; `steps`: the batches in the order in which they are done."""
     paced = method in ORDERED
-    run = train(method, seed, lr, len(steps), paced)
+    run = train(method, seed, len(steps), paced, **rates)
     losses = run.results[0]["losses"]
     if paced:
         steps = dlviz.metrics.descent(run.trace, losses, "device").step.tolist()
     done = [round(losses[i], 3) if math.isfinite(losses[i]) else None for i in steps]
-    row = {"study": "losses", "method": method, "seed": seed, "lr": lr, "losses": done}
+    row = {"study": "losses", "method": method, "seed": seed, **rates, "losses": done}
     states = [result["state"] for result in run.results]
     if METHODS[method][1] == SERVER:
         states = states[:1]
@@ -117,8 +125,8 @@ def right(states: list[Any]) -> int:
 def main(chosen: list[str]) -> None:
     for method in chosen or METHODS:
         new = [speed(method)]
-        for seed, lr in product(SEEDS, RATES):
-            new.append(training(method, seed, lr, new[0]["steps"]))
+        for seed, each in product(SEEDS, rates(method)):
+            new.append(training(method, seed, new[0]["steps"], **each))
         record(FILE, new, "method")
 
 
