@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib
 import os
 import shutil
@@ -21,6 +22,7 @@ import pytest
 # jsonschema builds the grammars of links that nobody checks here: seconds of each process.
 sys.modules["rfc3987_syntax"] = None  # pyright: ignore[reportArgumentType]
 importlib.import_module("IPython")  # as a notebook's, our fork server loads what optimizers need
+gc.disable()  # until all tests are there: what is loaded and collected stays
 os.environ["DLVIZ_PREDICTIONS"] = ""  # neither a test nor its kernels keep predictions
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side: more threads than cores take turns
 
@@ -87,7 +89,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What tests define goes to ranks by value. A rank that had to import a test's module would
     load pytest, and whatever else the module imports, which takes several times as long as to start
-    the rank."""
+    the rank. And no collection of garbage looks again at a million objects that stay."""
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(10_000)
     for module in list(sys.modules.values()):
         if (getattr(module, "__file__", None) or "").startswith(TESTS):
             cloudpickle.register_pickle_by_value(module)

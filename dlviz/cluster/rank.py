@@ -164,7 +164,7 @@ def _forget_exits() -> None:
     """What the fork server has registered for its end is not for this process's."""
     atexit._clear()
     finalize: Any = weakref.finalize
-    for each in list(finalize._registry):
+    for each in finalize._registry.values():
         each.atexit = False
     finalize._registered_with_atexit = False
     atexit.register(logging.shutdown)

@@ -43,7 +43,9 @@ class Inherited:
     def settle(self, rank: int) -> None:
         """Make them this rank's."""
         seed = (self.seed + rank * self.by_rank) % 2**63
-        torch.manual_seed(seed)
+        # Without a device, torch.manual_seed would note the stack of each kind that may come.
+        kinds = torch if torch.accelerator.is_available() else torch.default_generator
+        kinds.manual_seed(seed)
         np.random.seed(seed % NUMPY_SEEDS)
         random.seed(seed)
         torch.set_default_dtype(self.dtype)
@@ -55,7 +57,9 @@ class Inherited:
         torch.set_printoptions(**self.printed)
         np.set_printoptions(**self.numpy)
         for name, level in self.levels.items():
-            logging.getLogger(name).setLevel(level)
+            logger = logging.getLogger(name)
+            if logger.level != level:  # to set it clears what all loggers know
+                logger.setLevel(level)
         for stream, level, form in self.handlers:
             handler = logging.StreamHandler(getattr(sys, stream))
             handler.setLevel(level)

@@ -137,7 +137,7 @@ class Remote:
             code = self.exitcode
         if code is not None:
             how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-        self.kill()
+        self.kill(children())
         self.process.join(GRACE)
         self.result, self.pending = None, set()
         if self.failure is None:
@@ -150,11 +150,12 @@ class Remote:
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGUSR1)
 
-    def kill(self) -> None:
-        """End the process and those that it started, in sessions of their own too."""
+    def kill(self, children: dict[int, list[int]]) -> None:
+        """End the process and those that it started, in sessions of their own too, which are among
+        the `children` of all processes."""
         if self.process.pid is None:
             return
-        astray = _descendants(self.process.pid)
+        astray = _descendants(self.process.pid, children)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()  # it may have no group of its own so soon
@@ -170,14 +171,19 @@ class Remote:
         self.output.close()
 
 
-def _descendants(root: int) -> list[int]:
-    """The processes below another one (Linux; elsewhere []): those whose parent has not gone."""
-    children: dict[int, list[int]] = {}
+def children() -> dict[int, list[int]]:
+    """The processes of this machine by the one whose children they are (Linux; elsewhere {})."""
+    found: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if name.isdigit():
             with suppress(OSError), open(f"/proc/{name}/stat") as file:
                 parent = int(file.read().rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(name))
+                found.setdefault(parent, []).append(int(name))
+    return found
+
+
+def _descendants(root: int, children: dict[int, list[int]]) -> list[int]:
+    """The processes below another one: those whose parent has not gone."""
     found, left = [], [root]
     while left:
         left += (below := children.get(left.pop(), []))

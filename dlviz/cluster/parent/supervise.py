@@ -23,7 +23,7 @@ from dlviz.cluster.pacing.ledger import bytes_of
 from dlviz.cluster.parent import start
 from dlviz.cluster.parent.interrupts import Interrupts
 from dlviz.cluster.parent.output import Output, Progress
-from dlviz.cluster.parent.remote import GRACE, Lost, Remote, write_stacks
+from dlviz.cluster.parent.remote import GRACE, Lost, Remote, children, write_stacks
 from dlviz.cluster.rank import Failure, Place, main
 from dlviz.cluster.recording import collect, exceptions
 from dlviz.cluster.recording.results import PackedResult, unpack
@@ -119,8 +119,9 @@ class Supervisor:
         its_output.close()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        alive = children()
         for rank in self.ranks:
-            rank.kill()
+            rank.kill(alive)
         for rank in self.ranks:
             rank.close()
         self.progress.close()
