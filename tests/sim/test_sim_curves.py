@@ -103,6 +103,17 @@ def of_numpy(value):
 LAYER = sim.Layer("w", 1e-3, 1e-3, 120)
 NUMBERED = {
     **OTHERS,
+    sim.zero_bytes: {"parameters": 64, "ranks": 4, "stage": 2},
+    sim.largest_model: {"memory": 64, "ranks": 4, "stage": 2},
+    sim.deepspeed_bytes: {"parameters": 64, "ranks": 4, "stage": 3},
+    sim.zero_traffic: {"stage": 2, "microbatches": 4},
+    sim.recompute_peak: {"layers": 8, "segments": 2},
+    sim.best_segments: {"layers": 8},
+    sim.workspace_bytes: {"method": "im2col", "batch": 2, "channels": 3, "filters": 4, "kernel": 3,
+                          "height": 8, "width": 8},
+    sim.best_cut: {"costs": {("fft", 1): (1.0, 1)}, "batch": 2, "limit": 1},
+    sim.stream_seconds: {"compute": [1.0, 1.0], "copy": [1.0, 1.0], "prefetch": 1},
+    sim.tokens_to_hide: {"flops": 1e12, "bandwidth": 1e9},
     sim.code_bytes: {"name": "qsgd", "n": 100, "bits": 4, "per": 64},
     sim.best_grid: {"m": 100, "k": 100, "n": 100, "ranks": 4},
     sim.matmul_table: {"m": 100, "k": 100, "n": 100, "ranks": 4},

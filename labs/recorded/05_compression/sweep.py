@@ -87,8 +87,9 @@ def steps(
             if codes and math.isfinite(losses):
                 v = codes[rank].apply(v)
                 code = codes[rank].compressor
-                decoded = code.decode(code.encode(v), len(v))
-                codes[rank].keep(v, decoded)
+                encoded = code.encode(v)
+                decoded = code.decode(encoded, len(v))
+                codes[rank].keep(encoded)
                 v = decoded
             total += v
         yield losses

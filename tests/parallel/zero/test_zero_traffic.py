@@ -98,15 +98,16 @@ def test_a_rank_holds_its_shards_prefetch_and_one_layers_and_one_bucket():
         ):
             most = peak.by_kind
             assert most["parameters"] == shards * (1 if stage == 3 else RANKS)
-            # A message that is added needs a buffer, of 1/N of each bucket.
-            assert most["communication"] <= gathered + bucket + shards
+            # A message that is added needs a buffer, of 1/N of each bucket; two may be in transit.
+            assert most["communication"] <= gathered + bucket + 2 * shards
             whole = RANKS if stage == 1 else 1
             assert most["gradients"] <= shards * whole + 4 * max(
                 LAYERS
             )  # of a layer, from autograd
             assert most["optimizer"] <= 2 * shards + 4 * 4 * max(LAYERS) // RANKS  # its temporaries
             assert after["parameters"] == most["parameters"]
-            assert after["gradients"] == 0 and after["communication"] <= shards
+            assert after["gradients"] == 0 and after["communication"] <= 2 * shards
         one, two, *three = (peak.total for peak, _ in found)
         assert one > two > three[2] >= three[1] > three[0]
-        assert found[2][0].by_kind["communication"] == sum(HELD[3, 0]) + shards
+        buffers = found[2][0].by_kind["communication"] - sum(HELD[3, 0])
+        assert shards <= buffers <= 2 * shards
