@@ -142,7 +142,7 @@ class Lane:
         while True:
             job = self._jobs.get()
             if job is None:
-                self.comm.hold()
+                self._spans.pace.pay()  # it may have had nothing to do for long: that is not late
                 return
             job.run()
             if job.unseen():
