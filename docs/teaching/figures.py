@@ -640,8 +640,7 @@ def lab_10_plans() -> Any:
 # -- lab 11 ----------------------------------------------------------------------------------------
 @figure
 def lab_11_stages() -> Any:
-    """Sixteen bytes a parameter, on 64 ranks: each stage cuts one of three parts, the largest
-    first."""
+    """Sixteen bytes a parameter, on 64 ranks: each stage cuts one more of three parts."""
     parts = {"values": (2, 0, 0), "gradients": (0, 2, 0), "update rule": (0, 0, 12)}
     held = {
         f"stage {stage}": {

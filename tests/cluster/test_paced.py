@@ -483,7 +483,55 @@ def test_a_lane_that_owes_time_at_the_end_still_gets_its_wall_times():
     assert row.end - row.start == pytest.approx(0.05) and row.wall_end >= row.end - 1e-6
 
 
-def test_a_lane_that_has_nothing_to_do_until_its_end_is_not_late():
+def test_a_lane_that_has_nothing_more_to_do_reads_the_clock_when_its_work_ends():
+    def job(comm):
+        with comm.compute("forward", seconds=0.02):
+            pass
+
+    def worker(comm):
+        comm.lane("side").submit(job)
+        with comm.compute("forward", seconds=0.5):
+            pass
+
+    for attempt in attempts():
+        run = dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK)))
+        (row,) = run.trace.only(lane="side").spans.rows()
+        with attempt:
+            assert row.wall_end - row.wall_start < 0.3
+
+
+def test_a_paced_run_says_which_share_of_the_processors_other_programs_had():
+    def compute(comm):
+        with comm.compute("forward", seconds=0.4):
+            end = time.process_time() + 0.2
+            while time.process_time() < end:
+                pass
+
+    slow = machine(Topology.switch(2, LINK))
+    quiet = dlviz.launch(compute, 2, machine=slow).trace.meta["others"]
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        busy = dlviz.launch(compute, 2, machine=slow).trace.meta["others"]
+        other.kill()
+    assert 0 <= quiet <= 1 and busy > 0.15  # of two processors one has half
+    uses = [{"elapsed": 2.0, "own": 1.0, "all": 5.0}, {"elapsed": 1.9, "own": 1.5, "all": 4.9}]
+    assert share_of_others(uses) == round(2.5 / (2.0 * os.cpu_count()), 3)
+    assert share_of_others([{**uses[0], "all": float("nan")}]) is None
+
+
+def idle_lane(comm):
+    def copy(own):
+        with own.compute("copy", seconds=0.001):
+            pass
+
+    lane = comm.lane("beside")
+    lane.submit(copy)
+    for _ in range(20):
+        with comm.compute("forward"):
+            pass
+    lane.close()
+
+
+def test_a_lane_without_work_before_its_end_is_not_late():
     for attempt in attempts():
         with attempt:
             run = dlviz.launch(idle_lane, 1, machine=machine(Topology.switch(1, NO_LINK)))

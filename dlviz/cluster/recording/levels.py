@@ -1,8 +1,8 @@
 """What a rank holds, by kind, as few rows of the Trace's memory as show how it rises and falls.
 
-    bytes        x         a row (o) for each change by more than a 128th of the most so far, and
-               .   .  o    (x) for what was higher than the rows beside it, so that peaks are exact
-        o . . o     .. o
+    bytes        x         a row (o) for each change, in all or of a kind, by more than a 128th of
+               .   .  o    the most so far, and (x) for what was higher than the rows beside it, so
+        o . . o     .. o   that peaks are exact
 
 Rows of one rank have times of their own, since rows of one time count as one change: on a paced run
 all that is computed at one moment of the device follows within some nanoseconds.
@@ -30,7 +30,8 @@ class Levels:
     def see(self, total: int, by_kind: dict[str, int], row: bool = False) -> None:
         """The rank holds `total` bytes now; `row`: write it, however small the change."""
         self._highest = max(self._highest, total)
-        if row or abs(total - self._total) * SHARE > self._highest:
+        changes = [total - self._total, *(n - self._written.get(k, 0) for k, n in by_kind.items())]
+        if row or max(map(abs, changes)) * SHARE > self._highest:
             if self._passed is not None and self._passed[0] > max(self._total, total):
                 self._write(*self._passed[1:])
             self._write(by_kind, *self._log.now())
