@@ -18,6 +18,7 @@ from dlviz.sim import (
     zero_bytes,
     zero_traffic,
 )
+from dlviz.widgets import MemoryExplorer
 
 LABS = Path(__file__).parents[2] / "labs"
 CELLS = nbformat.read(LABS / "11_memory.ipynb", 4).cells
@@ -57,7 +58,10 @@ def test_the_figures_in_the_text_follow():
     assert best_segments(36) == 6 and recompute_peak(36, 6) == 12
     assert tokens_to_hide(989e12, 63e9) == pytest.approx(15_698, abs=1)
     fits = [ranks for ranks in range(1, 20) if zero_bytes(10e9, ranks, 3, **MIXED) <= 24e9]
-    assert fits[0] == 7 and "**7**" in PAGE
+    assert fits[0] == 7 and "**7** by hand" in PAGE and "**8** in the explorer" in PAGE
+    chosen = {"parameters": 10**10, "precision": "bfloat16", "stage": 3, "memory": 24 * 10**9}
+    said = [MemoryExplorer(**chosen, ranks=ranks).payload()["answer"] for ranks in (7, 8)]
+    assert "too much" in said[0] and "holds 23.8 GB a rank" in said[1]
     one, three = (zero_bytes(1, 8, stage, **MIXED) for stage in (1, 3))
     assert (one, three) == (5.5, 2) and zero_bytes(2e9, 1, 0, **MIXED) == 32e9
     assert largest_model(32e9, 64, 0, **MIXED) == 2e9
