@@ -1,11 +1,15 @@
-"""How codes may be summed (coded.py), and whether all ranks mean the same by it."""
+"""How codes may be summed (coded.py), whether all ranks mean the same by it, and their exchange."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from dlviz.cluster import Comm
-from dlviz.compression import Compressor
+from dlviz.collectives.direct import to_all
+from dlviz.compression import Code, Compressor
+from dlviz.compression.packing import bytes_of, pack, unpack
 from dlviz.sim import compression
 
 HOW = (*compression.HOW,)
@@ -40,3 +44,16 @@ def compare(comm: Comm, *mine: Any) -> None:
                 f"rank {comm.members[0]} sums by {others[0]}, rank {comm.members[rank]} by "
                 f"{other}: give all ranks the same."
             )
+
+
+def exchange(comm: Comm, compressor: Compressor, codes: list[Code], like: list[Code]) -> list[Code]:
+    """Send code r to rank r; returns what each rank sent here, and this rank's own. The code from
+    rank r has the form of `like[r]`, unless it depends on the values."""
+    fixed, rows = compressor.fixed, None
+    packed = {id(code): pack(code, fixed) for code in codes}  # the same code goes to several
+    if fixed:
+        rows = [torch.empty(bytes_of(code), dtype=torch.uint8) for code in like]
+    arrived = to_all(comm, [packed[id(code)] for code in codes], rows)
+    found = [unpack(*pair, not fixed) for pair in zip(arrived, like, strict=True)]
+    found[comm.rank] = codes[comm.rank]
+    return found

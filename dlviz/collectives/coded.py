@@ -29,13 +29,12 @@ from typing import Any
 import torch
 
 from dlviz.cluster import Comm, check_tensor
-from dlviz.collectives.code_methods import HOW, compare, how_of
-from dlviz.collectives.direct import to_all
+from dlviz.collectives.code_methods import HOW, compare, exchange, how_of
 from dlviz.collectives.flat import chunks_of, flattened
 from dlviz.collectives.ring import all_reduce as ring
 from dlviz.compression import Code, Compressor, Feedback, make, measure_coding
 from dlviz.compression.compressor import first_infinite
-from dlviz.compression.packing import bytes_of, pack, unpack
+from dlviz.compression.packing import bytes_of
 from dlviz.counts import check_counts
 
 __all__ = ["HOW", "CodedAllReduce", "all_reduce", "trials"]
@@ -112,7 +111,7 @@ class CodedAllReduce:
         code = self._encode(comm, v)
         self.own.keep(code)
         same = [code] * comm.size
-        codes = self._exchange(comm, same, like=same)
+        codes = exchange(comm, self.compressor, same, like=same)
         out.copy_(in_order([self._decode(comm, each, len(v)) for each in codes]))
 
     def _reduce_scatter(self, comm: Comm, v: torch.Tensor, out: torch.Tensor) -> None:
@@ -125,12 +124,12 @@ class CodedAllReduce:
                 if len(chunk):
                     self.compressor.subtract(chunk, code)
         with comm.span("phase", "reduce-scatter"):
-            arrived = self._exchange(comm, codes, like=[codes[comm.rank]] * comm.size)
+            arrived = exchange(comm, self.compressor, codes, like=[codes[comm.rank]] * comm.size)
             total = in_order([self._decode(comm, code, own) for code in arrived])
         with comm.span("phase", "all-gather"):
             total = self.of_sum.apply(total)
             code = self._encode(comm, total)
-            sums = self._exchange(comm, [code] * comm.size, like=codes)
+            sums = exchange(comm, self.compressor, [code] * comm.size, like=codes)
             pieces = [self._decode(comm, *each) for each in zip(sums, lengths, strict=True)]
         if own:
             self.of_sum.keep(code)
@@ -166,18 +165,6 @@ class CodedAllReduce:
         """The span of coding that `share` of the vector."""
         seconds = self._seconds and self._seconds[name == "decode"] * share
         return comm.compute("compress", name, seconds, **fields)
-
-    def _exchange(self, comm: Comm, codes: list[Code], like: list[Code]) -> list[Code]:
-        """Send code r to rank r; returns what each rank sent here, and this rank's own. The code
-        from rank r has the form of `like[r]`, unless it depends on the values."""
-        fixed, rows = self.compressor.fixed, None
-        packed = {id(code): pack(code, fixed) for code in codes}  # the same code goes to several
-        if fixed:
-            rows = [torch.empty(bytes_of(code), dtype=torch.uint8) for code in like]
-        arrived = to_all(comm, [packed[id(code)] for code in codes], rows)
-        found = [unpack(*pair, not fixed) for pair in zip(arrived, like, strict=True)]
-        found[comm.rank] = codes[comm.rank]
-        return found
 
 
 def all_reduce(

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import dlviz
+from dlviz.analysis.memory import peak_by_use
 from dlviz.cluster.memory import Storages
 from dlviz.parallel import data
 from dlviz.parallel.recomputed import Recomputed
@@ -300,3 +301,17 @@ def test_what_does_not_run_again_as_it_ran_is_refused_in_the_backward():
     x.zero_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+def segmented(comm, segments):
+    layers = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(16)])
+    model = Recomputed(layers, segments)
+    with Storages(comm, model):
+        model(torch.randn(4096, 8)).square().mean().backward()
+
+
+def test_the_trace_has_the_most_that_was_held_of_activations_whatever_else_was_held():
+    for segments in (2, 4, 8):
+        run = dlviz.launch(segmented, 1, args=(segments,))
+        outputs = peak_by_use(run.trace, 0).each["activations"] / (4096 * 8 * 4)
+        assert outputs == recompute_peak(16, segments)

@@ -7,13 +7,15 @@ parameter. Full buckets leave while backward goes on, so they hold parameters in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from dlviz.cluster import label
 from dlviz.parallel.step.hooks import dense
+
+Item = TypeVar("Item")
 
 
 def _nothing(parameter: nn.Parameter) -> None:
@@ -98,18 +100,26 @@ def fill_buckets(model: nn.Module, bucket_bytes: float) -> list[Bucket]:
 
 
 def cut(parameters: Sequence[nn.Parameter], bucket_bytes: float, counters: int = 0) -> list[Bucket]:
-    """Parameters in reverse order (backward reaches the last ones first), cut where a bucket is
-    full or the dtype or device changes. Raises ValueError unless `bucket_bytes` is above 0."""
+    """Buckets of `parameters`. Raises ValueError unless `bucket_bytes` is above 0."""
+    return [Bucket(group, counters) for group in grouped(parameters, bucket_bytes)]
+
+
+def grouped(
+    items: Sequence[Item], bucket_bytes: float, tensor_of: Callable[[Item], Any] = lambda item: item
+) -> list[list[Item]]:
+    """Items in reverse order (backward reaches the last ones first), cut where a bucket is full or
+    the dtype or device of their tensor changes. Raises ValueError unless `bucket_bytes` is above
+    0."""
     if not bucket_bytes > 0:
         raise ValueError(f"bucket_bytes={bucket_bytes!r} holds no gradient: use 1 or more bytes.")
-    groups: list[list[nn.Parameter]] = []
-    held = 0
-    for p in reversed(parameters):
-        last = groups[-1][-1] if groups else None
-        alike = last is not None and (last.dtype, last.device) == (p.dtype, p.device)
-        if not alike or held + p.nbytes > bucket_bytes:
+    groups: list[list[Item]] = []
+    held, last = 0, None
+    for item in reversed(items):
+        tensor = tensor_of(item)
+        alike = last == (tensor.dtype, tensor.device)
+        if not alike or held + tensor.nbytes > bucket_bytes:
             groups.append([])
             held = 0
-        groups[-1].append(p)
-        held += p.nbytes
-    return [Bucket(group, counters) for group in groups]
+        groups[-1].append(item)
+        held, last = held + tensor.nbytes, (tensor.dtype, tensor.device)
+    return groups

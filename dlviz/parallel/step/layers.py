@@ -11,9 +11,8 @@ first:
     forward   |fc1|fc2|fc3|
     backward              |fc3    |fc2    |fc1    |
 
-A forward that runs inside a backward pass, as recomputed layers do, is of kind recompute.
-
-In a pipeline, inside an action, the spans have its stage and microbatch. Where the backward is
+A forward inside a backward pass (a layer that runs again) is of kind recompute. In a pipeline,
+inside an action, the spans have its stage and microbatch. Where the backward is
 split, each layer has a span of both kinds:
 
     backward_input    |fc3|fc2|fc1|
@@ -129,9 +128,8 @@ class LayerSpans:
         def hook(layer: nn.Module, inputs: Any, keywords: Any) -> None:
             prices = self._prices
             seconds = None if prices is None else 0.0  # known after the forward
-            kind = "forward"
-            if in_backward():
-                kind = "recompute"
+            kind = "recompute" if in_backward() else "forward"
+            if kind == "recompute":
                 self.end_backward()
             span = self._comm.compute(kind, name, seconds, **self._fields())
             span.__enter__()

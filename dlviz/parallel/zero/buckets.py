@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import label
+from dlviz.parallel.data.buckets import grouped
 from dlviz.parallel.step.hooks import dense
 from dlviz.parallel.zero.shards import FlatLayer
 
@@ -90,19 +91,7 @@ class ShardBucket:
 def cut(
     layers: Sequence[FlatLayer], bucket_bytes: float, ranks: int, kind: str
 ) -> list[ShardBucket]:
-    """Layers in reverse order, as backward reaches them, cut where a bucket is full or the type
-    changes. Raises ValueError unless `bucket_bytes` is above 0."""
-    if not bucket_bytes > 0:
-        raise ValueError(f"bucket_bytes={bucket_bytes!r} holds no gradient: use 1 or more bytes.")
-    groups: list[list[FlatLayer]] = []
-    for layer in reversed(layers):
-        last = groups[-1] if groups else []
-        held = sum(each.flat.nbytes for each in last)
-        if (
-            not last
-            or last[0].flat.dtype != layer.flat.dtype
-            or (held + layer.flat.nbytes > bucket_bytes)
-        ):
-            groups.append([])
-        groups[-1].append(layer)
+    """Buckets of `layers`, in the order in which backward reaches them. Raises ValueError unless
+    `bucket_bytes` is above 0."""
+    groups = grouped(layers, bucket_bytes, lambda layer: layer.flat)
     return [ShardBucket(group, ranks, kind) for group in groups]

@@ -87,9 +87,7 @@ class Stage3(Stage2):
 
     def _after(self, own: list[FlatLayer]) -> Any:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            if (
-                self._reshard and not self.gathered.in_backward
-            ):  # a checkpoint computes it again there
+            if self._reshard and not self.gathered.in_backward:  # where a checkpoint runs again
                 for layer in own:
                     self.gathered.free(layer)
 

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 import dlviz
 from dlviz import metrics, schedules
+from dlviz.analysis.columns import ACTIONS
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.parallel.pipeline import infer, train, train_step
 from dlviz.schedules import Action, Schedule, needs, overlap
@@ -404,8 +405,7 @@ def traced(comm, schedule, costs=None, steps=1, slow=0.0):
 def ran(trace, rank):
     """The actions of a rank in the order of their spans."""
     spans = trace.only(rank=rank, kind=metrics.COMPUTE).spans
-    halves = [kind for kind in metrics.COMPUTE if kind != "recompute"]
-    kinds = dict(zip(halves, "FBIW", strict=True))
+    kinds = dict(zip(ACTIONS, "FBIW", strict=True))
     rows = sorted(range(len(spans)), key=lambda i: (spans.wall_end[i], spans.lane[i]))
     return [
         Action(int(spans.stage[i]), kinds[spans.kind[i]], int(spans.microbatch[i])) for i in rows

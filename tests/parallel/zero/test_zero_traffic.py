@@ -93,17 +93,15 @@ def held(comm):
 def test_a_rank_holds_its_shards_prefetch_and_one_layers_and_one_bucket():
     shards = 4 * sum(zero.shard(length, RANKS)[0] for length in LAYERS)
     for found in dlviz.launch(held, RANKS, timeout=120).results:
-        for ((stage, _), (gathered, bucket)), (peak, after) in zip(
-            HELD.items(), found, strict=True
-        ):
+        for one_of, (peak, after) in zip(HELD.items(), found, strict=True):
+            (stage, _), (gathered, bucket) = one_of
             most = peak.by_kind
             assert most["parameters"] == shards * (1 if stage == 3 else RANKS)
             # A message that is added needs a buffer, of 1/N of each bucket; two may be in transit.
             assert most["communication"] <= gathered + bucket + 2 * shards
             whole = RANKS if stage == 1 else 1
-            assert most["gradients"] <= shards * whole + 4 * max(
-                LAYERS
-            )  # of a layer, from autograd
+            of_a_layer = 4 * max(LAYERS)  # from autograd
+            assert most["gradients"] <= shards * whole + of_a_layer
             assert most["optimizer"] <= 2 * shards + 4 * 4 * max(LAYERS) // RANKS  # its temporaries
             assert after["parameters"] == most["parameters"]
             assert after["gradients"] == 0 and after["communication"] <= 2 * shards

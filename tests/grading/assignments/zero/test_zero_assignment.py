@@ -50,7 +50,10 @@ def test_checks_are_worth_18_points():
 def test_one_process_is_plain_torch_with_all_rows():
     layers = [nn.Linear(*ends, dtype=torch.float64) for ends in pairwise(SIZE.widths)]
     model = nn.Sequential(*(each for layer in layers for each in (layer, nn.Tanh())))[:-1]
-    flat = lambda: [nn.utils.parameters_to_vector(each.parameters()) for each in layers]  # noqa: E731
+
+    def flat():
+        return [nn.utils.parameters_to_vector(each.parameters()) for each in layers]
+
     begin = [w.detach().clone() for w in flat()]
     adam = torch.optim.Adam(model.parameters(), RATE, eps=EPSILON)
     for step in batches(SIZE):
