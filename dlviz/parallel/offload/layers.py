@@ -21,7 +21,7 @@ from dlviz.parallel.offload.arena import Arena
 LOW = torch.bfloat16
 
 
-def layers_of(model: nn.Module) -> list[dict[nn.Parameter, str]]:
+def parameters_by_layer(model: nn.Module) -> list[dict[nn.Parameter, str]]:
     """The parameters of each layer with their names: those that a module holds itself. Modules that
     share a parameter are one layer; parameters of other dtypes are another."""
     found: list[dict[nn.Parameter, str]] = []
@@ -74,7 +74,9 @@ class HostLayer:
         with host:
             self.bucket = Bucket(self.masters) if sizes else None
             label("gradients", self.arrived, *([self.bucket.flat] if self.bucket else []))
-        label("parameters", self.master, self.values, self.flat)
+        label("parameters", self.values, self.flat)
+        if self.values is not self.master:  # of the rule's 12 bytes
+            label("optimizer", self.master)
         self.moves: Any = None  # by a rule that knows its tensors by their place in a list
         # In a step: parameters without a gradient, and whether all gradients are being copied;
         # which parameters had one, the handles of their copy and of the host's work; the means.

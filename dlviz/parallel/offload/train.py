@@ -30,7 +30,7 @@ from dlviz.counts import check_counts
 from dlviz.machine.topology import require
 from dlviz.models.mean_of import in_step
 from dlviz.parallel.offload.arena import arenas
-from dlviz.parallel.offload.layers import HostLayer, layers_of
+from dlviz.parallel.offload.layers import HostLayer, parameters_by_layer
 from dlviz.parallel.offload.offloaded import Offloaded
 from dlviz.parallel.step.batches import Batches
 from dlviz.parallel.step.replicas import start_alike
@@ -93,7 +93,8 @@ def train(
     start_alike(comm, model)
     device, host = arenas(comm, device_bytes, host_bytes)
     layers = [
-        HostLayer(named, device, host, low=precision == "bfloat16") for named in layers_of(model)
+        HostLayer(named, device, host, low=precision == "bfloat16")
+        for named in parameters_by_layer(model)
     ]
     for layer in layers:
         layer.moves = Moves(copy.deepcopy(as_rule(rule, lr)), None, options.get("lr_schedule"))

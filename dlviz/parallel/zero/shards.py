@@ -120,7 +120,7 @@ def changed(name: str) -> None:
     )
 
 
-def layers_of(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+def parameters_by_layer(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     """The trained parameters of each layer by its name: a module with parameters of its own, with
     all modules inside it; of the whole model only its own. One that several layers have belongs to
     the first, and parameters of different types lie in different vectors."""

@@ -71,6 +71,8 @@ class Stage1(nn.Module):
             p.register_post_accumulate_grad_hook(Hook(self.gradient_ready))
         for layer in layers:
             label("parameters", layer.flat, layer.shard)
+            if layer.shard.dtype != layer.flat.dtype:  # the master, of the rule's 12 bytes
+                label("optimizer", layer.shard)
 
     def before_spans(self) -> None:
         """Register what comes before a layer's span."""

@@ -27,7 +27,7 @@ from dlviz.parallel.step.training import Options, Result, Training, joint_norm
 from dlviz.parallel.step.whole_model import Assembled
 from dlviz.parallel.update_rules import AnyRule, TorchRule
 from dlviz.parallel.zero import checkpoint
-from dlviz.parallel.zero.shards import FlatLayer, layers_of
+from dlviz.parallel.zero.shards import FlatLayer, parameters_by_layer
 from dlviz.parallel.zero.stage1 import Stage1
 from dlviz.parallel.zero.stage2 import Stage2
 from dlviz.parallel.zero.stage3 import Stage3
@@ -81,7 +81,7 @@ def train(
     whole = Assembled(comm, model, options)
     layers = [
         FlatLayer(name, own, comm.rank, comm.size, stage == 3, precision == "bfloat16")
-        for name, own in layers_of(model).items()
+        for name, own in parameters_by_layer(model).items()
     ]
     if precision == "bfloat16":
         compute_in_bfloat16(model)

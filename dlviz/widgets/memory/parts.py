@@ -20,7 +20,6 @@ STAGES = {
     3: "3: and parameters",
 }
 PARAMETER = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}  # bytes: value, gradient, rule of Adam
-COPY = {"float32": 0, "bfloat16": 4}  # bytes of the rule that are a float32 copy of the value
 PREFETCH = 1  # layers that stage 3 gathers ahead
 KINDS = ("parameters", "gradients", "optimizer", "activations", "communication", "other")
 Values = Mapping[str, Any]  # of the controls
@@ -39,15 +38,14 @@ def parameters(values: Values) -> int:
 def parts(values: Values, stage: int, ranks: int) -> dict[str, float]:
     """Bytes of a rank by kind, but "other"."""
     value, gradient, rule = PARAMETER[values["precision"]]
-    copy = COPY[values["precision"]]  # a parameter, as Storages has it, in shards as the rule
 
     def held(*each: int) -> float:
         return zero_bytes(parameters(values), ranks, stage, *each)
 
     return {
-        "parameters": held(value, 0, copy),
+        "parameters": held(value, 0, 0),
         "gradients": held(0, gradient, 0),
-        "optimizer": held(0, 0, rule - copy),
+        "optimizer": held(0, 0, rule),
         "activations": activations(values),
         "communication": buffers(values, stage),
     }

@@ -2,12 +2,13 @@
 
 import itertools
 
+import pytest
 import torch
 from torch import nn
 
 import dlviz
 from dlviz.cluster import Storages
-from dlviz.parallel import zero
+from dlviz.parallel import offload, zero
 
 RANKS, STEPS = 3, 2
 WIDTHS = (16, 41, 37, 29, 23, 5)
@@ -109,3 +110,30 @@ def test_a_rank_holds_its_shards_prefetch_and_one_layers_and_one_bucket():
         assert one > two > three[2] >= three[1] > three[0]
         buffers = found[2][0].by_kind["communication"] - sum(HELD[3, 0])
         assert shards <= buffers <= 2 * shards
+
+
+def mixed(comm):
+    kinds = []
+
+    def look(*_):
+        kinds[-1] = storages.now.by_kind
+
+    for train, more in (
+        (zero.train, {"stage": 1}),
+        (zero.train, {"stage": 3}),
+        (offload.train, {}),
+    ):
+        kinds.append({})
+        with Storages(comm) as storages:
+            train(comm, net(), data(), "adam", precision="bfloat16", callback=look, **more)
+    return kinds
+
+
+def test_the_float32_master_counts_with_the_rule_as_in_the_formula():
+    shards = sum(zero.shard(length, RANKS)[0] for length in LAYERS)
+    for one, three, host in dlviz.launch(mixed, RANKS, timeout=120).results:
+        assert one["parameters"] == 2 * shards * RANKS
+        assert three["parameters"] == 0  # rounded from the master where a layer is gathered
+        counts = pytest.approx(12 * shards, rel=0.01)  # the rule has no state for padding
+        assert one["optimizer"] == counts and three["optimizer"] == counts
+        assert host["optimizer"] == pytest.approx(12 * sum(LAYERS), rel=0.01)
