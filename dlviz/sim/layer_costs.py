@@ -114,12 +114,13 @@ def layer_cost(
     flops = 2 * layer.kernel**2 * channels * _elements(y)
     halo = _shared(gathered, read) * own.alike("F")
     on = _axes(machine.topology, own.cut)
+    gather_x = _collective("all_gather", on["F"], _elements(gathered))
     parts = {
+        "gather x": gather_x,
         **_convolution(machine, halo, flops, flops * _inside(layer, y, x)),
-        "gather x": _collective("all_gather", on["F"], _elements(gathered)),
         "reduce-scatter y": _collective("reduce_scatter", on["C"], _elements(y)),
         "gather dy": _collective("all_gather", on["C"], _elements(y)),
-        "gather x again": _collective("all_gather", on["F"], _elements(gathered) * (not whole)),
+        "gather x again": (0.0, 0.0) if whole else gather_x,
         "reduce-scatter dx": _collective("reduce_scatter", on["F"], _elements(gathered)),
         "all-reduce dw": _collective("all_reduce", on["NHW"], parameters),
     }
@@ -130,8 +131,8 @@ def layer_cost(
 def switch_cost(layer: LayerShape, before: Cut, cut: Cut, machine: Machine) -> LayerCost:
     """What it takes to bring the input of `layer` from the cut of the layer before it to its own
     `cut`, and its gradient back. Raises ValueError as `layer_cost`."""
-    here, there = _places(before, machine), _places(cut, machine)
-    moved = _shared(here.input(layer, "FC"), there.input(layer))
+    left = _places(before, machine).input(layer, "FC")
+    moved = _shared(left, _places(cut, machine).input(layer))
     parts = {
         name: (float(_travels(machine.topology, own).max()), float(own.sum(axis=1).max()))
         for name, own in (("x", moved), ("dx", moved.T))
@@ -148,18 +149,28 @@ def net_costs(
 ) -> NetCosts:
     """The costs of each of the `layers` under each of the `candidates`, for `cheapest_path`. Raises
     ValueError as `layer_cost`, but for groups that a cut splits."""
-    shape = len(layers), len(candidates)
-    seconds, memory = np.full(shape, math.inf), np.zeros(shape)
-    for i, layer in enumerate(layers):
-        for j, cut in enumerate(candidates):
-            if layer.groups == 1 or {"C", "F"}.isdisjoint(_ordered(cut)):
-                found = layer_cost(layer, cut, machine, keep_gathered=keep_gathered)
-                seconds[i, j], memory[i, j] = found.seconds, found.memory
-    switches = np.array(
-        [switch_cost(layer, *pair, machine).seconds
-         for layer in layers[1:] for pair in product(candidates, repeat=2)]
-    )  # fmt: skip
-    return NetCosts(seconds, switches.reshape(-1, shape[1], shape[1]), memory)
+    own: dict[LayerShape, list[tuple[float, float]]] = {}  # nets repeat their layers
+    switches: dict[tuple[int, ...], list[float]] = {}
+    for layer in layers:
+        if layer not in own:
+            own[layer] = [_cost(layer, cut, machine, keep_gathered) for cut in candidates]
+        if layer.input not in switches and layer is not layers[0]:
+            pairs = product(candidates, repeat=2)
+            switches[layer.input] = [switch_cost(layer, *pair, machine).seconds for pair in pairs]
+    costs = np.array([own[layer] for layer in layers])
+    between = np.array([switches[layer.input] for layer in layers[1:]])
+    shape = len(layers) - 1, len(candidates), len(candidates)
+    return NetCosts(costs[..., 0], between.reshape(shape), costs[..., 1])
+
+
+def _cost(
+    layer: LayerShape, cut: Cut, machine: Machine, keep_gathered: bool
+) -> tuple[float, float]:
+    """Seconds and memory."""
+    if layer.groups > 1 and not {"C", "F"}.isdisjoint(_ordered(cut)):
+        return math.inf, 0.0
+    found = layer_cost(layer, cut, machine, keep_gathered=keep_gathered)
+    return found.seconds, found.memory
 
 
 class _Places:
@@ -285,6 +296,8 @@ def _convolution(
 
 def _collective(how: str, axis: Axis, elements: np.ndarray) -> tuple[float, float]:
     """Seconds of a ring over the largest of the ranks' `elements`, and how many a rank sends."""
+    if axis.length == 1:
+        return 0.0, 0.0
     most, turns = float(elements.max()), 2 if how == "all_reduce" else 1
     seconds = collective_seconds(how, axis.length, most * ITEMSIZE, *axis.slowest)
     return seconds, turns * (axis.length - 1) / axis.length * most

@@ -51,6 +51,11 @@ class LayerShape:
         _ = self.outputs
 
     @property
+    def input(self) -> tuple[int, int, int, int]:
+        """Samples, channels, height and width."""
+        return self.samples, self.channels, self.height, self.width
+
+    @property
     def outputs(self) -> tuple[int, int]:
         """Height and width of the output."""
         window = self.kernel, self.stride, self.dilation, self.padding
