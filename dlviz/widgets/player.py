@@ -62,14 +62,19 @@ class MessagePlayer(View):
         theme: str = "auto",
     ):
         self._shown = {"trace": trace, "step": step, "buffer": buffer, "title": title}
-        scene = scene_of(trace, step, buffer)
-        super().__init__(trace, player_state(scene, title or "Messages, round by round"), theme)
+        self._scene = scene_of(trace, step, buffer)
+        state = player_state(self._scene, title or "Messages, round by round")
+        super().__init__(trace, state, theme)
 
     def picture(self) -> Figure:
-        """All rounds side by side."""
+        """All rounds side by side; of an image its tiles at the start and in the end."""
         from dlviz.viz.print import messages
+        from dlviz.viz.print.tiles import tiles
 
-        return messages(**self._shown, theme="dark" if self.theme == "dark" else "light")
+        theme = "dark" if self.theme == "dark" else "light"
+        if isinstance(self._scene, TiledScene):
+            return tiles(self._scene, self.title, theme)
+        return messages(**self._shown, theme=theme)
 
 
 def player_state(scene: Scene, title: str) -> dict[str, Any]:
