@@ -7,6 +7,7 @@
 A rank says in the fields of a span where its buffer lies: `buffer`, its name, `own`, the rank's
 block, and `held`, all that the buffer has room for, each as "[0:2, 0:2] of (4, 4)": rows, columns,
 the whole image. `held` may reach beyond the image, where it is padded.
+`dlviz.parallel.convolution.picture` makes such runs.
 """
 
 from __future__ import annotations
@@ -15,22 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlviz.analysis.products import cells
+from dlviz.analysis.products import Cells, cells
 from dlviz.trace import Trace
 
 Box = tuple[int, int, int, int]  # rows from, to; columns from, to
 OUTSIDE = -1  # of the image
-
-
-def pixels(height: int, width: int) -> np.ndarray:
-    """An image (height, width) of the values that `cut_image` reads."""
-    return 1.0 + np.arange(height * width).reshape(height, width)
-
-
-def placed(box: Box, shape: tuple[int, int]) -> str:
-    """A box as the fields of a span have it."""
-    top, bottom, left, right = box
-    return f"[{top}:{bottom}, {left}:{right}] of ({shape[0]}, {shape[1]})"
 
 
 @dataclass(frozen=True)
@@ -76,9 +66,13 @@ def cut_image(trace: Trace, buffer: str | None = None) -> CutImage | None:
     }  # fmt: skip
     if not fields:
         return None
-    own, held = ({rank: cells(one[what]) for rank, one in fields.items()} for what in WHAT)
+    own, held = (
+        {rank: cells(one[what]) for rank, one in fields.items()} for what in ("own", "held")
+    )
     shape = next(iter(own.values())).shape
-    image = CutImage(shape, *({rank: _box(one) for rank, one in each.items()} for each in (own, held)))
+    image = CutImage(
+        shape, *({rank: _box(one) for rank, one in each.items()} for each in (own, held))
+    )
     for one in trace.buffers:
         rank, size = one["rank"], len(one["array"])
         if one["name"] == name and rank in held and size != len(image.place(rank)):
@@ -89,9 +83,6 @@ def cut_image(trace: Trace, buffer: str | None = None) -> CutImage | None:
     return image
 
 
-WHAT = ("own", "held")
-
-
-def _box(one) -> Box:
+def _box(one: Cells) -> Box:
     (top, left), (bottom, right) = one.start, one.stop
     return top, bottom, left, right

@@ -125,7 +125,8 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "topology": text.topology(trace),
         "ranks": [styled(style) | hatched for style in styles],
         "undecoded": styled(palette.UNDECODED) | hatched,
-        "image": image and {
+        "image": image
+        and {
             "shape": image.shape,
             **{
                 name: [boxes.get(rank) for rank in scene.rows[:DRAWN]]
