@@ -218,7 +218,9 @@ def scattered(
     comm.agree("reduce_scatter", partial)
     with recorded(comm, "reduce_scatter", layer, direction, partial.nbytes):
         # Copies: the sums are made in place, and autograd may hold `partial`.
-        pieces = [partial[:, lo:end].clone(memory_format=torch.contiguous_format) for lo, end in parts]
+        pieces = [
+            partial[:, lo:end].clone(memory_format=torch.contiguous_format) for lo, end in parts
+        ]
         once_round(comm, range(comm.size), pieces, start=-1, op="sum", first_step=0)
     return pieces[comm.rank]
 
