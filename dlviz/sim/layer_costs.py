@@ -11,9 +11,10 @@ for {"F": 2, "C": 2}, in which the two change places. A step, on the rank of the
     backward    gather dy over C; dw and dx, while the halo of dx travels back; reduce-scatter dx
                 over F; all-reduce dw over the ranks of N, H and W, which hold the same weights
 
-The forward takes 2 FLOP for each multiplication, the backward twice as many. Only windows that lie
-in a rank's own block are computed while the halo of x travels. Blocks, halos and what moves between
-two cuts are counted element by element, for every rank; collectives are rings.
+The forward takes 2 FLOP for each multiplication, dw and dx as many each. Only outputs that read a
+rank's own pixels alone are computed while the halo travels, and so are their gradients. Blocks,
+halos and what moves between two cuts are counted element by element, for every rank; collectives
+are rings. Pooling, normalisation, the loss and the update take no time.
 
 Source: N. Dryden et al., "Improving Strong-Scaling of CNN Training by Exploiting Finer-Grained
 Parallelism", IPDPS 2019, sections IV and V.
@@ -92,38 +93,49 @@ def cut_name(cut: Cut) -> str:
 
 
 def layer_cost(
-    layer: LayerShape, cut: Cut, machine: Machine, *, keep_gathered: bool = False
+    layer: LayerShape,
+    cut: Cut,
+    machine: Machine,
+    *,
+    first: bool = False,
+    keep_gathered: bool = False,
 ) -> LayerCost:
-    """A training step of `layer` under `cut` on the ranks of `machine`, in float32. x is gathered
-    over F once more for dw, or `keep_gathered` until then.
+    """A training step of `layer` under `cut` on the ranks of `machine`, in float32. The `first`
+    layer of a net has no dx. x is gathered over F once more for dw, or `keep_gathered` until then.
 
-    Raises ValueError for a cut of another number of ranks or of unknown dims, for groups whose
-    channels or filters are cut, and for a machine whose ranks are on a ring."""
+    Raises ValueError for a cut of another number of ranks or of unknown dims, for groups that a cut
+    of the channels splits, and for a machine whose ranks are on a ring."""
     own = _places(cut, machine)
-    p_c, p_f = (own.cut.get(dim, 1) for dim in "CF")
-    if layer.groups > 1 and p_c * p_f > 1:
-        raise ValueError(
-            f"groups={layer.groups} are split by the cut {cut_name(cut)}: cut N, H or W instead."
-        )
-    whole = keep_gathered or p_f == 1
+    whole = keep_gathered or own.cut.get("F", 1) == 1
     x, y = own.input(layer), own.output(layer)
     gathered = (x[0], own.bounds(layer.channels, "C"), *x[2:])
     read = (*gathered[:2], *_read(layer, y))  # with the halo
-    channels = _lengths(gathered[1]) / layer.groups
-    parameters = _lengths(y[1]) * (channels * layer.kernel**2 + layer.bias)
-    flops = 2 * layer.kernel**2 * channels * _elements(y)
+    weights = _weights(layer, gathered[1], y[1])
+    if weights is None:
+        raise ValueError(
+            f"groups={layer.groups} are split by the cut {cut_name(cut)}: each rank needs the "
+            "channels of whole groups. Cut F instead, or C into parts that divide the groups."
+        )
+    parameters = weights + _lengths(y[1]) * layer.bias
+    flops = 2 * weights * _elements((y[0], *y[2:]))
     halo = _shared(gathered, read) * own.alike("F")
     on = _axes(machine.topology, own.cut)
     gather_x = _collective("all_gather", on["F"], _elements(gathered))
     parts = {
         "gather x": gather_x,
-        **_convolution(machine, halo, flops, flops * _inside(layer, y, x)),
+        **_convolved(machine, "forward", "halo of x", halo, flops, own.inside(layer)),
         "reduce-scatter y": _collective("reduce_scatter", on["C"], _elements(y)),
         "gather dy": _collective("all_gather", on["C"], _elements(y)),
         "gather x again": (0.0, 0.0) if whole else gather_x,
-        "reduce-scatter dx": _collective("reduce_scatter", on["F"], _elements(gathered)),
+        **_convolved(
+            machine, "backward", "halo of dx", halo.T * (not first), flops * (2 - first),
+            own.inside(layer),
+        ),
+        "reduce-scatter dx": (0.0, 0.0)
+        if first
+        else _collective("reduce_scatter", on["F"], _elements(gathered)),
         "all-reduce dw": _collective("all_reduce", on["NHW"], parameters),
-    }
+    }  # fmt: skip
     held = 2 * parameters + _elements(read if whole else x)
     return LayerCost(parts, float(held.max()) * ITEMSIZE)
 
@@ -149,27 +161,32 @@ def net_costs(
 ) -> NetCosts:
     """The costs of each of the `layers` under each of the `candidates`, for `cheapest_path`. Raises
     ValueError as `layer_cost`, but for groups that a cut splits."""
-    own: dict[LayerShape, list[tuple[float, float]]] = {}  # nets repeat their layers
+    own: dict[tuple[LayerShape, bool], list[tuple[float, float]]] = {}  # nets repeat their layers
     switches: dict[tuple[int, ...], list[float]] = {}
-    for layer in layers:
-        if layer not in own:
-            own[layer] = [_cost(layer, cut, machine, keep_gathered) for cut in candidates]
-        if layer.input not in switches and layer is not layers[0]:
+    keys = [(layer, number == 0) for number, layer in enumerate(layers)]
+    for layer, first in keys:
+        if (layer, first) not in own:
+            own[layer, first] = [
+                _cost(layer, cut, machine, first, keep_gathered) for cut in candidates
+            ]
+        if layer.input not in switches and not first:
             pairs = product(candidates, repeat=2)
             switches[layer.input] = [switch_cost(layer, *pair, machine).seconds for pair in pairs]
-    costs = np.array([own[layer] for layer in layers])
-    between = np.array([switches[layer.input] for layer in layers[1:]])
+    costs = np.array([own[key] for key in keys])
+    between = np.array([switches[layer.input] for layer, first in keys if not first])
     shape = len(layers) - 1, len(candidates), len(candidates)
     return NetCosts(costs[..., 0], between.reshape(shape), costs[..., 1])
 
 
 def _cost(
-    layer: LayerShape, cut: Cut, machine: Machine, keep_gathered: bool
+    layer: LayerShape, cut: Cut, machine: Machine, first: bool, keep_gathered: bool
 ) -> tuple[float, float]:
     """Seconds and memory."""
-    if layer.groups > 1 and not {"C", "F"}.isdisjoint(_ordered(cut)):
+    own = _places(cut, machine)
+    channels, filters = own.bounds(layer.channels, "C"), own.bounds(layer.filters, "F")
+    if _weights(layer, channels, filters) is None:
         return math.inf, 0.0
-    found = layer_cost(layer, cut, machine, keep_gathered=keep_gathered)
+    found = layer_cost(layer, cut, machine, first=first, keep_gathered=keep_gathered)
     return found.seconds, found.memory
 
 
@@ -202,6 +219,18 @@ class _Places:
         height, width = layer.outputs
         cuts = (layer.samples, "N"), (layer.filters, "F"), (height, "H"), (width, "W")
         return tuple(self.bounds(*each) for each in cuts)
+
+    def inside(self, layer: LayerShape) -> np.ndarray:
+        """The share of each rank's outputs that read its own pixels alone."""
+        share = np.ones(self.ranks)
+        for dim, name in ((2, "H"), (3, "W")):
+            if name in self.cut:
+                (low, high), (held, end) = self.output(layer)[dim], self.input(layer)[dim]
+                first = -(-(held + layer.padding) // layer.stride)
+                last = (end + layer.padding - layer.span) // layer.stride + 1
+                own = np.minimum(last, high) - np.maximum(first, low)
+                share *= np.maximum(own, 0) / np.maximum(high - low, 1)
+        return share
 
     def alike(self, dim: str) -> np.ndarray:
         """Which ranks have the same place along a dim, (ranks, ranks)."""
@@ -247,16 +276,17 @@ def _read(layer: LayerShape, y: Block) -> tuple[Bounds, Bounds]:
     return found[0], found[1]
 
 
-def _inside(layer: LayerShape, y: Block, x: Block) -> np.ndarray:
-    """The share of each rank's outputs whose windows lie in its own block or in padding."""
-    share = np.ones(len(y[0][0]))
-    for dim, length in ((2, layer.height), (3, layer.width)):
-        (low, high), (own, end) = y[dim], x[dim]
-        first = np.where(own == 0, low, -(-(own + layer.padding) // layer.stride))
-        last = (end - layer.span + layer.padding) // layer.stride + 1
-        last = np.where(end == length, high, np.minimum(last, high))
-        share *= np.maximum(last - np.maximum(first, low), 0) / np.maximum(high - low, 1)
-    return share
+def _weights(layer: LayerShape, channels: Bounds, filters: Bounds) -> np.ndarray | None:
+    """Elements of w on each rank: its filters of its channels, or of those groups of which it has
+    the channels; None where these are no whole groups."""
+    inputs, outputs = layer.channels // layer.groups, layer.filters // layer.groups  # of a group
+    if layer.groups == 1:
+        return _lengths(filters) * _lengths(channels) * layer.kernel**2
+    if (channels[0] % inputs).any():
+        return None
+    low, high = (edge // inputs * outputs for edge in channels)
+    own = np.minimum(filters[1], high) - np.maximum(filters[0], low)
+    return np.maximum(own, 0) * inputs * layer.kernel**2
 
 
 def _shared(held: Block, wanted: Block) -> np.ndarray:
@@ -276,22 +306,15 @@ def _elements(block: Block) -> np.ndarray:
     return np.prod([_lengths(bounds) for bounds in block], axis=0)
 
 
-def _convolution(
-    machine: Machine, halo: np.ndarray, flops: np.ndarray, inside: np.ndarray
+def _convolved(
+    machine: Machine, name: str, what: str, halo: np.ndarray, flops: np.ndarray, inside: np.ndarray
 ) -> dict[str, tuple[float, float]]:
-    """Forward and backward of the ranks' `flops` each way, the backward of twice as many; of the
-    forward those `inside` are computed while the `halo` travels, of the backward those of dw."""
-    parts = {}
-    for name, what, times, moved, meanwhile in (
-        ("forward", "halo of x", 1, halo, inside),
-        ("backward", "halo of dx", 2, halo.T, flops),
-    ):
-        travels, compute = _travels(machine.topology, moved), times * flops / machine.device.flops
-        waits = np.maximum(travels - meanwhile / machine.device.flops, 0)
-        parts[name] = float(compute.max()), 0.0
-        exposed = float((compute + waits).max() - compute.max())
-        parts[what] = exposed, float(moved.sum(axis=1).max())
-    return parts
+    """The ranks' `flops`, the share `inside` of them while the `halo` travels."""
+    travels, compute = _travels(machine.topology, halo), flops / machine.device.flops
+    waits = np.maximum(travels - compute * inside, 0)
+    exposed = float((compute + waits).max() - compute.max())
+    words = float(halo.sum(axis=1).max())
+    return {name: (float(compute.max()), 0.0), what: (exposed, words)}
 
 
 def _collective(how: str, axis: Axis, elements: np.ndarray) -> tuple[float, float]:

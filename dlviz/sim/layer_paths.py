@@ -55,7 +55,7 @@ def cheapest_path(
     _check_shapes(prices, edges, held)
     if not math.isfinite(_to_go(prices, edges)[0].min()):
         raise ValueError("no path has a finite cost: give a layer a cut that suits it.")
-    room = math.inf if limit is None else float(limit)
+    room = np.finfo(float).max if limit is None else float(limit)
     usable = [np.where(np.isfinite(each), 0.0, math.inf) for each in (*prices, *edges)]
     rest = _to_go(
         [row + each for row, each in zip(held, usable, strict=False)], usable[len(held) :]
