@@ -43,9 +43,10 @@ class Frame:
 
 
 def message_frames(
-    trace: Trace, *, step: int | None = None, buffer: str | None = None
+    trace: Trace, *, step: int | None = None, buffer: str | None = None, single: bool = False
 ) -> list[Frame]:
-    """The frames of `messages`: the start, then each message of the Trace (or of `step`) in one.
+    """The frames of `messages`: the start, then each message of the Trace (or of `step`) in one;
+    with `single` in one of its own, as they arrived.
 
     `buffer` names the watched buffer; by default the first watched. Raises ValueError for one that
     was not.
@@ -56,7 +57,8 @@ def message_frames(
     events = _events(trace, sent, received)
 
     frames = [Frame("start", (), {r: _first(trace, own, step) for r, own in snapshots.items()})]
-    for name, group in _order(trace, messages_in(trace, step), sent, received):
+    order = _arrivals if single else _order
+    for name, group in order(trace, messages_in(trace, step), sent, received):
         state = dict(frames[-1].snapshots)
         for rank, places in snapshots.items():
             landed = [received[row] for row in group if trace.messages.dst[row] == rank]
@@ -152,6 +154,14 @@ def _order(
         (name, tuple(sorted(group, key=lambda row: (src[row], dst[row], row))))
         for name, (_, group) in zip(names, keyed, strict=True)
     ]
+
+
+def _arrivals(
+    trace: Trace, rows: np.ndarray, sent: np.ndarray, received: np.ndarray
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Each of the messages `rows` with a name, as they arrived; last, those that never did."""
+    every = rows[np.argsort(received[rows], kind="stable")].tolist()
+    return [(f"message {i} of {len(every)}", (row,)) for i, row in enumerate(every, 1)]
 
 
 def _in_order(

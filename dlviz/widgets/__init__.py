@@ -3,6 +3,7 @@
 from dlviz.widgets.collectives import CollectiveExplorer
 from dlviz.widgets.compression import CompressionExplorer
 from dlviz.widgets.consistency import ConsistencyExplorer
+from dlviz.widgets.convolution import ConvolutionExplorer
 from dlviz.widgets.federated import FederatedExplorer
 from dlviz.widgets.memory import MemoryExplorer
 from dlviz.widgets.mesh import MeshExplorer
@@ -18,6 +19,7 @@ __all__ = [
     "CollectiveExplorer",
     "CompressionExplorer",
     "ConsistencyExplorer",
+    "ConvolutionExplorer",
     "FederatedExplorer",
     "MemoryExplorer",
     "MeshExplorer",

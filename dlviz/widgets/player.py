@@ -21,6 +21,7 @@ from dlviz.analysis.contributions import MAX_RANKS, UNKNOWN
 from dlviz.analysis.hosts import group_numbers
 from dlviz.viz import palette
 from dlviz.viz.scene import RULED, Scene, held_by, number
+from dlviz.viz.tiles import TiledScene, scene_of
 from dlviz.viz.words import text
 from dlviz.viz.words.hosts import names_of
 from dlviz.widgets.source import sources
@@ -43,8 +44,10 @@ class MessagePlayer(View):
 
     `step` shows the messages of one step of the Trace, `buffer` the watched buffer of that name (by
     default the first). It shows whose contributions a cell holds where each rank filled its buffer
-    with `viz.encode` and called `comm.watch` on it before the first message. Raises ValueError for
-    a buffer that was not watched, and for a `theme` other than "auto", "light" and "dark".
+    with `viz.encode` and called `comm.watch` on it before the first message. Where the buffers are
+    tiles of an image (dlviz/analysis/tiles.py) it shows them at their places, whose pixel each cell
+    holds, and one message after the other. Raises ValueError for a buffer that was not watched, and
+    for a `theme` other than "auto", "light" and "dark".
     """
 
     module = "player/index"
@@ -59,14 +62,19 @@ class MessagePlayer(View):
         theme: str = "auto",
     ):
         self._shown = {"trace": trace, "step": step, "buffer": buffer, "title": title}
-        scene = Scene(trace, step, buffer)
-        super().__init__(trace, player_state(scene, title or "Messages, round by round"), theme)
+        self._scene = scene_of(trace, step, buffer)
+        state = player_state(self._scene, title or "Messages, round by round")
+        super().__init__(trace, state, theme)
 
     def picture(self) -> Figure:
-        """All rounds side by side."""
+        """All rounds side by side; of an image its tiles at the start and in the end."""
         from dlviz.viz.print import messages
+        from dlviz.viz.print.tiles import tiles
 
-        return messages(**self._shown, theme="dark" if self.theme == "dark" else "light")
+        theme = "dark" if self.theme == "dark" else "light"
+        if isinstance(self._scene, TiledScene):
+            return tiles(self._scene, self.title, theme)
+        return messages(**self._shown, theme=theme)
 
 
 def player_state(scene: Scene, title: str) -> dict[str, Any]:
@@ -79,7 +87,8 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
     ranks, trace = scene.trace.meta["ranks"], scene.trace
     columns, chunks, remarks = _columns(scene)
     group = group_numbers(scene.groups)
-    decoded = bool(scene.arrays) and ranks <= MAX_RANKS
+    image = scene.image if isinstance(scene, TiledScene) else None
+    decoded = bool(scene.arrays) and (ranks <= MAX_RANKS or image is not None)
     snapshots, carriers = _Snapshots(scene, columns), _carriers(trace)
     messages = {
         row: _message(scene, row, chunks, carriers)
@@ -116,6 +125,14 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "topology": text.topology(trace),
         "ranks": [styled(style) | hatched for style in styles],
         "undecoded": styled(palette.UNDECODED) | hatched,
+        "image": image
+        and {
+            "shape": image.shape,
+            **{
+                name: [boxes.get(rank) for rank in scene.rows[:DRAWN]]
+                for name, boxes in (("own", image.own), ("held", image.held))
+            },
+        },
         "columns": columns,
         "chunks": chunks,
         "values": list(snapshots.values),
@@ -133,6 +150,10 @@ def _few(lines: list[str]) -> list[str]:
 
 def _columns(scene: Scene) -> tuple[list[list[int]], list[dict[str, Any]], list[str]]:
     """The columns, the chunks as ranges of columns, and what is left out, in words."""
+    if isinstance(scene, TiledScene):
+        length = max(map(len, scene.arrays.values()))
+        tile = {"label": "", "name": "its tile", "low": -1, "high": -1, "from": 0, "to": length}
+        return [[cell, cell + 1] for cell in range(length)], [tile], []
     length = scene.length if scene.arrays or (scene.bounds > 0).any() else 0
     bounds = [*scene.bounds[scene.bounds < length].tolist(), length]
     edges, what = list(range(length + 1)), "cells"
@@ -228,6 +249,8 @@ class _Snapshots:
         return self.holds[key]
 
     def _says(self, origin: int, counts: list[int]) -> str:
+        if isinstance(self.scene, TiledScene):
+            return self.scene.says(origin, counts)
         if not counts:
             return "holds other contributions in each cell"
         if self.scene.trace.meta["ranks"] > MAX_RANKS:
@@ -244,7 +267,8 @@ def _message(
 ) -> dict[str, Any]:
     table = scene.trace.messages
     src, dst, low, count = (int(table[name][row]) for name in ("src", "dst", "offset", "count"))
-    placed = low >= 0 and count > 0
+    image = isinstance(scene, TiledScene)
+    placed = low >= 0 and count > 0 and not image
 
     def where(span: int) -> str:
         return scene.trace.spans.where[span] if span >= 0 else ""
@@ -256,7 +280,7 @@ def _message(
     ]  # fmt: skip
     received = float(table.received[row])
     landed = bool(np.isfinite(received))
-    name = "a message"
+    name = image and scene.carried(row) or "a message"
     if placed:
         edges = scene.bounds[scene.bounds < scene.length]
         first, last = np.searchsorted(edges, [low, low + count - 1], "right") - 1
@@ -314,7 +338,7 @@ def _sentence(scene: Scene, row: int, what: str, landed: bool) -> str:
 def _formula(scene: Scene, row: int, op: str) -> list[str]:
     """The arithmetic of a message's first cells, in the numbers that the buffers held."""
     sent, before, after = scene.moved(row)
-    if sent is None and after is None:
+    if isinstance(scene, TiledScene) or (sent is None and after is None):
         return []
     nothing = [None] * LISTED
     parts = (sent, before, after)

@@ -80,10 +80,17 @@ class Window(NamedTuple):
         return (lo, hi) if lo < hi else (made[0], made[0])
 
 
-def with_halo(x: torch.Tensor, rows: Window, columns: Window, fill: float = 0.0) -> torch.Tensor:
+def with_halo(
+    x: torch.Tensor,
+    rows: Window,
+    columns: Window,
+    fill: float = 0.0,
+    watch: Callable[[torch.Tensor, Halo], None] | None = None,
+) -> torch.Tensor:
     """This rank's block `x` (N, C, h, w) with its halo, and `fill` for padding, along the dims that
-    are cut: what its outputs read. The gradients of the halo go back to the ranks it is from."""
-    halo = Halo(x, rows, columns, fill, overlap=False)
+    are cut: what its outputs read. The gradients of the halo go back to the ranks it is from.
+    `watch` is called with the result before the halo arrives in it."""
+    halo = Halo(x, rows, columns, fill, overlap=False, watch=watch)
     return _End.apply(_Begin.apply(x, halo), halo)[0]
 
 
@@ -124,10 +131,11 @@ class Halo:
         fill: float = 0.0,
         layer: str = "",
         overlap: bool = True,
+        watch: Callable[[torch.Tensor, Halo], None] | None = None,
     ):
         self.windows = rows, columns
         self.comm = grid(rows.comm, columns.comm)
-        self.x, self.fill, self.layer = x.detach(), fill, layer
+        self.x, self.fill, self.layer, self.watch = x.detach(), fill, layer, watch
         held = [*product(rows.blocks(rows.length), columns.blocks(columns.length))]
         made = [*product(rows.blocks(rows.outputs), columns.blocks(columns.outputs))]
         me = self.comm.rank
@@ -174,23 +182,31 @@ class Halo:
 
     def receive(self) -> tuple[torch.Tensor, ...]:
         """Wait for the halo; returns what each part of the rim reads, `fill` outside the image."""
-        parts = [(self.held, self.x)]
+        places = [*map(self.reads, self.rim)]
+        strips = [
+            self.x.new_full((*self.x.shape[:2], *map(_length, box)), self.fill) for box in places
+        ]
+        self._put(self.x, self.held, places, strips)
+        if self.watch:
+            self.watch(strips[0], self)
         with self._span("receive", "forward"):
             for request, rank, box, part in self._arriving:
                 with self._rows("from", rank, box):
                     request.wait()
-                parts.append((box, part))
+                self._put(part, box, places, strips)
+                self.comm.snapshot()
             self._left()
-        strips = []
-        for box in map(self.reads, self.rim):
-            strip = self.x.new_full((*self.x.shape[:2], *map(_length, box)), self.fill)
-            for other, part in parts:
-                if both := _meet(box, other):
-                    _part(strip, box, both).copy_(_part(part, other, both))
-            strips.append(strip)
         self._arriving.clear()
         del self.x  # the block is its caller's again
         return tuple(strips)
+
+    def _put(
+        self, part: torch.Tensor, held: Box, places: list[Box], strips: list[torch.Tensor]
+    ) -> None:
+        """Copy the pixels of `part` into the strips that read them."""
+        for box, strip in zip(places, strips, strict=True):
+            if both := _meet(box, held):
+                _part(strip, box, both).copy_(_part(part, held, both))
 
     # -- backward --------------------------------------------------------------------------------
     def send_back(self, gradients: tuple[torch.Tensor, ...]) -> None:

@@ -1,6 +1,7 @@
 // Places in the player's pictures of contents: the grid of ranks and chunks, and the strip of all rounds.
 import { clamp } from "../shared/arrays.js";
 import { messagesIn } from "./state.js";
+import { tilesLayout } from "./tiles.js";
 
 /** @import { Scene } from "./state.js" */
 
@@ -17,6 +18,8 @@ import { messagesIn } from "./state.js";
  * @property {number} rowHeight
  * @property {number[]} rows
  * @property {{ y: number, group: number }[]} names of groups of ranks, each over the first of its rows
+ * @property {(Box | null)[]} [tiles] of an image, by row
+ * @property {number} [side] of a cell of a tile
  * @property {number} width
  * @property {number} height
  */
@@ -46,6 +49,7 @@ const PICTURES = 48; // the most rounds with a small picture each
 /** Where columns, chunks and ranks lie in a picture `width` pixels wide and, if possible, `tall` pixels high. Cells
  * show numbers that fit. @type {(scene: Scene, width: number, tall?: number) => Layout} */
 export function layoutOf(scene, width, tall = Infinity) {
+  if (scene.image) return tilesLayout(scene, width, tall);
   const { columns, chunks, wide, right } = acrossOf(scene, width);
   const single = wide >= (CHIP * scene.ranks.length) / 2;
   const narrow = single ? wide : chunks.reduce((least, { width: own }) => Math.min(least, own), Infinity);
@@ -213,7 +217,7 @@ export function movesOf(scene, layout, number) {
 export function stripOf(scene, width, height) {
   const many = scene.frames.length;
   const count = scene.columns.length;
-  if (many < 2 || many > PICTURES || !scene.ranks.length || !count) return [];
+  if (many < 2 || many > PICTURES || !scene.ranks.length || !count || scene.image) return [];
   const wide = Math.min(110, width / many);
   const [across, down] = [(wide - 6) / count, height / scene.rows.length];
   return scene.frames.map((frame, number) => {

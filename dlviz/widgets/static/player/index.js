@@ -145,7 +145,8 @@ function panelsOf({ scene, now, paints }, go, choose) {
 
   paints(["width", "predicting"], () => {
     if (lines) lines.hidden = now.predicting;
-    chunks.lay(Math.max(320, now.width || 560), ROOM - (lines ? CODE : now.predicting ? GUESS : 0));
+    const code = lines && !scene.image ? CODE : 0;
+    chunks.lay(Math.max(320, now.width || 560), ROOM - (code || (now.predicting ? GUESS : 0)));
   });
   paints(["number", "predicting", "width", "tabled"], () => {
     body.hidden = now.tabled;

@@ -1,7 +1,8 @@
 // Paints the player's pictures on the page or into a file: `make` is `s` of dom.js or `written` of file.js.
 import { lineThrough } from "../shared/chart.js";
 import { circleOf, headOf, pairsOf, placesOf } from "./circle.js";
-import { chipLabel, chipsOf, movesOf, stripOf } from "./geometry.js";
+import { cellsOf, chipLabel, chipsOf, movesOf, stripOf } from "./geometry.js";
+import { broughtPicture, tileName, tilePicture } from "./tiles.js";
 
 /** @import { Node, Place, Point } from "./circle.js" */
 /** @import { Box, Cell, Chip, Layout } from "./geometry.js" */
@@ -42,6 +43,12 @@ export function rules({ ink, paper, faint, grid, cell, marked, accent, wrong, na
     ".dlv-ruler": `fill: none; stroke: ${faint}; stroke-width: 0.5; opacity: 0.6`,
     ".dlv-changed": `fill: ${marked}; fill-opacity: ${name === "dark" ? 0.28 : 0.38}`,
     ".dlv-chip": "stroke-width: 0.8",
+    ".dlv-padding": `fill: ${grid}; fill-opacity: 0.5`,
+    ".dlv-came": "fill-opacity: 0.75",
+    ".dlv-lit": `fill: none; stroke: ${marked}; stroke-width: 2`,
+    ".dlv-nopixel": `fill: none; stroke: ${wrong}; stroke-width: 2`,
+    ".dlv-owned": `fill: none; stroke: ${ink}; stroke-width: 2`,
+    ".dlv-pixel": "font-size: 9px; font-variant-numeric: tabular-nums",
     ".dlv-move": `fill: none; stroke: ${ink}; stroke-width: 2.4`,
     ".dlv-received": "stroke-dasharray: 5 3; stroke-width: 2",
     ".dlv-arrow": `stroke: ${ink}; fill: none`,
@@ -152,6 +159,7 @@ export function sendsPicture(make, scene, number, size, all) {
 /** The names of chunks and cells over the grid.
  * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout) => Part[]} */
 export function headPicture(make, scene, { columns, chunks }) {
+  if (scene.image) return [];
   const names = scene.columns.map(([low]) => String(low));
   const numbered =
     scene.columns.length &&
@@ -170,6 +178,7 @@ export function headPicture(make, scene, { columns, chunks }) {
 /** A rank's name beside its row of the grid.
  * @type {<Part>(make: Make<Part>, layout: Layout, rank: number, row: number) => Part} */
 export function rankName(make, layout, rank, row) {
+  if (layout.tiles) return tileName(make, layout, rank, row);
   const y = layout.rows[row] + layout.rowHeight / 2;
   return make("text", { x: 0, y, class: "dlv-rankname", role: "rowheader", "data-rank": rank }, `rank ${rank}`);
 }
@@ -189,6 +198,7 @@ export function groupNames(make, scene, { names, width }) {
 /** What a rank holds of a chunk: its numbers, and a box for each contribution, `filled` by rank.
  * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout, cell: Cell, filled: string[]) => Part[]} */
 export function cellPicture(make, scene, layout, cell, filled) {
+  if (scene.image) return tilePicture(make, scene, layout, cell, filled);
   const { x, y, width, height } = cell;
   const rulers = cell.values.slice(1).map(({ column }) => layout.columns[column].x);
   const ruled = layout.single ? height : layout.valueHeight + 4;
@@ -225,6 +235,7 @@ function chipPicture(make, { x, y, width, height }, style, fill, label) {
 /** The outlines of the cells that a round's messages left and reached, and their arrows.
  * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout, number: number) => Part[]} */
 export function movesPicture(make, scene, layout, number) {
+  if (scene.image) return broughtPicture(make, scene, layout, number, cellsOf(scene, layout, number));
   const { boxes, arrows } = movesOf(scene, layout, number);
   const outlines = boxes.map(({ message, what, out, x, y, width, height }) => make("rect", {
     class: `dlv-move dlv-${what}`, "data-message": message,
@@ -289,9 +300,13 @@ export function marks(make, scene, filled) {
     found.push([chip(scene.ranks.length, "?"), 19, "no sum"]);
   }
   const box = { x: 2, y: 2, width: 18, height: 12 };
+  if (scene.image) {
+    const [own, outside] = ["dlv-owned", "dlv-padding"].map((kind) => [make("rect", { class: kind, ...box })]);
+    found.push([own, 22, "a rank's block"], [outside, 22, "padding"]);
+  }
   found.push([[make("rect", { class: "dlv-move dlv-sent", ...box, rx: 3 })], 22, "sent"]);
   found.push([[make("rect", { class: "dlv-move dlv-received", ...box, rx: 3 })], 22, "received"]);
-  found.push([[make("rect", { class: "dlv-changed", ...box })], 22, "changed"]);
+  found.push([[make("rect", { class: scene.image ? "dlv-lit" : "dlv-changed", ...box })], 22, "changed"]);
   if (Object.values(scene.messages).some(({ received }) => received == null)) {
     const never = [make("path", { d: "M2 8H12", "stroke-width": 1.6 }), tip(make, true, [15, 8], [2, 8], 8)];
     found.push([[make("g", { class: "dlv-arrow dlv-never" }, never)], 22, "never received"]);

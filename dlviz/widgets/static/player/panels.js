@@ -207,6 +207,7 @@ export function tablesPanel(scene) {
 
   /** @type {(cell: Cell) => string[][]} */
   function cellRows(cell) {
+    if (scene.image) return [[`rank ${cell.rank}`, scene.chunks[cell.chunk].name, "", cellWords(scene, cell)]];
     return segments(scene, cell).map((run) => [
       `rank ${cell.rank}`,
       scene.chunks[cell.chunk].name,

@@ -9,6 +9,7 @@ import { guessed } from "./words.js";
 /** @import { Player } from "./state.js" */
 
 const ASK = "Which chunk moves next? Click it at the rank that sends it (or arrow keys and Enter in the grid).";
+const ASK_TILE = "Which rank sends next? Click its tile (or arrow keys and Enter in the picture).";
 const OVER = "No round is left: go back to predict.";
 const TABLED = "Close the tables to predict: a chunk is clicked in the pictures.";
 const SEEN = " You have already seen this round: it does not count.";
@@ -31,7 +32,7 @@ export function prediction(player, travel, chunks) {
   paints(["predicting", "number", "verdict", "score", "tabled"], () => {
     const { right, of } = now.score;
     root.hidden = !now.predicting;
-    const next = now.number < sending ? ASK : OVER;
+    const next = now.number < sending ? (scene.image ? ASK_TILE : ASK) : OVER;
     write(verdict, [now.verdict, now.tabled ? TABLED : next].filter(Boolean).join(" "));
     write(points, `${right} of ${of} right`);
     reset.disabled = of === 0;

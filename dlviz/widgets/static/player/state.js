@@ -26,6 +26,12 @@ import { column, texts } from "../shared/arrays.js";
 
 /** @typedef {{ message: number } & Message} Numbered a message with its row of the Trace */
 
+/** Rows from, to; columns from, to. @typedef {[top: number, bottom: number, left: number, right: number]} Edges */
+
+/** An image of `shape` (rows, columns) cut between ranks: of each row of the scene the block that its rank owns, and
+ * what its buffer has room for. @typedef {{ shape: [number, number], own: (Edges | null)[], held: (Edges | null)[] }}
+ *   Image */
+
 /**
  * What Python wrote and the player draws unchanged (see dlviz/widgets/player.py).
  * @typedef {object} Known
@@ -41,6 +47,7 @@ import { column, texts } from "../shared/arrays.js";
  * @property {number[]} groupOf the group of each row; -1 without groups
  * @property {Style[]} ranks the style of each rank's contributions; empty if unknown
  * @property {Style} undecoded
+ * @property {Image | null} image that the buffers hold tiles of
  * @property {[low: number, high: number][]} columns
  * @property {Chunk[]} chunks
  * @property {string[]} values

@@ -1,5 +1,6 @@
 // The player's sentences: a cell's contents, a message's times, a round, a guess.
 import { bytes, moment, seconds, unitOf } from "../shared/numbers.js";
+import { tileWords } from "./tiles.js";
 
 /** @import { Cell, Run } from "./geometry.js" */
 /** @import { Message, Scene } from "./state.js" */
@@ -93,6 +94,7 @@ export function numbersIn({ values }, { from, to }) {
 
 /** What a cell holds, with its numbers. @type {(scene: Scene, cell: Cell) => string} */
 export function cellWords(scene, cell) {
+  if (scene.image) return tileWords(scene, cell);
   const chunk = scene.chunks[cell.chunk];
   const start = `rank ${cell.rank}${chunk.low < 0 ? "" : `, ${chunk.name}`}`;
   if (!cell.runs.length) return `${start}: no contents were watched`;

@@ -1,0 +1,196 @@
+// An image cut between ranks: each rank's tile at its place, every cell in the colour of the rank whose pixel it holds.
+import { lineThrough } from "../shared/chart.js";
+import { headOf } from "./circle.js";
+import { messagesIn } from "./state.js";
+
+/** @import { Point } from "./circle.js" */
+/** @import { Box, Cell, Layout } from "./geometry.js" */
+/** @import { Make } from "./paint.js" */
+/** @import { Edges, Image, Scene } from "./state.js" */
+
+/** A cell of a tile: `pixel` that it holds (-1: none), the rank that owns it (-1: none does), its `text`, whether it
+ * has `changed`, is rank's `own`, `outside` of the image, or `wrong`: holds another pixel than belongs there.
+ * @typedef {Box & { pixel: number, owner: number, text: string, changed: boolean, own: boolean, outside: boolean,
+ *   wrong: boolean }} Pixel */
+
+const [NAME, GAP, PAD] = [15, 16, 4]; // pixels: over a tile, between two tiles, around all
+const [LEAST, MOST, READABLE] = [5, 34, 14]; // of a cell; one in which its number can be read
+const CHARACTER = 5.4; // of a digit
+
+/** The tiles in a picture `width` pixels wide and, if possible, `tall` pixels high: columns and rows of tiles as in the
+ * image, apart. @type {(scene: Scene, width: number, tall?: number) => Layout} */
+export function tilesLayout({ image, rows, columns, chunks }, width, tall = Infinity) {
+  const { own, held } = /** @type {Image} */ (image);
+  const [down, across] = [bandsOf(own, held, 0), bandsOf(own, held, 2)];
+  const [high, wide] = [down, across].map((bands) => bands.reduce((sum, { cells }) => sum + cells, 0));
+  const room = Math.min((width - 2 * PAD - GAP * (across.length - 1)) / wide,
+    (tall - 2 * PAD - NAME * down.length - GAP * (down.length - 1)) / high);
+  const side = Math.max(LEAST, Math.min(MOST, Math.floor(room)));
+  const [tops, lefts] = [placesOf(down, side, NAME), placesOf(across, side, 0)];
+  const tiles = rows.map((_, row) => {
+    const [block, all] = [own[row], held[row]];
+    if (!block || !all) return null;
+    const [band, column] = [bandOf(down, block[0]), bandOf(across, block[2])];
+    const x = lefts[column] + side * (all[2] - across[column].from);
+    const y = tops[band] + NAME + side * (all[0] - down[band].from);
+    return { x, y, width: side * (all[3] - all[2]), height: side * (all[1] - all[0]) };
+  });
+  const right = lefts[lefts.length - 1] + side * across[across.length - 1].cells;
+  return {
+    tiles, side, single: true, lines: 1, gap: GAP, valueHeight: 0, stripHeight: 0, rowHeight: side, names: [],
+    columns: columns.map(() => ({ x: PAD, width: side })),
+    chunks: chunks.map(() => ({ x: PAD, width: right - PAD, gutter: 0, step: 0 })),
+    rows: tiles.map((tile) => tile?.y ?? 0),
+    width: right + PAD,
+    height: tops[tops.length - 1] + NAME + side * down[down.length - 1].cells + PAD,
+  };
+}
+
+/** Rows of tiles (`first` 0) or columns (2): where the blocks begin, and from which cell on tiles there reach how far.
+ * @type {(own: (Edges | null)[], held: (Edges | null)[], first: number) => { begin: number, from: number, cells:
+ *   number }[]} */
+function bandsOf(own, held, first) {
+  const begins = [...new Set(own.flatMap((block) => (block ? [block[first]] : [])))].sort((a, b) => a - b);
+  return begins.map((begin) => {
+    const tiles = held.filter((_, row) => own[row]?.[first] === begin);
+    const ends = tiles.flatMap((tile) => (tile ? [[tile[first], tile[first + 1]]] : []));
+    const from = Math.min(...ends.map(([low]) => low));
+    return { begin, from, cells: Math.max(...ends.map(([, high]) => high)) - from };
+  });
+}
+
+/** @type {(bands: { begin: number }[], begin: number) => number} */
+function bandOf(bands, begin) {
+  return bands.findIndex((band) => band.begin === begin);
+}
+
+/** @type {(bands: { cells: number }[], side: number, name: number) => number[]} */
+function placesOf(bands, side, name) {
+  let at = PAD;
+  return bands.map(({ cells }) => {
+    const own = at;
+    at += cells * side + name + GAP;
+    return own;
+  });
+}
+
+/** The cells of a rank's tile. @type {(scene: Scene, layout: Layout, cell: Cell) => Pixel[]} */
+export function pixelsOf(scene, { tiles, side = 0 }, { row, runs, values }) {
+  const { shape: [high, wide], own, held } = /** @type {Image} */ (scene.image);
+  const [tile, block, edges] = [tiles?.[row], own[row], held[row]];
+  if (!tile || !block || !edges) return [];
+  const across = edges[3] - edges[2];
+  return runs.map(({ from, hold }, i) => {
+    const [down, along] = [Math.floor(from / across), from % across];
+    const [y, x] = [edges[0] + down, edges[2] + along];
+    const outside = y < 0 || y >= high || x < 0 || x >= wide;
+    const { counts, from: pixel = -1 } = scene.holds[hold];
+    return {
+      x: tile.x + along * side, y: tile.y + down * side, width: side, height: side,
+      pixel, owner: counts?.[0]?.[0] ?? -1, text: pixel < 0 ? "" : values[i].text, changed: values[i].changed,
+      own: y >= block[0] && y < block[1] && x >= block[2] && x < block[3], outside,
+      wrong: counts == null || (pixel >= 0 && (outside || pixel !== y * wide + x)),
+    };
+  });
+}
+
+/** A rank's name over its tile. @type {<Part>(make: Make<Part>, layout: Layout, rank: number, row: number) => Part} */
+export function tileName(make, { tiles }, rank, row) {
+  const { x, y } = tiles?.[row] ?? { x: 0, y: 0 };
+  return make("text", { x, y: y - 7, class: "dlv-rankname", role: "rowheader", "data-rank": rank }, `rank ${rank}`);
+}
+
+/** A rank's tile: its pixels in the colours of their owners, and a frame around its own block.
+ * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout, cell: Cell, filled: string[]) => Part[]} */
+export function tilePicture(make, scene, layout, cell, filled) {
+  const pixels = pixelsOf(scene, layout, cell);
+  const numbered = (layout.side ?? 0) >= READABLE;
+  const parts = pixels.flatMap((one) => {
+    const { x, y, width, height, owner, text, changed, outside, wrong } = one;
+    const style = scene.ranks[owner];
+    const box = { x: x + 0.5, y: y + 0.5, width: width - 1, height: height - 1 };
+    const found = [make("rect", style ? { ...box, fill: filled[owner], class: one.own ? null : "dlv-came" }
+      : { ...box, class: outside ? "dlv-padding" : "dlv-ground" })];
+    if (changed) {
+      found.push(make("rect", { class: "dlv-lit", x: x + 1.5, y: y + 1.5, width: width - 3, height: height - 3 }));
+    }
+    if (wrong) found.push(make("path", { class: "dlv-nopixel", d: `M${x} ${y}l${width} ${height}m0 ${-height}l${-width} ${height}` }));
+    if (numbered && style && text.length * CHARACTER < width) {
+      const at = { x: x + width / 2, y: y + height / 2 + 0.5 };
+      found.push(make("text", { ...at, style: `fill: ${style.ink}`, class: "dlv-pixel" }, text));
+    }
+    return found;
+  });
+  return [...parts, ...blocksOf(pixels).map((box) => make("rect", { ...box, class: "dlv-owned" }))];
+}
+
+/** The box around a tile's own pixels, if it has any. @type {(pixels: Pixel[]) => Box[]} */
+function blocksOf(pixels) {
+  const own = pixels.filter((one) => one.own);
+  return own.length ? [around(own)] : [];
+}
+
+/** @type {(boxes: Box[]) => Box} */
+function around(boxes) {
+  const [x, y] = [Math.min(...boxes.map((one) => one.x)), Math.min(...boxes.map((one) => one.y))];
+  const right = Math.max(...boxes.map((one) => one.x + one.width));
+  return { x, y, width: right - x, height: Math.max(...boxes.map((one) => one.y + one.height)) - y };
+}
+
+/** The pixels that a frame's messages brought, where they left and where they came, and an arrow for each.
+ * @type {(scene: Scene, cells: Cell[], layout: Layout, number: number) => { message: number, never: boolean, from:
+ *   Box[], to: Box[] }[]} */
+export function broughtBy(scene, cells, layout, number) {
+  return messagesIn(scene, number).filter(({ src, dst }) => src !== dst).map(({ message, src, dst, received }) => {
+    const [source, target] = [src, dst].map((rank) => {
+      const cell = cells.find((one) => one.rank === rank);
+      return cell ? pixelsOf(scene, layout, cell) : [];
+    });
+    const to = target.filter((one) => one.changed && one.pixel >= 0);
+    const came = new Set(to.map(({ pixel }) => pixel));
+    return { message, never: received == null, from: source.filter(({ pixel }) => came.has(pixel)), to };
+  });
+}
+
+/** The outlines of the pixels that a frame's messages brought, and their arrows.
+ * @type {<Part>(make: Make<Part>, scene: Scene, layout: Layout, number: number, cells: Cell[]) => Part[]} */
+export function broughtPicture(make, scene, layout, number, cells) {
+  return broughtBy(scene, cells, layout, number).flatMap(({ message, never, from, to }) => {
+    if (!from.length || !to.length) return [];
+    const [left, came] = [around(from), around(to)];
+    const [start, end] = [left, came].map(({ x, y, width, height }) =>
+      /** @type {Point} */ ([x + width / 2, y + height / 2]));
+    const outline = (/** @type {Box} */ box, /** @type {string} */ what) => make("rect", {
+      ...box, class: `dlv-move dlv-${what}`, "data-message": message, rx: 2,
+    });
+    return [outline(left, "sent"), outline(came, "received"), make("g",
+      { class: never ? "dlv-arrow dlv-never" : "dlv-arrow", "data-message": message },
+      make("path", { d: lineThrough([start, end]), class: "dlv-reach" }),
+      make("path", { d: lineThrough([start, end]), "stroke-width": 2 }),
+      make("path", { d: `${lineThrough(headOf(start, end, 9))}Z`, class: "dlv-head" }))];
+  });
+}
+
+/** What a rank's tile holds, in words. @type {(scene: Scene, cell: Cell) => string} */
+export function tileWords(scene, cell) {
+  const pixels = pixelsOf(scene, tilesLayout(scene, 0), cell);
+  const { own, held } = /** @type {Image} */ (scene.image);
+  const [block, edges] = [own[cell.row], held[cell.row]];
+  if (!pixels.length || !block || !edges) return `rank ${cell.rank}: no contents were watched`;
+  /** @type {Map<number, number>} */
+  const from = new Map();
+  for (const { owner } of pixels) from.set(owner, (from.get(owner) ?? 0) + 1);
+  const others = [...from].filter(([owner]) => owner >= 0 && owner !== cell.rank).sort(([a], [b]) => a - b);
+  const empty = pixels.filter((one) => !one.outside && one.pixel < 0).length;
+  const wrong = pixels.filter((one) => one.wrong).length;
+  return [
+    `rank ${cell.rank} owns rows ${rangeOf(block[0], block[1])} and columns ${rangeOf(block[2], block[3])}`,
+    others.length ? `holds ${others.map(([rank, many]) => `${many} of rank ${rank}`).join(", ")}` : "holds its own alone",
+    empty ? `${empty} empty` : "", wrong ? `${wrong} wrong` : "",
+  ].filter(Boolean).join("; ");
+}
+
+/** @type {(from: number, to: number) => string} */
+function rangeOf(from, to) {
+  return to <= from ? "none" : to - from === 1 ? `${from}` : `${from}–${to - 1}`;
+}
