@@ -102,6 +102,11 @@ STRATEGIES = Strategies(
             "tensor.train.train",
             "tensor parallel: each layer is cut over the ranks, which exchange activations",
         ),
+        "cnn_hybrid": (
+            "convolution.cnn_hybrid.train",
+            "one weird trick: data parallel convolutions, dense layers cut over the ranks "
+            "(--crossing all, one, slices)",
+        ),
         "3d": (
             "hybrid.train",
             "data, pipeline and tensor parallel together, on the axes of --mesh dp=2,pp=2,tp=2",

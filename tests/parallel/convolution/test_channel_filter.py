@@ -205,5 +205,3 @@ def test_a_rank_sends_the_words_of_the_closed_form_and_gathers_x_again_unless_it
                 closed = ((p_f - 1) * case.c + (p_c - 1) * case.f) * images / (p_f * p_c)
                 assert due["forward", "all_gather"] + due["forward", "reduce_scatter"] == closed
                 assert sum(due.values()) == 2 * closed + (p_f - 1) * case.c * images / (p_f * p_c)
-
-
