@@ -90,7 +90,7 @@ def colors(comm: Any, color: int | None, key: int) -> tuple[int, tuple[int, ...]
 class Mesh:
     """Named axes of a grid of ranks, each a Comm; `comm` is that of all its ranks."""
 
-    __slots__ = ("__dict__", "comm")  # so that `vars` has the axes alone
+    __slots__ = ("__dict__", "__weakref__", "comm")  # so that `vars` has the axes alone
 
     def __init__(self, comm: Any, /, **axes: Any):
         self.comm = comm

@@ -20,7 +20,7 @@ torch.distributed.tensor.DTensor, and its redistribute.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -126,6 +126,15 @@ class Distribution:
         only if C and F change places there."""
         return replace(self, C=(*self.F, *self.C), F=())
 
+    def check(self, axes: Collection[str]) -> None:
+        """Raise ValueError for an axis that is none of a mesh's `axes`."""
+        for axis in self.axes:
+            if axis not in axes:
+                raise ValueError(
+                    f"{self} cuts over the axis {axis!r}, which the mesh lacks: it has "
+                    f"{', '.join(axes)}."
+                )
+
     def cuts(self, dims: int) -> tuple[tuple[str, ...], ...]:
         """The axes of each dim of a tensor of so many. Raises ValueError where another is cut."""
         if self.F and self.N:
@@ -178,7 +187,7 @@ def redistribute(
             f"rank {mesh.comm.rank} has x of shape {tuple(x.shape)}, and its block of "
             f"{tuple(shape)} under {src} is {due}: give it that block, or the right shape=."
         )
-    if src == dst:
+    if all(src.block(mesh, shape, r) == dst.block(mesh, shape, r) for r in range(mesh.comm.size)):
         return x
     return _Redistribute.apply(x, mesh, src, dst, shape, layer)
 
@@ -266,12 +275,7 @@ def _blocks(
 ) -> list[Block]:
     """The block of each rank."""
     sizes = dict(lengths)
-    for axis in distribution.axes:
-        if axis not in sizes:
-            raise ValueError(
-                f"{distribution} cuts over the axis {axis!r}, which the mesh lacks: it has "
-                f"{', '.join(sizes)}."
-            )
+    distribution.check(sizes)
     cuts, found = distribution.cuts(len(shape)), []
     for rank in range(prod(sizes.values())):
         places = {}

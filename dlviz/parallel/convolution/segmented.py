@@ -20,11 +20,14 @@ mesh dims on which the parameter is Replicate.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 import torch
 
 from dlviz.cluster import Comm, Mesh
 from dlviz.parallel.tensor.conjugate import f
+
+_groups: WeakKeyDictionary[Mesh, dict[frozenset[str], Comm]] = WeakKeyDictionary()
 
 
 def group(mesh: Mesh, axes: Sequence[str]) -> Comm:
@@ -37,12 +40,16 @@ def group(mesh: Mesh, axes: Sequence[str]) -> Comm:
             raise ValueError(f"axes={tuple(axes)}: {mesh} has no axis {axis!r}. Name its own.")
     if len(axes) == 1:
         return getattr(mesh, axes[0])
+    known = _groups.setdefault(mesh, {})  # making one takes a collective
+    if (key := frozenset(axes)) in known:
+        return known[key]
     block = 0  # its number
     for name, axis in vars(mesh).items():
         if name not in axes:
             block = block * axis.size + axis.rank
     found = mesh.comm.split(block)
     assert found is not None  # it has a color
+    known[key] = found
     return found
 
 

@@ -81,8 +81,12 @@ class SyncBatchNorm(_BatchNorm):
             self._track(count.item(), mean, var)
         if self.affine:
             shape = (1, -1, *[1] * (input.dim() - 2))
-            y = y * self.weight.view(shape) + self.bias.view(shape)
+            y = y * self.shared(self.weight).view(shape) + self.shared(self.bias).view(shape)
         return y
+
+    def shared(self, parameter: torch.Tensor) -> torch.Tensor:
+        """`parameter`, as a forward uses it; its gradient is that of this rank's inputs."""
+        return parameter
 
     @torch.no_grad()
     def _track(self, count: float, mean: torch.Tensor, var: torch.Tensor) -> None:
