@@ -214,13 +214,13 @@ def test_a_rank_sends_the_words_of_the_closed_form_and_gathers_x_again_unless_it
 
 def run_two_layers(comm):
     """Gaps of two layers, of which the second has the axes of the first in each other's place, and
-    of torch's, on 3 x 2 and 2 x 4 ranks."""
+    of torch's, on 3 x 2, 2 x 4 and 8 x 1 ranks."""
     x, one, two = drawn(2, 7, 5, 4, seed=1), drawn(11, 7, 3, 3, seed=2), drawn(5, 11, 2, 2, seed=3)
     whole = [p.requires_grad_() for p in (x, one, two)]
     y = F.conv2d(F.conv2d(x, one, padding=1).relu(), two)
     y.square().sum().backward()
     found = []
-    for p_f, p_c in ((3, 2), (2, 4)):
+    for p_f, p_c in ((3, 2), (2, 4), (8, 1)):
         sub = comm.split(0 if comm.rank < p_f * p_c else None)
         if sub is None:
             continue
@@ -245,40 +245,46 @@ def run_two_layers(comm):
 
 def test_the_next_layer_takes_y_as_it_is_if_the_axes_change_places():
     results = dlviz.launch(run_two_layers, 8).results
-    assert [len(found) for found in results] == [8] * 6 + [4] * 2
+    assert [len(found) for found in results] == [12] * 6 + [8] * 2
     assert max(max(found) for found in results) <= WITHIN
 
 
-MEMORY = Case(n=2, c=16, f=8, h=16, w=16)
+MEMORY = Case(n=2, c=16, f=16, h=128, w=128)  # small messages are freed late
+
+
+GRIDS_OF_4 = [(4, 1), (1, 4), (2, 2)]
 
 
 def run_saved(comm):
-    """Bytes saved between forward and backward, after it, and at the peak; with x kept and not, by
-    p_f and p_c."""
+    """Bytes saved between forward and backward, and all that are held before and after; with x kept
+    and not, by p_f and p_c."""
     found = {}
-    for p_f, p_c in ((4, 1), (1, 4), (2, 2)):
+    for p_f, p_c in GRIDS_OF_4:
         mesh = comm.mesh(f=p_f, c=p_c)
-        filters, channels = Cut(mesh.f, MEMORY.f), Cut(mesh.c, MEMORY.c)
+        cuts = {"filters": Cut(mesh.f, MEMORY.f), "channels": Cut(mesh.c, MEMORY.c)}
         for keep in (True, False):
             x = torch.zeros(MEMORY.n, MEMORY.c // 4, MEMORY.h, MEMORY.w, requires_grad=True)
             w = nn.Parameter(torch.zeros(MEMORY.f // p_f, MEMORY.c // p_c, 3, 3))
             with Storages(comm) as storages:
-                y = conv2d(x, w, padding=1, filters=filters, channels=channels, keep_gathered=keep)
-                saved = storages.now.by_kind["activations"]
+                y = conv2d(x, w, padding=1, **cuts, keep_gathered=keep)
+                before = storages.now
                 y.backward(y.detach())
-                left = storages.now.by_kind["activations"]
-            found[p_f, p_c, keep] = saved, left
+            found[p_f, p_c, keep] = before.by_kind["activations"], before.total, storages.now.total
     return found
 
 
 def test_a_rank_saves_the_gathered_x_if_it_keeps_it_and_its_own_part_otherwise():
     own = 4 * MEMORY.n * MEMORY.c * MEMORY.h * MEMORY.w // 4
     for found in dlviz.launch(run_saved, 4).results:
-        assert found == {
-            (p_f, p_c, keep): (p_f * own if keep else own, 0)
-            for p_f, p_c in ((4, 1), (1, 4), (2, 2))
-            for keep in (True, False)
-        }
+        for p_f, p_c in GRIDS_OF_4:
+            y, w = (
+                4 * MEMORY.n * MEMORY.f * MEMORY.h * MEMORY.w // 4,
+                4 * MEMORY.f * MEMORY.c * 9 // 4,
+            )
+            gathered = p_f * own if p_f > 1 else 0
+            # In the end x, w, their gradients and y, whatever was gathered.
+            assert found[p_f, p_c, True] == (p_f * own, gathered + own + w + y, 2 * (own + w) + y)
+            assert found[p_f, p_c, False] == (own, own + w + y, 2 * (own + w) + y)
 
 
 def run_backwards(comm):
