@@ -26,6 +26,7 @@ from dlviz.parallel.convolution.checks import (
     check_conv,
     check_images,
     check_pool,
+    naming,
     one_axis,
     pair,
     slid,
@@ -141,7 +142,8 @@ class DistributedConv2d(Layer):
         self.product = Product()
         warn_of_idle(mesh, name, "filters", self.filters, distribution.F)
         warn_of_idle(mesh, name, "channels", self.channels, distribution.C)
-        slices = channel_filter.weight_block(self._filters, self._channels, self.groups)
+        with naming(name):
+            slices = channel_filter.weight_block(self._filters, self._channels, self.groups)
         self._hold("weight", weight, slices, (*distribution.F, *distribution.C))
         self.bias = None
         if bias is not None:
@@ -172,10 +174,8 @@ class DistributedConv2d(Layer):
         shape = tuple(shape or self.shape or ())
         self.outputs(shape)
         d, name = self.distribution, self.name
-        weight = summed(self._same, self.weight, f"{name} dw".strip())
-        bias = self.bias
-        if bias is not None:
-            bias = summed(self._same, bias, f"{name} db".strip())
+        both = [self.weight] if self.bias is None else [self.weight, self.bias]
+        weight, bias, *_ = *summed(self._same, *both, layer=name), None
         if self.linear:
             x, weight, shape = x[..., None, None], weight[..., None, None], (*shape, 1, 1)
         convolve: Any = self.product
@@ -223,7 +223,9 @@ class Pool(Layer):
         cuts: Any = self.cuts(shape)
         if self.whole:
             return spatial.global_avg_pool(x, **cuts, layer=self.name)
-        return self.pool(x, self.kernel, **self.sliding, **cuts, layer=self.name)
+        each = x.flatten(0, 1)[:, None]  # an image of one channel: torch refuses one of none
+        y = self.pool(each, self.kernel, **self.sliding, **cuts, layer=self.name)
+        return y[:, 0].unflatten(0, x.shape[:2])
 
 
 class Norm(Layer, SyncBatchNorm):
@@ -245,8 +247,8 @@ class Norm(Layer, SyncBatchNorm):
             setattr(self, key, mine)
             self.held[key] = Held.of(mesh, held.C if tensor.dim() else (), block, tensor)
 
-    def shared(self, parameter: torch.Tensor) -> torch.Tensor:
-        return summed(cast(Comm, self.comm), parameter, f"{self.name} norm")
+    def shared(self, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return summed(cast(Comm, self.comm), *parameters, layer=self.name)
 
     def outputs(self, shape: Shape) -> Shape:
         check_images(self.name, shape)
