@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import pytest
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 import dlviz
 from dlviz.analysis.products import layer_collectives
 from dlviz.cluster import Storages
+from dlviz.parallel.convolution import spatial
 from dlviz.parallel.convolution.channel_filter import conv2d, weight_block
 from dlviz.parallel.convolution.distribution import Cut, Distribution, blocks
 from dlviz.parallel.convolution.segmented import group, summed
@@ -249,7 +250,7 @@ def test_the_next_layer_takes_y_as_it_is_if_the_axes_change_places():
     assert max(max(found) for found in results) <= WITHIN
 
 
-MEMORY = Case(n=2, c=16, f=16, h=128, w=128)  # small messages are freed late
+MEMORY = Case(n=2, c=16, f=16, h=128, w=128)
 
 
 GRIDS_OF_4 = [(4, 1), (1, 4), (2, 2)]
@@ -277,14 +278,57 @@ def test_a_rank_saves_the_gathered_x_if_it_keeps_it_and_its_own_part_otherwise()
     own = 4 * MEMORY.n * MEMORY.c * MEMORY.h * MEMORY.w // 4
     for found in dlviz.launch(run_saved, 4).results:
         for p_f, p_c in GRIDS_OF_4:
-            y, w = (
-                4 * MEMORY.n * MEMORY.f * MEMORY.h * MEMORY.w // 4,
-                4 * MEMORY.f * MEMORY.c * 9 // 4,
+            y, w = own * MEMORY.f // MEMORY.c, 4 * MEMORY.f * MEMORY.c * 9 // 4
+            for keep in (True, False):
+                saved, before, after = found[p_f, p_c, keep]
+                assert saved == (p_f * own if keep else own)
+                # x, w and y, later their gradients instead of what was gathered; and no more than
+                # a piece of 256 KiB by which messages are reduced.
+                gathered = p_f * own if keep and p_f > 1 else 0
+                assert 0 <= before - gathered - own - w - y <= 2**18
+                assert 0 <= after - 2 * (own + w) - y <= 2**18
+
+
+def run_spatial(comm):
+    """Gaps where rows are cut as well, and the bytes saved, on 2 x 2 x 2 ranks: a halo, and then
+    the parts that `spatial.conv2d` makes of the gathered x."""
+    mesh = comm.mesh(f=2, c=2, h=2)
+    cuts = {"filters": Cut(mesh.f, 6), "channels": Cut(mesh.c, 7)}
+    x, w, b = drawn(2, 7, 11, 6, seed=1), drawn(6, 7, 4, 3, seed=2), drawn(6, seed=3)
+    whole = [p.requires_grad_() for p in (x, w, b)]
+    y = F.conv2d(*whole, 2, 1)
+    y.square().sum().backward()
+    blocks = [
+        Distribution(C=("c", "f"), H="h").block(mesh, x.shape),
+        weight_block(**cuts),
+        slice(*cuts["filters"].block),
+    ]
+    saved, gaps = [], []
+    for keep in (True, False):
+        own = [p[b].detach().clone().requires_grad_() for p, b in zip(whole, blocks, strict=True)]
+        with Storages(comm) as storages:
+            mine = conv2d(
+                own[0],
+                summed(mesh.h, own[1]),
+                summed(mesh.h, own[2]),
+                2,
+                1,
+                **cuts,
+                convolve=partial(spatial.conv2d, height=Cut(mesh.h, 11)),
+                keep_gathered=keep,
             )
-            gathered = p_f * own if p_f > 1 else 0
-            # In the end x, w, their gradients and y, whatever was gathered.
-            assert found[p_f, p_c, True] == (p_f * own, gathered + own + w + y, 2 * (own + w) + y)
-            assert found[p_f, p_c, False] == (own, own + w + y, 2 * (own + w) + y)
+            saved.append(storages.now.by_kind["activations"])
+        mine.square().sum().backward()
+        of_y = Distribution(C=("f", "c"), H="h").block(mesh, y.shape)
+        gaps.append(gap(mine.detach(), y[of_y].detach()))
+        gaps += [gap(p.grad, q.grad[b]) for p, q, b in zip(own, whole, blocks, strict=True)]
+    return gaps, saved, own[0].nbytes
+
+
+def test_rows_may_be_cut_too_and_x_is_gathered_again_with_its_halo():
+    for gaps, (kept, again), own in dlviz.launch(run_spatial, 8).results:
+        assert len(gaps) == 8 and max(gaps) <= WITHIN
+        assert kept - again >= own / 2
 
 
 def run_backwards(comm):
