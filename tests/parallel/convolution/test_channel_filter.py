@@ -100,7 +100,7 @@ def run_case(mesh, case):
     parts = [of_x, weight_block(**cuts, groups=case.groups), slice(*cuts["filters"].block)]
     own = leaves([x, w, *([b] if case.bias else [])], parts[: 2 + case.bias])
     same = group(mesh, ("n", "h"))
-    weights = [summed(same, p) for p in own[1:]]
+    weights = summed(same, *own[1:])
     if mesh.h.size > 1:
         cuts["convolve"] = partial(spatial.conv2d, height=Cut(mesh.h, case.h))
     found = conv2d(
