@@ -13,9 +13,28 @@ from dlviz.sim.compression import (
     compressed_seconds,
     expected_union,
 )
+from dlviz.sim.convolution import (
+    channel_filter_words,
+    halo_cells,
+    halo_rows,
+    one_weird_trick,
+    segmented_share,
+    weird_trick_wins_below,
+)
 from dlviz.sim.costs import collective_seconds
 from dlviz.sim.data_parallel import Layer, data_parallel, mlp_layers
 from dlviz.sim.engine import Costs, simulate
+from dlviz.sim.layer_costs import (
+    LayerCost,
+    NetCosts,
+    cut_name,
+    layer_cost,
+    layer_cuts,
+    net_costs,
+    switch_cost,
+)
+from dlviz.sim.layer_paths import best_single, cheapest_path
+from dlviz.sim.layer_shapes import NETS, LayerShape, convolution_share, net_layers
 from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.sim.matmul import best_grid, matmul_lower_bound, matmul_table, matmul_words
 from dlviz.sim.mesh import MeshStep, mesh_groups, mesh_step
@@ -34,27 +53,40 @@ from dlviz.sim.workspace import best_cut, workspace_bytes
 from dlviz.sim.zero import deepspeed_bytes, largest_model, zero_bytes, zero_traffic
 
 __all__ = [
+    "NETS",
     "Costs",
     "Layer",
+    "LayerCost",
+    "LayerShape",
     "MeshStep",
+    "NetCosts",
     "TransformerShape",
     "activation_bytes",
     "best_cut",
     "best_grid",
     "best_segments",
+    "best_single",
+    "channel_filter_words",
+    "cheapest_path",
     "code_bytes",
     "collective",
     "collective_seconds",
     "communication_share",
     "compressed_seconds",
+    "convolution_share",
+    "cut_name",
     "data_parallel",
     "data_parallel_seconds",
     "deepspeed_bytes",
     "expected_union",
     "factor_bytes",
     "factors_win_below",
+    "halo_cells",
+    "halo_rows",
     "largest_model",
     "layer_bytes",
+    "layer_cost",
+    "layer_cuts",
     "layer_elements",
     "matmul_lower_bound",
     "matmul_table",
@@ -62,16 +94,22 @@ __all__ = [
     "mesh_groups",
     "mesh_step",
     "mlp_layers",
+    "net_costs",
+    "net_layers",
+    "one_weird_trick",
     "plans",
     "recompute_peak",
     "saved_activations",
     "scaling_curves",
+    "segmented_share",
     "simulate",
     "strategy",
     "stream_seconds",
+    "switch_cost",
     "tokens_to_hide",
     "transformer_flops",
     "transformer_parameters",
+    "weird_trick_wins_below",
     "why_none_fits",
     "workspace_bytes",
     "zero_bytes",

@@ -235,6 +235,7 @@ def _convolved(
     channels: Cut,
 ) -> Tensor:
     """The summand (N, F_f, H', W') of this rank's channels."""
+    (first, end), (rows, _) = filters.block, weight_block(filters, channels, groups)
     if not len(weight) or not x.shape[1]:
         # torch refuses no filters: one of zeros instead, which is cut off; and so a channel.
         more = int(not x.shape[1])
@@ -244,8 +245,7 @@ def _convolved(
     elif groups == 1:
         y = convolve(x, weight, None, *how, 1)
     else:
-        y = _by_groups(x, weight, convolve, how, groups, filters, channels)
-    (first, end), (rows, _) = filters.block, weight_block(filters, channels, groups)
+        y = _by_groups(x, weight, convolve, how, groups, rows, filters, channels)
     if len(weight) == end - first:
         return y
     return F.pad(y, (0, 0, 0, 0, rows.start - first, end - rows.stop))  # others' channels: 0
@@ -257,12 +257,12 @@ def _by_groups(
     convolve: Callable[..., Tensor],
     how: tuple[Number, ...],
     groups: int,
+    rows: slice,
     filters: Cut,
     channels: Cut,
 ) -> Tensor:
     """Whole groups at once; the cut of the filters may leave a part of one at either end."""
     inputs, outputs = channels.length // groups, filters.length // groups
-    rows, _ = weight_block(filters, channels, groups)
     inner = {-(-rows.start // outputs) * outputs, rows.stop // outputs * outputs}
     ends = sorted({rows.start, rows.stop} | {e for e in inner if rows.start < e < rows.stop})
     found = []

@@ -28,8 +28,8 @@ class Case(NamedTuple):
     """Sizes of a layer, and how it is run."""
 
     n: int = 2
-    c: int = 16
-    f: int = 24
+    c: int = 24
+    f: int = 48
     h: int = 4
     w: int = 5
     kernel: tuple[int, int] = (3, 3)
@@ -45,16 +45,14 @@ class Case(NamedTuple):
         return self.stride, self.padding, self.dilation, self.groups
 
 
-EVEN = Case(n=1, c=840, f=1680, h=1, w=1, kernel=(1, 1), padding=0)  # on every grid
 CASES = [
-    Case(),
+    Case(),  # whose channels and filters most grids cut evenly
     Case(keep=True, bias=False),
     Case(c=7, f=11, kernel=(2, 3), stride=2, padding=0),
     Case(c=11, f=7, h=7, kernel=(3, 1), padding=(2, 0), dilation=2, keep=True),
     Case(n=3, c=3, f=5, bias=False),  # fewer than ranks
     Case(n=1, c=1, f=2, stride=3, keep=True),
     Case(c=2, f=1),
-    EVEN,
 ]
 GROUPED = [  # of channels that 1, 2, 4 and 8 ranks of channels cut between groups, or none
     Case(c=8, f=24, groups=8),
@@ -100,8 +98,8 @@ def run_case(mesh, case):
     samples = group(mesh, ("n",))
     found = conv2d(
         own_x,
-        summed(samples, own_w, "w"),
-        None if own_b is None else summed(samples, own_b, "b"),
+        *summed(samples, own_w, layer="w"),
+        None if own_b is None else summed(samples, own_b, layer="b")[0],
         *case.how,
         filters=filters,
         channels=channels,
@@ -115,8 +113,8 @@ def run_case(mesh, case):
 
 
 def run_all(comm, everywhere):
-    """(case, p_f, p_c, place, gaps) of each case on each grid, or of a third of them and of the
-    even one, with as many ranks of samples as are left; each is a step."""
+    """(case, p_f, p_c, place, gaps) of each case on each grid, or of the first and a third of
+    the others, with as many ranks of samples as are left; each is a step."""
     found = []
     for step, (p_f, p_c) in enumerate(GRIDS):
         p_n = comm.size // (p_f * p_c)
@@ -134,8 +132,9 @@ def run_all(comm, everywhere):
 
 def tried(everywhere, step, number, p_c):
     case = (CASES + GROUPED)[number]
-    chosen = everywhere or case.c == EVEN.c or (step + number) % 3 == 0
-    return chosen and not any(lo % (case.c // case.groups) for lo, _ in blocks(case.c, p_c))
+    chosen = everywhere or not number or (step + number) % 3 == 0
+    inputs = case.c // case.groups
+    return chosen and (case.groups == 1 or not any(lo % inputs for lo, _ in blocks(case.c, p_c)))
 
 
 @pytest.fixture(
@@ -162,6 +161,7 @@ def test_on_every_grid_of_1_to_8_ranks_output_and_gradients_are_torch_s(run):
         if tried(run.everywhere, step, number, p_c)
     }
     assert {number for number, *_ in ran} == {*range(len(CASES + GROUPED))}
+    assert {tuple(grid) for number, *grid in ran if not number} == {*GRIDS} and len(GRIDS) == 20
 
 
 def share(length, parts, rank):
@@ -187,6 +187,7 @@ def words(case, p_f, p_c, place, samples):
 
 
 def test_a_rank_sends_the_words_of_the_closed_form_and_gathers_x_again_unless_it_keeps_it(run):
+    even = set()
     sent = defaultdict(lambda: defaultdict(int))
     for each in layer_collectives(run.trace):
         if each.layer == "conv":
@@ -200,8 +201,170 @@ def test_a_rank_sends_the_words_of_the_closed_form_and_gathers_x_again_unless_it
             assert {k: v for k, v in measured.items() if v} == {
                 k: 8 * v for k, v in due.items() if v
             }, (rank, p_f, p_c, case)
-            if case == EVEN:
-                images = share(case.n, 8 // (p_f * p_c), place[0])
-                closed = ((p_f - 1) * case.c + (p_c - 1) * case.f) * images / (p_f * p_c)
+            p = p_f * p_c
+            if case.how == CASES[0].how and case.c % p == case.f % p == 0:
+                elements = share(case.n, 8 // p, place[0]) * case.h * case.w
+                closed = ((p_f - 1) * case.c + (p_c - 1) * case.f) * elements / p
+                again = 0 if case.keep else (p_f - 1) * case.c * elements / p
                 assert due["forward", "all_gather"] + due["forward", "reduce_scatter"] == closed
-                assert sum(due.values()) == 2 * closed + (p_f - 1) * case.c * images / (p_f * p_c)
+                assert sum(due.values()) == 2 * closed + again
+                even.add((p_f, p_c))
+    assert len(even) == 16  # all but those of 5 and 7 ranks
+
+
+def run_two_layers(comm):
+    """Gaps of two layers, of which the second has the axes of the first in each other's place, and
+    of torch's, on 3 x 2 and 2 x 4 ranks."""
+    x, one, two = drawn(2, 7, 5, 4, seed=1), drawn(11, 7, 3, 3, seed=2), drawn(5, 11, 2, 2, seed=3)
+    whole = [p.requires_grad_() for p in (x, one, two)]
+    y = F.conv2d(F.conv2d(x, one, padding=1).relu(), two)
+    y.square().sum().backward()
+    found = []
+    for p_f, p_c in ((3, 2), (2, 4)):
+        sub = comm.split(0 if comm.rank < p_f * p_c else None)
+        if sub is None:
+            continue
+        mesh = sub.mesh(f=p_f, c=p_c)
+        cuts = [
+            {"filters": Cut(mesh.f, 11), "channels": Cut(mesh.c, 7)},
+            {"filters": Cut(mesh.c, 5), "channels": Cut(mesh.f, 11)},
+        ]
+        blocks = [
+            Distribution(C=("c", "f")).block(mesh, x.shape),
+            weight_block(**cuts[0]),
+            weight_block(**cuts[1]),
+        ]
+        own = [p[b].detach().clone().requires_grad_() for p, b in zip(whole, blocks, strict=True)]
+        middle = conv2d(own[0], own[1], padding=1, **cuts[0], layer="one").relu_()
+        mine = conv2d(middle, own[2], **cuts[1], layer="two")
+        mine.square().sum().backward()
+        found.append(gap(mine.detach(), y[Distribution(C=("c", "f")).block(mesh, y.shape)]))
+        found += [gap(p.grad, q.grad[b]) for p, q, b in zip(own, whole, blocks, strict=True)]
+    return found
+
+
+def test_the_next_layer_takes_y_as_it_is_if_the_axes_change_places():
+    results = dlviz.launch(run_two_layers, 8).results
+    assert [len(found) for found in results] == [8] * 6 + [4] * 2
+    assert max(max(found) for found in results) <= WITHIN
+
+
+MEMORY = Case(n=2, c=16, f=8, h=16, w=16)
+
+
+def run_saved(comm):
+    """Bytes saved between forward and backward, after it, and at the peak; with x kept and not, by
+    p_f and p_c."""
+    found = {}
+    for p_f, p_c in ((4, 1), (1, 4), (2, 2)):
+        mesh = comm.mesh(f=p_f, c=p_c)
+        filters, channels = Cut(mesh.f, MEMORY.f), Cut(mesh.c, MEMORY.c)
+        for keep in (True, False):
+            x = torch.zeros(MEMORY.n, MEMORY.c // 4, MEMORY.h, MEMORY.w, requires_grad=True)
+            w = nn.Parameter(torch.zeros(MEMORY.f // p_f, MEMORY.c // p_c, 3, 3))
+            with Storages(comm) as storages:
+                y = conv2d(x, w, padding=1, filters=filters, channels=channels, keep_gathered=keep)
+                saved = storages.now.by_kind["activations"]
+                y.backward(y.detach())
+                left = storages.now.by_kind["activations"]
+            found[p_f, p_c, keep] = saved, left
+    return found
+
+
+def test_a_rank_saves_the_gathered_x_if_it_keeps_it_and_its_own_part_otherwise():
+    own = 4 * MEMORY.n * MEMORY.c * MEMORY.h * MEMORY.w // 4
+    for found in dlviz.launch(run_saved, 4).results:
+        assert found == {
+            (p_f, p_c, keep): (p_f * own if keep else own, 0)
+            for p_f, p_c in ((4, 1), (1, 4), (2, 2))
+            for keep in (True, False)
+        }
+
+
+def run_backwards(comm):
+    """dw by one backward, and by two through the same graph, of a grouped layer; that of a frozen
+    weight's x; and an output without gradients."""
+    case = Case(c=8, f=12, groups=4, bias=False)
+    x, w, *_, loss, (_, dx, dw) = whole(case)
+    filters, channels = Cut(comm, case.f), Cut(comm.split(comm.rank), case.c)
+    own_w, own_x = (
+        p.detach().clone().requires_grad_()
+        for p in (
+            w[weight_block(filters, channels, case.groups)],
+            x.tensor_split(comm.size, 1)[comm.rank],
+        )
+    )
+    part = slice(*filters.block)
+
+    def run():
+        return conv2d(own_x, own_w, None, *case.how, filters=filters, channels=channels)
+
+    y = run()
+    gaps = []
+    for times in (1, 2):
+        (y * loss[:, part]).sum().backward(retain_graph=times == 1)
+        gaps += [gap(own_w.grad, times * dw[part])]
+    own_w.requires_grad_(False)
+    own_x.grad = None
+    (run() * loss[:, part]).sum().backward()
+    gaps += [gap(own_x.grad, dx.tensor_split(comm.size, 1)[comm.rank])]
+    with torch.no_grad():
+        gaps += [gap(run(), y.detach())]
+    return gaps
+
+
+def test_a_graph_may_be_used_twice_and_a_weight_be_frozen():
+    for gaps in dlviz.launch(run_backwards, 3).results:
+        assert len(gaps) == 4 and max(gaps) <= WITHIN
+
+
+def run_refused(comm):
+    """The error of each call."""
+    filters, channels = Cut(comm.split(comm.rank), 6), Cut(comm, 8)
+    x, w, b = torch.ones(2, 2, 4, 4), torch.ones(6, 2, 3, 3), torch.ones(6)
+    said = []
+    for args, options in [
+        ((x[:, :1], w, b), {}),
+        ((x[0], w, b), {}),
+        ((x, torch.ones(6, 3, 3, 3), b), {}),
+        ((x, w, b[:2]), {}),
+        ((x, w, b), {"groups": 2}),
+        ((x, w, b), {"groups": 3}),
+    ]:
+        try:
+            conv2d(*args, **options, filters=filters, channels=channels)
+            said.append("nothing")
+        except ValueError as error:
+            said.append(str(error))
+    return said
+
+
+def test_what_does_not_fit_the_cut_is_refused_with_what_does():
+    for rank, said in enumerate(dlviz.launch(run_refused, 4).results):
+        for found, pattern in zip(
+            said,
+            [
+                rf"rank {rank} gave x of shape \(2, 1, 4, 4\): it holds 2 of 8 channels, \(N, 2, ",
+                rf"rank {rank} gave x of shape \(2, 4, 4\)",
+                rf"rank {rank} gave a weight of shape \(6, 3, 3, 3\): its block of 6 filters of 8 "
+                r"channels in 1 groups is 6 x 2. Take weight_block",
+                rf"rank {rank} gave a bias of shape \(2,\): it has one of each of its 6 filters",
+                r"groups=2 of 4 channels each are split by the cut of 8 channels over 4 ranks "
+                r"\(2, 2, 2, 2\): each rank needs whole groups. Cut filters instead",
+                r"groups=3 does not divide 8 channels and 6 filters",
+            ],
+            strict=True,
+        ):
+            assert re.search(pattern, found), (pattern, found)
+
+
+def run_other_samples(comm):
+    """Rank 1 has one sample fewer than the others."""
+    x = torch.ones(3 - comm.rank % 2, 2, 4, 4)
+    conv2d(x, torch.ones(2, 8, 3, 3), filters=Cut(comm, 8), channels=Cut(comm.split(comm.rank), 8))
+
+
+def test_another_number_of_samples_is_refused_before_anything_is_sent():
+    shapes = r"all_gather of shape \(\d, 0, 4, 4\) .* all_gather of shape \(\d, 0, 4, 4\)"
+    with pytest.raises(dlviz.RankError, match=shapes):
+        dlviz.launch(run_other_samples, 4)
