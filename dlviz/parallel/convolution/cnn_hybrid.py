@@ -15,7 +15,8 @@ added:
     crossing                            |  dx 0   |        |dx 1|         buckets |0|1|
 
 The gradient dx of a crossing goes home, on lane "crossing", while the next one's x comes and its
-dense forward runs. So a rank holds two tensors of one crossing: x and dx, or dx and the next x.
+dense forward runs. So a rank holds two tensors of one crossing: x and dx, or dx and the next x; of
+"all" they are K times as large. As a single port sends in "one", its x takes K times as long.
 
 Of two dense layers the first is cut by its outputs, the second by its inputs, and between them
 nothing is sent. The partial sums of the last one's outputs go to the worker of each row, which
@@ -170,42 +171,37 @@ class Hybrid:
         tried = MeanOverRows(loss) if weight is rows and comm.size > 1 else None
         net.zero_grad()
         x = self.convolutions(inputs)  # (b, D)
-        home, sent = torch.zeros_like(x), None
+        home, on_the_way = torch.zeros_like(x), None  # this rank's dx
         seen = 0.0
         for number, part in enumerate(parts_of(self.crossing, counts, comm.rank)):
-            # Each crossing ends with its loss, so that its backward can begin: Σ w L / Σ w.
-            own = part.own
-            target = tree_map(lambda each, own=own: each[own], labels)
-            share = weighs(inputs[own], target)
-            every_x = gather(comm, f"x {number}", x.detach()[own], part.counts)  # (Σ b, D)
+            target = tree_map(lambda each, own=part.own: each[own], labels)
+            share = weighs(inputs[part.own], target)
+            every_x = gather(comm, f"x {number}", x.detach()[part.own], part.counts)  # (Σ b, D)
             every_x.requires_grad_(x.requires_grad)
             sums = self.dense(every_x)  # (Σ b, n), of which each rank has a part of every sum
-            y = scatter(comm, f"outputs {number}", sums.detach(), part.counts).requires_grad_()
-            if sent is not None:
-                self._land(home, *sent)  # before this backward makes another dx
-                sent = None
+            y = sums.new_empty(len(x[part.own]), *sums.shape[1:])  # (b, n)
+            scatter(comm, f"outputs {number}", sums.detach(), part.counts, y)
+            if on_the_way is not None:
+                on_the_way.wait()  # before this backward makes another dx
+                on_the_way = None
             slope = torch.zeros_like(y)
             if share:  # the mean of no row is NaN
-                value = (tried or loss)(y, target)
-                slope = torch.autograd.grad(value, y)[0] * (share / total)
+                value = (tried or loss)(y.requires_grad_(), target)
+                slope = torch.autograd.grad(value, y)[0] * (share / total)  # of Σ w L / Σ w
                 seen += share * value.item()
             sums.backward(gather(comm, f"gradients {number}", slope, part.counts))
             if x.requires_grad:
-                job = scatter, f"dx {number}", every_x.grad, part.counts
-                sent = own, self._lane.submit(*job)
-                del job
-            del every_x, sums  # x goes; dx does when it is home
-        if sent is not None:
-            self._land(home, *sent)
+                back = f"dx {number}", every_x.grad, part.counts, home[part.own]
+                on_the_way = self._lane.submit(scatter, *back)
+                del back
+            del every_x, sums  # x is freed now, dx when it is home
+        if on_the_way is not None:
+            on_the_way.wait()
         if x.requires_grad:  # DDP weighs the gradients of this rank's mean by its share
             x.backward(home * (total / self._share) if self._share else home)
         if tried is not None:
             tried.check()
         return self._share, seen / self._share if self._share else torch.nan
-
-    @staticmethod
-    def _land(home: torch.Tensor, own: slice, handle: Any) -> None:
-        home[own] = handle.wait()
 
     def gradient_norm(self) -> float:
         """The joint norm of all gradients; each value of the dense layers is on one rank."""
@@ -284,18 +280,21 @@ def gather(comm: Comm, name: str, own: torch.Tensor, counts: list[int]) -> torch
     return whole
 
 
-def scatter(comm: Comm, name: str, partial: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """This rank's rows of the sum of all ranks' `partial`, `counts[r]` of which are rank r's.
+def scatter(
+    comm: Comm, name: str, partial: torch.Tensor, counts: list[int], own: torch.Tensor
+) -> None:
+    """Put into `own` this rank's rows of the sum of all ranks' `partial`, `counts[r]` of which are
+    rank r's.
 
     Cost: a rank sends each other one's rows once."""
-    parts = [*partial.split(counts)]
-    own, others = parts[comm.rank].clone(), [r for r in range(comm.size) if r != comm.rank]
+    parts, others = [*partial.split(counts)], [r for r in range(comm.size) if r != comm.rank]
+    own.copy_(parts[comm.rank])
     with _recorded(comm, "reduce_scatter", name, "backward", partial):
-        receives = [comm.irecv(own, rank, op="sum") for rank in others if own.numel()]
         sends = [comm.isend(parts[rank], rank) for rank in others if parts[rank].numel()]
-        for request in [*receives, *sends]:
-            request.wait()
-    return own
+        for rank in others if own.numel() else ():
+            comm.recv(own, rank, op="sum")  # not posted ahead: it would be held until it is added
+        for send in sends:
+            send.wait()
 
 
 def _recorded(comm: Comm, collective: str, name: str, direction: str, tensor: torch.Tensor) -> Any:
