@@ -63,13 +63,13 @@ def layer_path(
         if widest < WIDE / many and step:
             figure.add_annotation(
                 x=place + 0.5, y=(on[place] + on[place + 1]) / 2, text=text.seconds(step),
-                showarrow=False, xanchor="left", xshift=8, font={"size": 11},
+                showarrow=False, yshift=14, font={"size": 11},
                 bgcolor=palette.colors(theme)["paper"], opacity=0.9,
             )  # fmt: skip
     whole, computed, changed = (
         text.seconds(float(each.sum())) for each in (np.append(own, steps), own, steps)
     )
-    summary = f"{whole} a step: {computed} in layers, {changed} between cuts"
+    summary = f"{whole} a step: {computed} in layers, {changed} for changes of the cut"
     lay_out(
         figure,
         text.heading(title, summary),
@@ -88,7 +88,6 @@ def _cells(
     costs: np.ndarray, between: np.ndarray, layers: list[str], cuts: list[str]
 ) -> go.Heatmap:
     """The layers under the cuts; a cell is empty where a cut does not suit."""
-    across = range(len(layers))
     quickest = np.maximum(costs.min(axis=1, keepdims=True), np.finfo(float).tiny)
     times = costs / quickest
     shade = np.log10(np.where(np.isfinite(times), np.clip(times, 1, TIMES), np.nan))

@@ -1,13 +1,12 @@
-"""A convolution cut over channels and filters as boxes: the parts of x, w and y by the rank that owns
-them, what moves and what stays.
+"""A convolution cut over channels and filters as boxes: x, w and y, what moves and what stays.
 
-                +--------+  x, C down                  p_f ranks cut the filters F, p_c the
-                | 0  . . |  samples and pixels across  channels C; a rank has a block of w
-                | 1  . . |
-    w  +---+    +--------+  y = w x, as matrices       dots: sent to the ranks that need it
-    F  |0|1|    |/ /0/ / |  y, F down                  lines: summed where it is drawn
-    x  +---+    |/ /1/ / |                             plain: stays where it is
-    C           +--------+                             a frame: what one rank multiplies
+            +--------+  x, C down                  p_f ranks cut the filters F, p_c the
+            | 0  . . |  samples and pixels across  channels C; a rank has a block of w
+            | 1  . . |
+w  +---+    +--------+  y = w x, as matrices       dots: sent to the ranks that need it
+F  |0|1|    |/ /0/ / |  y, F down                  lines: summed where it is drawn
+x  +---+    |/ /1/ / |                             plain: stays where it is
+C           +--------+                             a frame: what one rank multiplies
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from dlviz.viz.words import text
 MOST = 28  # ranks that have a look of their own
 PANELS = 3
 SIDE, APART, PANEL, HEAD = 1.0, 0.22, 2.5, 0.5  # of a box; between boxes; from a panel to the next
-PIXELS, BELOW = 130, 76  # of a box's side; the legend
+PIXELS, BELOW, NUMBERED = 130, 76, 11  # of a box's side; the legend; a part with a number
 STAYS, SENT, SUMMED, USED = "stays", "gathered", "summed", "what rank {} multiplies"
 
 
@@ -78,15 +77,14 @@ def stationary(
     for look in dict.fromkeys((part.rank, part.look) for part in parts):
         figure.add_trace(_bars(*look, [part for part in parts if (part.rank, part.look) == look]))
     for part in parts:
-        style = palette.rank_style(part.rank)
-        ink = palette.colors(theme)["ink"] if part.look == SUMMED else style.ink
-        figure.add_annotation(
-            x=part.left + part.wide / 2, y=part.top + part.high / 2, text=str(part.rank),
-            showarrow=False, font={"size": 11, "color": ink},
-        )  # fmt: skip
-    figure.add_traces(
-        [*_key([*dict.fromkeys(part.look for part in parts)]), _outline(frames, rank, theme)]
-    )
+        if part.high * PIXELS >= NUMBERED:
+            style = palette.rank_style(part.rank)
+            ink = palette.colors(theme)["ink"] if part.look == SUMMED else style.ink
+            figure.add_annotation(
+                x=part.left + part.wide / 2, y=part.top + part.high / 2, text=str(part.rank),
+                showarrow=False, font={"size": 11, "color": ink},
+            )  # fmt: skip
+    figure.add_traces([*_key({part.look for part in parts}), _outline(frames, rank, theme)])
     low = HEAD + 2 * SIDE + APART
     lay_out(
         figure,
