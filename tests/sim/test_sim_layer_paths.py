@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dlviz.machine import Machine, Topology
 from dlviz.machine.hardware import DEVICES, LINKS
-from dlviz.sim import best_single, cheapest_path, cut_name, layer_cuts, net_costs, net_layers
+from dlviz.sim import best_single, cheapest_path, convolution_cuts, cut_name, net_costs, net_layers
 
 AMOUNTS = st.one_of(st.integers(0, 9), st.just(math.inf))
 
@@ -74,7 +74,7 @@ def through(net):
     device, link = DEVICES["laptop core"].device, LINKS["10 Gb Ethernet"].link
     found = net_costs(
         [*net_layers(net, 2).values()],
-        cuts := [cut for cut in layer_cuts(8) if cut.get("N", 1) <= 2],
+        cuts := [cut for cut in convolution_cuts(8) if cut.get("N", 1) <= 2],
         Machine(device, Topology.switch(8, link), step=None),
     )
     cost, path = cheapest_path(found.seconds, found.switches)
