@@ -1,5 +1,5 @@
-"""What the explorer of convolutions predicts of a layer under a cut: which rank has which block, and
-seconds, elements sent and bytes of a training step. No torch here."""
+"""What the explorer of convolutions predicts of a layer under a cut: which rank has which block,
+and seconds, elements sent and bytes of a training step. No torch here."""
 
 from __future__ import annotations
 
