@@ -27,9 +27,9 @@ from dlviz.sim.engine import Costs, simulate
 from dlviz.sim.layer_costs import (
     LayerCost,
     NetCosts,
+    convolution_cuts,
     cut_name,
     layer_cost,
-    layer_cuts,
     net_costs,
     switch_cost,
 )
@@ -73,6 +73,7 @@ __all__ = [
     "collective_seconds",
     "communication_share",
     "compressed_seconds",
+    "convolution_cuts",
     "convolution_share",
     "cut_name",
     "data_parallel",
@@ -86,7 +87,6 @@ __all__ = [
     "largest_model",
     "layer_bytes",
     "layer_cost",
-    "layer_cuts",
     "layer_elements",
     "matmul_lower_bound",
     "matmul_table",
