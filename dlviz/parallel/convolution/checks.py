@@ -11,7 +11,7 @@ from torch import nn
 
 from dlviz.cluster import Mesh
 from dlviz.parallel.convolution.distribution import Distribution
-from dlviz.parallel.convolution.halo import Window
+from dlviz.sim.convolution import output_length
 
 Shape = tuple[int, ...]
 
@@ -30,16 +30,11 @@ def slid(
 ) -> list[int]:
     """Rows and columns of what a kernel makes of an image of `lengths`. Raises ValueError where the
     kernel is larger than the padded image."""
-    each = zip(lengths, kernel, stride, dilation, padding, strict=True)
-    windows = [Window(None, *sizes) for sizes in each]
-    for what, w in zip(("rows", "columns"), windows, strict=True):
-        if w.outputs < 1:
-            raise ValueError(
-                f"layer {name or 'conv'}: a kernel of {w.dilation * (w.kernel - 1) + 1} {what} is "
-                f"larger than an image of {w.length}, padded to {w.length + 2 * w.padding}: use a "
-                "smaller kernel, or more padding."
-            )
-    return [w.outputs for w in windows]
+    try:
+        each = zip(lengths, kernel, stride, dilation, padding, strict=True)
+        return [output_length(*sizes) for sizes in each]
+    except ValueError as error:
+        raise ValueError(f"layer {name or 'conv'}: {error}") from None
 
 
 def check_conv(name: str, conv: nn.Module) -> None:

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -31,26 +30,11 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from dlviz.cluster import Comm, Mesh
-from dlviz.parallel.summa.blocks import bounds
+from dlviz.sim.convolution import blocks, needed
+
+__all__ = ["Cut", "Distribution", "Message", "blocks", "messages", "needed", "redistribute"]
 
 Block = tuple[slice, ...]  # of each dim
-
-
-def needed(
-    lo: int, hi: int, kernel: int, stride: int = 1, dilation: int = 1, padding: int = 0
-) -> tuple[int, int]:
-    """The input rows that output rows `lo` to `hi` - 1 read: the first, and the end (exclusive).
-    Not clipped to the image: rows below 0 and past its end are padding."""
-    first = lo * stride - padding
-    if lo == hi:
-        return first, first
-    return first, (hi - 1) * stride - padding + dilation * (kernel - 1) + 1
-
-
-def blocks(length: int, parts: int) -> list[tuple[int, int]]:
-    """From where to where (exclusive) each of `parts` blocks of `length` rows goes; empty ones come
-    last."""
-    return list(pairwise(bounds(0, length, parts)))
 
 
 class Cut(NamedTuple):
@@ -285,8 +269,7 @@ def _blocks(
         for length, axes in zip(shape, cuts, strict=True):
             lo, hi = 0, length
             for axis in axes:
-                ends = bounds(lo, hi, sizes[axis])
-                lo, hi = ends[places[axis]], ends[places[axis] + 1]
+                lo, hi = (lo + end for end in blocks(hi - lo, sizes[axis])[places[axis]])
             ranges.append(slice(lo, hi))
         found.append(tuple(ranges))
     return found

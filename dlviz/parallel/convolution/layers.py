@@ -172,10 +172,8 @@ class DistributedConv2d(Layer):
         shape = tuple(shape or self.shape or ())
         self.outputs(shape)
         d, name = self.distribution, self.name
-        weight = summed(self._same, self.weight, f"{name} dw".strip())
-        bias = self.bias
-        if bias is not None:
-            bias = summed(self._same, bias, f"{name} db".strip())
+        both = [self.weight] if self.bias is None else [self.weight, self.bias]
+        weight, bias, *_ = *summed(self._same, *both, layer=name), None
         if self.linear:
             x, weight, shape = x[..., None, None], weight[..., None, None], (*shape, 1, 1)
         convolve: Any = self.product
@@ -245,8 +243,8 @@ class Norm(Layer, SyncBatchNorm):
             setattr(self, key, mine)
             self.held[key] = Held.of(mesh, held.C if tensor.dim() else (), block, tensor)
 
-    def shared(self, parameter: torch.Tensor) -> torch.Tensor:
-        return summed(cast(Comm, self.comm), parameter, f"{self.name} norm")
+    def shared(self, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return summed(cast(Comm, self.comm), *parameters, layer=self.name)
 
     def outputs(self, shape: Shape) -> Shape:
         check_images(self.name, shape)

@@ -20,12 +20,15 @@ mesh dims on which the parameter is Replicate.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from dlviz.cluster import Comm, Mesh
-from dlviz.parallel.tensor.conjugate import f
+from dlviz.parallel.tensor.conjugate import reduced
 
 _groups: WeakKeyDictionary[Mesh, dict[frozenset[str], Comm]] = WeakKeyDictionary()
 
@@ -53,10 +56,25 @@ def group(mesh: Mesh, axes: Sequence[str]) -> Comm:
     return found
 
 
-def summed(group: Comm, parameter: torch.Tensor, layer: str = "") -> torch.Tensor:
-    """`parameter` itself; its gradient is the sum of those of the `group`, in which all hold the
-    same values. `layer` names the span.
+def summed(group: Comm, *parameters: torch.Tensor, layer: str = "") -> tuple[torch.Tensor, ...]:
+    """The `parameters` themselves; their gradients are the sums of those of the `group`, in which
+    all hold the same values. `layer` names the span.
 
-    Cost: backward one ring all-reduce, 2(n-1)/n of the parameter's bytes, n ranks in the group.
+    Cost: backward one ring all-reduce, 2(n-1)/n of the parameters' bytes, n ranks in the group.
     """
-    return f(group, parameter, layer=layer)
+    return _Summed.apply(group, layer, *parameters) if group.size > 1 else parameters
+
+
+class _Summed(Function):
+    @staticmethod
+    def forward(ctx: Any, group: Comm, layer: str, *parameters: torch.Tensor) -> Any:
+        ctx.how = group, "ring", layer
+        return tuple(each.view_as(each) for each in parameters)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        total = torch.cat([each.flatten() for each in gradients])  # together: half the messages
+        total = reduced(total, *ctx.how, direction="backward")
+        parts = total.split([each.numel() for each in gradients])
+        return None, None, *(p.view_as(g) for p, g in zip(parts, gradients, strict=True))

@@ -13,13 +13,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Unpack
 
-import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
 from dlviz.cluster import Comm, Mesh
 from dlviz.counts import check_counts
-from dlviz.models.mean_of import MeanOverRows, of_batch
+from dlviz.models.mean_of import MeanOverRows, of_batch, weighed
 from dlviz.parallel.convolution.distribution import Distribution
 from dlviz.parallel.convolution.general import DistributedNet, Distributions, cut
 from dlviz.parallel.convolution.layers import Layer
@@ -87,8 +86,7 @@ def learn(
     own = inputs[mine], tree_map(lambda each: each[mine], labels)
     counted = counting(loss, weight)
     share = weigh(comm, of_batch(counted), *own)
-    total = torch.tensor([share], dtype=torch.float64)
-    comm.all_reduce(total)
+    total = weighed("the batch", of_batch(counted)(inputs, labels))  # of all ranks' rows
     if not total:
         no_mean()
     saved = SavedActivations(net)
@@ -104,7 +102,7 @@ def learn(
     tried = MeanOverRows(loss) if counted is rows and comm.size > 1 else None
     mean = (tried or loss)(outputs, own[1])
     # The mean of no row is NaN: such a rank has no part in the loss, but in the messages.
-    value = mean * (share / total.item()) if share else outputs.sum() * 0
+    value = mean * (share / total) if share else outputs.sum() * 0
     value.backward()
     comm.memory("activations", 0)
     comm.memory("gradients", sum(p.grad.nbytes for p in net.parameters() if p.grad is not None))

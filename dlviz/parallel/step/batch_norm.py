@@ -81,12 +81,14 @@ class SyncBatchNorm(_BatchNorm):
             self._track(count.item(), mean, var)
         if self.affine:
             shape = (1, -1, *[1] * (input.dim() - 2))
-            y = y * self.shared(self.weight).view(shape) + self.shared(self.bias).view(shape)
+            weight, bias = self.shared(self.weight, self.bias)
+            y = y * weight.view(shape) + bias.view(shape)
         return y
 
-    def shared(self, parameter: torch.Tensor) -> torch.Tensor:
-        """`parameter`, as a forward uses it; its gradient is that of this rank's inputs."""
-        return parameter
+    def shared(self, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The `parameters` as a forward uses them; their gradients are those of this rank's
+        inputs."""
+        return parameters
 
     @torch.no_grad()
     def _track(self, count: float, mean: torch.Tensor, var: torch.Tensor) -> None:

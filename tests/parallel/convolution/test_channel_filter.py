@@ -98,8 +98,8 @@ def run_case(mesh, case):
     samples = group(mesh, ("n",))
     found = conv2d(
         own_x,
-        summed(samples, own_w, "w"),
-        None if own_b is None else summed(samples, own_b, "b"),
+        *summed(samples, own_w, layer="w"),
+        None if own_b is None else summed(samples, own_b, layer="b")[0],
         *case.how,
         filters=filters,
         channels=channels,

@@ -38,7 +38,7 @@ def run_all(comm):
         total = sum(gradient(rank)[block] for rank in range(p_n))
         w = torch.zeros_like(total).requires_grad_()
         with comm.span("step", step=step):
-            (summed(own, w, "segmented") * gradient(mesh.n.rank)[block]).sum().backward()
+            (summed(own, w, layer="segmented")[0] * gradient(mesh.n.rank)[block]).sum().backward()
             whole = torch.zeros(FILTERS, COLUMNS, dtype=torch.float64).requires_grad_()
             of_all = f(sub, whole, layer="over all")
             (of_all[block] * gradient(mesh.n.rank)[block]).sum().backward()
@@ -83,7 +83,7 @@ def reduce_large(comm):
     own = group(mesh, ("n",))
     w = torch.zeros(2**22, requires_grad=True)
     comm.barrier()
-    summed(own, w, "w").sum().backward()
+    summed(own, w, layer="w")[0].sum().backward()
 
 
 def test_all_groups_sum_at_the_same_time():
