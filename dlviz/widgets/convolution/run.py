@@ -15,6 +15,7 @@ from dlviz.analysis.memory import peak_by_use
 from dlviz.analysis.steps import step_seconds
 from dlviz.sim.layer_shapes import LayerShape
 from dlviz.trace import Trace
+from dlviz.viz.words import text
 from dlviz.widgets.convolution import cuts
 from dlviz.widgets.running import Found, Progress, late_words
 
@@ -81,7 +82,8 @@ def found(values: dict[str, Any], layer: LayerShape, trace: Trace) -> dict[str, 
         "memory": max(sum(peak.each.get(kind, 0) for kind in KINDS) for peak in peaks),
         "late": late_words(late, max(LATE, predicted["seconds"] / 10), cuts.ranks_of(values)),
         "summary": [
-            f"The median of {STEPS} steps.",
+            f"The median of {STEPS} steps; by the wall clock "
+            f"{text.seconds(float(np.median(step_seconds(trace, 'wall'))))}.",
             *([] if whole else [f"The layer was cut down to {sizes(layer)}."]),
         ],
     }

@@ -48,7 +48,7 @@ function costs(own) {
     const least = Math.min(...rows.map((row) => row.seconds));
     /** @type {(cut: Pick<Cut, "seconds" | "words" | "memory"> & { parts?: number[] }, mark?: string) => string[]} */
     const cells = (cut, mark = "") => [
-      `${seconds(cut.seconds)}${mark}`, ...parts.map((_, i) => (cut.parts?.[i] ? seconds(cut.parts[i]) : "–")),
+      `${seconds(cut.seconds)}${mark}`, ...parts.map((_, i) => (cut.parts ? cut.parts[i] && seconds(cut.parts[i]) || "–" : "")),
       amount(Math.round(cut.words)), bytes(Math.round(cut.memory)),
     ];
     /** @type {(cut: Cut, i: number) => Row} */
