@@ -111,13 +111,13 @@ def test_even_kernels_strides_and_whole_columns_have_their_places_too():
 
 
 def mistaken(comm):
-    """Two ranks, a row each way; rank 0 puts it where padding belongs, rank 1 takes the wrong one."""
+    """Each of two ranks sends its first row, and puts the other's above its own."""
     image = pixels(4, 3)
     tile = image.new_zeros(4, 3)
     tile[1:3] = image[2 * comm.rank : 2 * comm.rank + 2]
     held = (2 * comm.rank - 1, 2 * comm.rank + 3), (0, 3)
     watch_tile(comm, tile, ((2 * comm.rank, 2 * comm.rank + 2), (0, 3)), held, (4, 3))
-    sent = comm.isend(tile[1].contiguous(), 1 - comm.rank)  # the first row: rank 1's is right
+    sent = comm.isend(tile[1].contiguous(), 1 - comm.rank)
     comm.recv(tile[0], 1 - comm.rank)
     sent.wait()
 

@@ -1,5 +1,5 @@
-"""What the explorer of convolutions predicts of a layer under a cut: which rank has which block, and
-seconds, elements sent and bytes of a training step. No torch here."""
+"""What the explorer of convolutions predicts of a layer under a cut: which rank has which block,
+and seconds, elements sent and bytes of a training step. No torch here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim.convolution import blocks
-from dlviz.sim.layer_costs import LayerCost, cut_name, layer_cost, layer_cuts
+from dlviz.sim.layer_costs import LayerCost, convolution_cuts, cut_name, layer_cost
 from dlviz.sim.layer_shapes import LayerShape, net_layers
 
 OWN = "own"
@@ -104,7 +104,7 @@ def best(layer: LayerShape, values: Values) -> list[dict[str, Any]]:
 @lru_cache(64)
 def _best(layer: LayerShape, ranks: int, alpha: float, bandwidth: float) -> list[dict[str, Any]]:
     link = {"alpha": alpha, "bandwidth": bandwidth}
-    every = [cut for cut in layer_cuts(ranks) if [*cut][-2:] != ["F", "C"]]
+    every = [cut for cut in convolution_cuts(ranks) if [*cut][-2:] != ["F", "C"]]
     rows = [row(layer, cut, link) for cut in every]
     return sorted(rows, key=lambda one: one["seconds"])[:BEST]
 

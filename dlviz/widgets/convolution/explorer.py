@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from dlviz.machine.topology import require
 from dlviz.viz import palette
 from dlviz.viz.words import text
-from dlviz.widgets.control import Choice, Field, Slider, one_of, whole
+from dlviz.widgets.control import Choice, Field, Slider, whole
 from dlviz.widgets.convolution import cuts
-from dlviz.widgets.convolution.run import RUN, run
+from dlviz.widgets.convolution.run import LARGEST, RUN, run
 from dlviz.widgets.recording import Recording
 from dlviz.widgets.running import Found, Progress
 from dlviz.widgets.view import styled
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST = 64  # ranks
-PARTS = (1, 2, 3, 4, 6, 8)  # of a dim
+DRAWN = 7  # cuts in the still picture
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16)  # of a dim
 SAMPLES = [2**power for power in range(9)]
 WIDTHS = (1, 3, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
 SIZES = (4, 7, 8, 13, 14, 16, 27, 28, 32, 56, 64, 112, 128, 224, 256)
 KERNELS, STRIDES = (1, 2, 3, 4, 5, 7, 11), (1, 2, 3, 4)
 BANDWIDTHS = [float(f"{10 ** (step / 4):.2g}") for step in range(24, 49)]  # bytes/s, to 1 TB/s
 OWN = {"where": ("layer", cuts.OWN)}
-LIMITS = {
-    "samples": SAMPLES, "channels": WIDTHS, "filters": WIDTHS, "size": SIZES, "kernel": KERNELS,
-    "stride": STRIDES, **dict.fromkeys(cuts.DIMS, PARTS),
-}  # fmt: skip
+OWN_SIZES = {"channels": 4096, "filters": 4096, "size": 512, "kernel": 11, "stride": 4}  # at most
+LIMITS = {"samples": 1024, **OWN_SIZES, **dict.fromkeys(cuts.DIMS, MOST)}
 
 
 class ConvolutionExplorer(Recording):
     """Choose a convolution, over how many ranks each of its dims is cut, and their link; see which
-    rank has which block, what a training step takes, sends and holds, and which cut is best; run it.
+    rank has which block, what a training step takes, sends and holds, and which cut is best; run
+    it.
 
     `layer` is "alexnet_first", "alexnet_last", "resnet_first", "resnet_last" or "own", of
     `channels`, `filters`, `size` rows and columns, `kernel` and `stride`, padded by half a kernel.
@@ -83,8 +83,8 @@ class ConvolutionExplorer(Recording):
     )  # fmt: skip
 
     def check(self, values: dict[str, Any]) -> None:
-        for name, known in LIMITS.items():
-            one_of(name, values[name], known)
+        for name, most in LIMITS.items():
+            whole(name, values[name], 1, most)
         require("the link", "alpha", values["alpha"], zero=True, infinite=False)
         require("the link", "bandwidth", values["bandwidth"], zero=False, infinite=False)
         if cuts.ranks_of(values) > MOST:
@@ -143,38 +143,46 @@ class ConvolutionExplorer(Recording):
         layer = cuts.layer_of(values)
         own = cuts.row(layer, cuts.cut_of(values), values)
         others = [*(cuts.best(layer, values) if settled else []), *cuts.singles(layer, values)]
-        rows = {one["name"]: one for one in sorted(others, key=lambda one: one["seconds"])}
+        others.sort(key=lambda one: one["seconds"])
+        rows = {one["name"]: one for one in others}
         return {
             "rows": [own, *(one for name, one in rows.items() if name != own["name"])],
             "tensors": cuts.tensors(layer, values),
-            "answer": answer(values, own, min(others, key=lambda one: one["seconds"], default=own))
-            if settled else "",
+            "answer": answer(values, own, others[:1] if settled else []),
             "long": too_many(values),
             "run": self.run_of(values).get("run"),
-        }  # fmt: skip
+        }
 
     def picture(self) -> Figure:
-        """Seconds of the best cuts, by what they are spent on."""
-        from dlviz.viz.print import curve
+        """Seconds of this cut and of others."""
+        from dlviz.viz.print import bars
 
-        raise NotImplementedError(curve)
+        rows = self._shown(self._now)["rows"][:DRAWN]
+        words = cuts.LAYERS[self._now["layer"]][0]
+        return bars(
+            {row["name"]: 1e3 * row["seconds"] for row in rows}, ylabel="ms a step",
+            title=f"{words}, {self._now['samples']} images on {cuts.ranks_of(self._now)} ranks",
+            theme=self.paper,
+        )  # fmt: skip
 
 
-OWN_SIZES = ("channels", "filters", "size", "kernel", "stride")
-
-
-def answer(values: dict[str, Any], own: dict[str, Any], best: dict[str, Any]) -> str:
-    """How fast this cut is, beside one rank and the best one."""
+def answer(values: dict[str, Any], own: dict[str, Any], best: list[dict[str, Any]]) -> str:
+    """How fast this cut is, beside one rank and the best cut, once that is known."""
     alone = cuts.cost(cuts.layer_of(values), {}, values).seconds
     ranks = cuts.ranks_of(values)
-    took = f"{own['name']} takes {text.seconds(own['seconds'])} a step"
     if ranks == 1:
-        return f"One rank: {text.seconds(alone)} a step."
-    faster = f", one rank {text.seconds(alone)}: {alone / own['seconds']:.3g} times as fast"
-    idle = f" {own['idle']} of {ranks} ranks compute nothing." if own["idle"] else ""
-    if best["seconds"] >= own["seconds"]:
-        return f"{took}{faster}; no cut of {ranks} ranks is faster.{idle}"
-    return f"{took}{faster}; {best['name']} takes {text.seconds(best['seconds'])}.{idle}"
+        return f"One rank takes {text.seconds(alone)} a step."
+    words = [
+        f"{own['name']} takes {text.seconds(own['seconds'])} a step, one rank "
+        f"{text.seconds(alone)}: {alone / own['seconds']:.3g} times as fast."
+    ]
+    if own["idle"]:
+        words.append(f"{own['idle']} of {ranks} ranks compute nothing.")
+    for one in best:
+        faster = f"{one['name']} takes {text.seconds(one['seconds'])}."
+        slower = one["seconds"] >= own["seconds"]
+        words.append(f"No cut of {ranks} ranks is faster." if slower else faster)
+    return " ".join(words)
 
 
 def too_many(values: dict[str, Any]) -> str:
@@ -186,12 +194,13 @@ def too_many(values: dict[str, Any]) -> str:
 
 DETAILS = [
     "A training step of the layer: forward and backward, in float32; a rank computes 1 GFLOP/s. "
-    "N samples, H rows and W columns of the images, C channels, F filters.",
-    "x is gathered over F once and kept; y is summed over C; halos travel beside the interior's "
-    "computation, and only what the computation waits for counts in seconds. dw is summed over the "
-    "ranks that hold the same weights.",
-    "Elements sent and memory are those of the rank with most; memory is weights, their gradients "
-    "and the input.",
-    "A run is of one step on real ranks, held to the same link and speed; a layer too large for two "
-    "cores is cut down, and its prediction is for the sizes that ran.",
+    "N samples, C channels, H rows and W columns of x; F filters.",
+    "x is gathered over F once and kept; y is summed over C, and each rank has a part of the sum. "
+    "Halos travel while the interior is computed: their seconds are those that the computation "
+    "waits. dw is summed over the ranks that hold the same weights.",
+    "Elements sent and memory are those of the rank with most, the elements part by part. Memory "
+    "is weights, their gradients, and what the backward needs of x. Idle ranks have no outputs.",
+    "A run is of 3 steps on real ranks, held to the same link and speed. A layer of more than "
+    f"{text.count(LARGEST)} multiplications is cut down for two cores; its prediction is for the "
+    "sizes that ran.",
 ]

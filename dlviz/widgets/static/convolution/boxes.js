@@ -83,7 +83,8 @@ export function placedIn(tensors, width, height) {
       : images(tensor, ranks, room - 2 * EDGE, tall);
     const right = Math.max(...sheets.map((one) => one.x + one.width));
     const left = i * room + (room - right) / 2;
-    return { tensor, middle: (i + 0.5) * room, sheets: sheets.map((one) => ({ ...one, x: one.x + left, y: one.y + NAME })) };
+    const there = sheets.map((one) => ({ ...one, x: one.x + left, y: one.y + NAME }));
+    return { tensor, middle: (i + 0.5) * room, sheets: there };
   });
 }
 

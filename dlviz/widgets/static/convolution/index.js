@@ -20,7 +20,7 @@ import { boxes } from "./boxes.js";
 
 /** The layer that ran, `sizes` in words, with its prediction.
  * @typedef {{ error?: string, stopped?: string, late: string, sizes: string, predicted: Cut, words: number, memory:
- *   number, seconds: number, parts: number[], summary: string[] }} Run */
+ *   number, seconds: number, summary: string[] }} Run */
 
 /** `parts` name the seconds' parts, `ranks` are their looks, `long` says why this cannot run.
  * @typedef {Answer & { rows: Cut[], tensors: Tensor[], parts: string[], ranks: Style[], answer: string, long: string,
@@ -46,9 +46,9 @@ function costs(own) {
   return table(own, ["data", "live"], () => {
     const { rows, parts, run } = shown.now.data;
     const least = Math.min(...rows.map((row) => row.seconds));
-    /** @type {(cut: Pick<Cut, "seconds" | "words" | "memory" | "parts">, mark?: string) => string[]} */
+    /** @type {(cut: Pick<Cut, "seconds" | "words" | "memory"> & { parts?: number[] }, mark?: string) => string[]} */
     const cells = (cut, mark = "") => [
-      `${seconds(cut.seconds)}${mark}`, ...cut.parts.map((part) => (part ? seconds(part) : "–")),
+      `${seconds(cut.seconds)}${mark}`, ...parts.map((_, i) => (cut.parts ? cut.parts[i] && seconds(cut.parts[i]) || "–" : "")),
       amount(Math.round(cut.words)), bytes(Math.round(cut.memory)),
     ];
     /** @type {(cut: Cut, i: number) => Row} */

@@ -114,7 +114,10 @@ export function tilePicture(make, scene, layout, cell, filled) {
     if (changed) {
       found.push(make("rect", { class: "dlv-lit", x: x + 1.5, y: y + 1.5, width: width - 3, height: height - 3 }));
     }
-    if (wrong) found.push(make("path", { class: "dlv-nopixel", d: `M${x} ${y}l${width} ${height}m0 ${-height}l${-width} ${height}` }));
+    if (wrong) {
+      const cross = `M${x} ${y}l${width} ${height}m0 ${-height}l${-width} ${height}`;
+      found.push(make("path", { class: "dlv-nopixel", d: cross }));
+    }
     if (numbered && style && text.length * CHARACTER < width) {
       const at = { x: x + width / 2, y: y + height / 2 + 0.5 };
       found.push(make("text", { ...at, style: `fill: ${style.ink}`, class: "dlv-pixel" }, text));
@@ -185,7 +188,7 @@ export function tileWords(scene, cell) {
   const wrong = pixels.filter((one) => one.wrong).length;
   return [
     `rank ${cell.rank} owns rows ${rangeOf(block[0], block[1])} and columns ${rangeOf(block[2], block[3])}`,
-    others.length ? `holds ${others.map(([rank, many]) => `${many} of rank ${rank}`).join(", ")}` : "holds its own alone",
+    `holds ${others.map(([rank, many]) => `${many} of rank ${rank}`).join(", ") || "its own alone"}`,
     empty ? `${empty} empty` : "", wrong ? `${wrong} wrong` : "",
   ].filter(Boolean).join("; ");
 }
