@@ -34,11 +34,11 @@ from dlviz.grading.assignments.halo_exchange.model import Geometry, near, window
 from dlviz.grading.assignments.halo_exchange.run import (
     BLOCKS,
     STEPS,
-    Exchange,
+    ExchangeRun,
     Kernel,
+    LayerRun,
     Needed,
     Strips,
-    Trained,
     exchange,
     needed,
     received,
@@ -95,7 +95,7 @@ def check_needed(left: Needed) -> None:
 
 
 @strips("every rank has the rows it needs", points=3, run=_fetching)
-def check_rows(tried: Exchange) -> None:
+def check_rows(tried: ExchangeRun) -> None:
     """Each rank has the rows that it needs, in their order, with zeros outside of the image."""
     size, image = tried.size, torch.cat([own.given for own in tried.left], 2)
     for rank, own in enumerate(tried.left):
@@ -113,13 +113,13 @@ def check_rows(tried: Exchange) -> None:
 
 
 @strips("each rank sends what the others need of its rows", points=2, run=_fetching)
-def check_rows_sent(tried: Exchange) -> None:
+def check_rows_sent(tried: ExchangeRun) -> None:
     """In forward a rank sends the rows that another one needs, each once, and no others."""
     _check_sent(tried, "the rows of its own that other ranks need")
 
 
 @strips("the gradient of every row is whole", points=3, run=_returning)
-def check_back(tried: Exchange) -> None:
+def check_back(tried: ExchangeRun) -> None:
     """The gradients of a rank's rows: from all ranks that have read them, added."""
     size, every = tried.size, [own.given for own in tried.left]
     for rank, own in enumerate(tried.left):
@@ -135,13 +135,13 @@ def check_back(tried: Exchange) -> None:
 
 
 @strips("each rank sends back what belongs to others", points=2, run=_returning)
-def check_back_sent(tried: Exchange) -> None:
+def check_back_sent(tried: ExchangeRun) -> None:
     """In backward a rank sends the gradients of the rows that it has from others, and no others."""
     _check_sent(tried, "the gradients of the rows that it has from others")
 
 
 @strips("the rows of y of one process", points=2, run=_training)
-def check_outputs(tried: Trained) -> None:
+def check_outputs(tried: LayerRun) -> None:
     """In each step a rank has its rows of y, whatever the step before."""
     size = tried.size
     for step in range(STEPS):
@@ -165,7 +165,7 @@ def check_outputs(tried: Trained) -> None:
 
 
 @strips("dx and dw of one process", points=2, run=_training)
-def check_gradients(tried: Trained) -> None:
+def check_gradients(tried: LayerRun) -> None:
     """In each step the gradients of a rank's rows, and on all ranks that of the weight."""
     size = tried.size
     for step in range(STEPS):
@@ -186,7 +186,7 @@ def check_gradients(tried: Trained) -> None:
 
 
 @strips("a step sends halos, and dw", points=2, run=_training)
-def check_step_sent(tried: Trained) -> None:
+def check_step_sent(tried: LayerRun) -> None:
     """In a step a rank sends rows in forward, gradients of rows in backward, and dw."""
     for rank, sent in enumerate(tried.sent):
         if abs(sent - tried.due(rank)) > 64:
@@ -197,7 +197,7 @@ def check_step_sent(tried: Trained) -> None:
             )
 
 
-def _check_sent(tried: Exchange, what: str) -> None:
+def _check_sent(tried: ExchangeRun, what: str) -> None:
     for rank, due in enumerate(tried.size.rows_sent(tried.back)):
         if tried.sent[rank] != due:
             raise CheckFailed(

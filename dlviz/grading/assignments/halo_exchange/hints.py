@@ -19,11 +19,11 @@ from dlviz.grading.assignments.halo_exchange.model import (
 )
 from dlviz.grading.assignments.halo_exchange.run import (
     BLOCKS,
-    Exchange,
+    ExchangeRun,
     Kernel,
+    LayerRun,
     Needed,
     Strips,
-    Trained,
 )
 from dlviz.grading.harness.feedback import listed, number
 
@@ -126,7 +126,7 @@ def _are(rows: Sequence[int]) -> str:
     return f"row{'s' * (len(rows) > 1)} {listed([*map(str, rows)])} {'are' if rows[1:] else 'is'}"
 
 
-def why_rows(tried: Exchange, rank: int, stands: Mapping[int, Sequence[int | str]]) -> str:
+def why_rows(tried: ExchangeRun, rank: int, stands: Mapping[int, Sequence[int | str]]) -> str:
     """A hint for rows that a rank has in place of those it needs; `stands` of all ranks."""
     size, stand, (first, _) = tried.size, stands[rank], tried.size.need[rank]
     if UNREAD in stand:
@@ -216,7 +216,7 @@ def why_back(size: Strips, rank: int, seen: torch.Tensor, parts: Sequence[torch.
 # -- a layer ---------------------------------------------------------------------------------------
 
 
-def why_outputs(tried: Trained, step: int, rank: int) -> str:
+def why_outputs(tried: LayerRun, step: int, rank: int) -> str:
     """A hint for wrong rows of y."""
     size, seen = tried.size, tried.each(step)[rank].y
     need, own = size.need[rank], size.own
@@ -249,7 +249,7 @@ def why_outputs(tried: Trained, step: int, rank: int) -> str:
     return "all rows are there, but not once each: which are added in place of copied?"
 
 
-def _absent(tried: Trained, step: int, rank: int) -> tuple[list[int], list[int]] | None:
+def _absent(tried: LayerRun, step: int, rank: int) -> tuple[list[int], list[int]] | None:
     """The rows that a rank's y lacks, and the ranks whose rows in it are those of the step before;
     None if y is no sum of rows."""
     size, need, seen = tried.size, tried.size.need[rank], tried.each(step)[rank].y
@@ -267,7 +267,7 @@ def _absent(tried: Trained, step: int, rank: int) -> tuple[list[int], list[int]]
     return [q for r in lost for q in common(size.own[r], need)], old
 
 
-def _same_rows(tried: Trained, x: torch.Tensor, seen: torch.Tensor) -> bool:
+def _same_rows(tried: LayerRun, x: torch.Tensor, seen: torch.Tensor) -> bool:
     """Whether y begins with what the convolution makes of these rows."""
     if x.shape[2] < tried.size.geometry.span:
         return False
@@ -275,7 +275,7 @@ def _same_rows(tried: Trained, x: torch.Tensor, seen: torch.Tensor) -> bool:
     return near(seen, made) or near(seen, made[:, :, : seen.shape[2]])
 
 
-def _why_shifted(tried: Trained, step: int, rank: int, seen: torch.Tensor) -> str:
+def _why_shifted(tried: LayerRun, step: int, rank: int, seen: torch.Tensor) -> str:
     need = tried.size.need[rank]
     for by in range(-tried.size.geometry.span, tried.size.geometry.span + 1):
         if _same_rows(tried, window(tried.image(step), (need[0] + by, need[1] + by)), seen):
@@ -283,7 +283,7 @@ def _why_shifted(tried: Trained, step: int, rank: int, seen: torch.Tensor) -> st
     return "this is no sum of rows of the image. Which rows does the convolution get, and where?"
 
 
-def why_gradients(tried: Trained, step: int, rank: int, name: str) -> str:
+def why_gradients(tried: LayerRun, step: int, rank: int, name: str) -> str:
     """A hint for a wrong dx or dw, of the right shape."""
     size, steps, conv = tried.size, tried.each(step), tried.conv
     backs = [back_of(tried, step, r) for r in range(size.ranks)]
@@ -312,7 +312,7 @@ def why_gradients(tried: Trained, step: int, rank: int, name: str) -> str:
     )
 
 
-def back_of(tried: Trained, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+def back_of(tried: LayerRun, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of the rows that a rank needs, and of the weight, from its own dy."""
     x = window(tried.image(step), tried.size.need[rank])
     return tried.conv.backward(x, tried.weight, tried.each(step)[rank].dy)
@@ -345,7 +345,7 @@ def in_rows(count: float) -> str:
     return f"{count:.3g} row{'s' * (count != 1)}"
 
 
-def why_sent(tried: Exchange, rank: int) -> str:
+def why_sent(tried: ExchangeRun, rank: int) -> str:
     """A hint for too many rows or too few, by what a rank could have sent."""
     size, own, sent = tried.size, tried.size.own, tried.sent[rank]
     mine, due = own[rank][1] - own[rank][0], size.rows_sent(tried.back)[rank]
@@ -369,7 +369,7 @@ def why_sent(tried: Exchange, rank: int) -> str:
     return f"{extra} too few: which rank gets nothing of what belongs to it?"
 
 
-def why_step_sent(tried: Trained, rank: int) -> str:
+def why_step_sent(tried: LayerRun, rank: int) -> str:
     extra = tried.sent[rank] - tried.due(rank)
     if tried.collectives:
         return EVERYWHERE.format(tried.collectives[0])

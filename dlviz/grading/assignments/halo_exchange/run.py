@@ -179,7 +179,7 @@ class RowsLeft(Left):
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ExchangeRun:
     """A run of `fetch`, or `back` of `give_back`."""
 
     size: Strips
@@ -197,13 +197,13 @@ class Exchange:
         return (bytes_sent(self.trace) / ROW).tolist()
 
 
-def exchange(size: Strips, program: Program, back: bool = False) -> Exchange:
+def exchange(size: Strips, program: Program, back: bool = False) -> ExchangeRun:
     """Raises CheckFailed if the run does not finish, or ready-made code did the work."""
     run = attempted(
         _exchange, size.ranks, size, program, back,
         where=size, own=EXCHANGE, expects="every rank returns",
     )  # fmt: skip
-    return Exchange(size, back, run.results, run.trace)
+    return ExchangeRun(size, back, run.results, run.trace)
 
 
 def _exchange(comm: Comm, size: Strips, program: Program, back: bool) -> RowsLeft:
@@ -258,7 +258,7 @@ class LayerLeft(Left):
 
 
 @dataclass(frozen=True)
-class Trained:
+class LayerRun:
     """A run of the student's layer."""
 
     size: Strips
@@ -297,7 +297,7 @@ class Trained:
         return sum(self.size.rows_sent(back)[rank] for back in (False, True)) * ROW + self.ring
 
 
-def trained(size: Strips, program: Program) -> Trained:
+def trained(size: Strips, program: Program) -> LayerRun:
     """Run a layer forward and backward for some steps. Raises CheckFailed if that does not
     finish, or ready-made code did the work."""
     weight = drawn(*size.geometry.weight_like())
@@ -305,7 +305,7 @@ def trained(size: Strips, program: Program) -> Trained:
         _trained, size.ranks, size, weight, program,
         where=size, own=EXCHANGE, expects="every rank returns",
     )  # fmt: skip
-    return Trained(size, weight, run.results, run.trace)
+    return LayerRun(size, weight, run.results, run.trace)
 
 
 def _trained(comm: Comm, size: Strips, weight: torch.Tensor, program: Program) -> LayerLeft:
