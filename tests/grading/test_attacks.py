@@ -12,6 +12,7 @@ from attack_programs import ATTACKS, FRAMES, TRACEBACK
 MODULES = {
     "ddp": "ddp_checks",
     "fedavg": "fedavg_checks",
+    "halo_exchange": "halo_checks",
     "mesh_3d": "mesh_checks",
     "parameter_server": "parameter_server_checks",
     "tensor_parallel_mlp": "tensor_checks",
