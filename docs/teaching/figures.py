@@ -40,8 +40,12 @@ from dlviz.schedules import TITLES as SCHEDULES
 from dlviz.schedules import make
 from dlviz.sim import (
     TransformerShape,
+    cheapest_path,
     collective_seconds,
+    cut_name,
     layer_bytes,
+    net_costs,
+    net_layers,
     plans,
     saved_activations,
     scaling_curves,
@@ -458,6 +462,28 @@ def lab_06_summa() -> Any:
     """Panels of X travel along rows of ranks, panels of W along columns; blocks of Y stay."""
     trace = dlviz.launch(_square, 4).trace
     return paper.matrices(trace, title="SUMMA on a grid of 2 × 2 ranks")
+
+
+# -- lab 07 ----------------------------------------------------------------------------------------
+@figure
+def lab_07_path() -> Any:
+    """ResNet-50, two images on eight ranks: rows first, then channels and filters."""
+    machine = Machine(
+        Device("chosen", 1e13, 32e9, 1e12), Topology.switch(8, Link(1e-5, 1e10)), step=None
+    )
+    cuts = [
+        {"N": 2, "H": 4},
+        {"N": 2, "C": 4},
+        {"N": 2, "F": 4},
+        {"C": 4, "F": 2},
+        {"F": 4, "C": 2},
+    ]
+    layers = net_layers("resnet50", 2)
+    found = net_costs([*layers.values()], cuts, machine)
+    _, path = cheapest_path(found.seconds, found.switches)
+    names = [cut_name(cut) for cut in cuts]
+    title = "ResNet-50, two images, eight ranks: a cut for each layer"
+    return dlviz.viz.layer_path(*found[:2], path, layers=[*layers], cuts=names, title=title)
 
 
 # -- labs 09 and 09b -------------------------------------------------------------------------------
