@@ -1,5 +1,5 @@
-"""Layers that are cut on a paced machine: what a step takes is what `sim` says, to the latencies of
-two messages."""
+"""Layers that are cut on a paced machine: what a step takes is what `sim` says, to the latency of
+a message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAYER = LayerShape(2, 8, 8, 32, 32, kernel=3, padding=1)
 CUTS = [{"N": 8}, {"N": 2, "H": 4}, {"N": 2, "H": 2, "W": 2}, {"F": 8}, {"C": 4, "F": 2}]
 LINK = Link(1e-3, 1e8)
 MACHINE = Machine(
-    Device("slow", flops=2e7, memory=1e9, memory_bandwidth=1e9), Topology.switch(RANKS, LINK), None
+    Device("slow", flops=4e6, memory=1e9, memory_bandwidth=1e9), Topology.switch(RANKS, LINK), None
 )
 
 
@@ -38,6 +38,7 @@ def worker(comm):
         layers.append(DistributedConv2d(mesh, conv, distribution(cut), shape))
         LayerSpans(comm, layers[-1])
     both = comm.mesh(n=2, h=4)
+    nn.functional.conv2d(torch.ones(1, 8, 4, 4), conv.weight).sum().backward()  # loads its library
     for step, (mesh, layer) in enumerate(zip(meshes, layers, strict=True)):
         x = torch.zeros(shape)[layer.takes.block(mesh, shape)].contiguous().requires_grad_()
         comm.start_line()
@@ -63,15 +64,15 @@ def seconds():
 @pytest.mark.parametrize("number", range(len(CUTS)), ids=map(str, CUTS))
 def test_a_step_of_a_layer_takes_what_sim_says(number):
     expected = layer_cost(LAYER, CUTS[number], MACHINE).seconds
-    assert seconds()[number] == pytest.approx(expected, abs=2 * LINK.latency, rel=0.02)
+    assert seconds()[number] == pytest.approx(expected, abs=LINK.latency, rel=0.001)
 
 
 def test_a_switch_takes_what_sim_says():
     expected = switch_cost(LAYER, {"N": 2, "H": 4}, {"C": 8}, MACHINE).seconds
-    assert seconds()[-1] == pytest.approx(expected, abs=2 * LINK.latency, rel=0.05)
+    assert seconds()[-1] == pytest.approx(expected, abs=LINK.latency, rel=0.001)
 
 
 def test_two_images_on_eight_ranks_gain_by_rows_what_sim_says():
     by_sample, by_rows, *_ = (layer_cost(LAYER, cut, MACHINE).seconds for cut in CUTS)
     measured = seconds()[0] / seconds()[1]
-    assert 2 < measured == pytest.approx(by_sample / by_rows, rel=0.05)
+    assert 2 < measured == pytest.approx(by_sample / by_rows, rel=0.01)
