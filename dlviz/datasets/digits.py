@@ -11,26 +11,33 @@ import io
 
 import numpy as np
 import torch
+from torch import nn
 
+from dlviz.counts import check_counts
 from dlviz.datasets import store
 
+SIDE = 8  # pixels
 TEST = 360  # images, a fifth of all
 
 
 def digits(
-    split: str = "train", dtype: torch.dtype = torch.float32
+    split: str = "train", dtype: torch.dtype = torch.float32, side: int = SIDE
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images (N, 1, 8, 8) of `dtype` in [0, 1] and labels (N,) of int64 in 0..9.
+    """Images (N, 1, side, side) of `dtype` in [0, 1] and labels (N,) of int64 in 0..9.
 
     split: "train" (N = 1,437) and "test" (N = 360) are disjoint and the same in every process;
-    "all" is both (N = 1,797), in the file's order.
+    "all" is both (N = 1,797), in the file's order. side: 8 as scanned; images are enlarged to 32 x
+    32, say, by bilinear interpolation.
     Raises ValueError for an unknown split and a damaged file.
     """
     if split not in ("train", "test", "all"):
         raise ValueError(f"split={split!r} is not a part of the digits: use train, test or all.")
+    check_counts(side=side)
     text = gzip.decompress(store.read("digits/digits.csv.gz"))
     table = np.loadtxt(io.BytesIO(text), delimiter=",", dtype=np.int64)  # (1797, 64 + 1)
-    images = torch.from_numpy(table[:, :64]).to(dtype).div_(16).view(-1, 1, 8, 8)
+    images = torch.from_numpy(table[:, :64]).to(dtype).div_(16).view(-1, 1, SIDE, SIDE)
+    if side != SIDE:
+        images = nn.functional.interpolate(images, (side, side), mode="bilinear")
     labels = torch.from_numpy(table[:, 64].copy())
     if split == "all":
         return images, labels

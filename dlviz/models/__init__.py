@@ -1,8 +1,8 @@
 """The small models that the labs train, their seeding by layer, training in one process, and what
 each layer stores.
 
-The MLP, the ConvNet and the LSTM are `nn.Sequential`s, so that `model[:4]` is a stage; a
-Transformer's stages are made of its `blocks`. There are no batch statistics: the gradient of a
+All but the Transformer are `nn.Sequential`s, so that `model[:4]` is a stage; a Transformer's stages
+are made of its `blocks`. Only SmallResNet has batch statistics: for all others the gradient of a
 batch is the mean of its shards' gradients, which makes a parallel run comparable with one process.
 """
 
@@ -10,7 +10,7 @@ import warnings
 from typing import Any
 
 from dlviz.models.language import LSTM, target_tokens, token_loss
-from dlviz.models.nets import MLP, ConvNet
+from dlviz.models.nets import MLP, ConvNet, Residual, SmallAlexNet, SmallResNet
 from dlviz.models.seeding import seed_layers
 from dlviz.models.step_cost import step_cost
 from dlviz.models.storage import layer_storage, saved_tensors
@@ -28,6 +28,9 @@ __all__ = [
     "LSTM",
     "MLP",
     "ConvNet",
+    "Residual",
+    "SmallAlexNet",
+    "SmallResNet",
     "Transformer",
     "accuracy",
     "error_by_label",

@@ -10,6 +10,7 @@ tensor/          each rank has a part of every layer: linear, MLP, attention, a 
 offload/         the host has the optimizer, or all parameters; the device what it computes with
 pipeline/        stages on ranks, by any schedule
 hybrid/          data, pipeline and tensor parallelism together, on a mesh
+convolution/     convolutions cut over samples, rows, columns, channels and filters
 summa/           one matrix product, and its gradients, on a grid of ranks
 recomputed.py    layers that run again in the backward, by segments
 microbatched.py  a convolution by several methods, in pieces that fit a limit
@@ -30,6 +31,7 @@ from dlviz.parallel.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from dlviz.parallel import (
+        convolution,
         data,
         hybrid,
         microbatched,
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
     from dlviz.parallel.server import hogwild, parameter_server, stale_synchronous
 
 __all__ = [
-    "STRATEGIES", "accumulation", "central", "data", "ddp", "easgd", "ensemble", "gossip",
-    "hogwild", "hybrid", "late_all_reduce", "local_sgd", "microbatched", "model", "naive",
+    "STRATEGIES", "accumulation", "central", "convolution", "data", "ddp", "easgd", "ensemble",
+    "gossip", "hogwild", "hybrid", "late_all_reduce", "local_sgd", "microbatched", "model", "naive",
     "offload", "parameter_server", "pipeline", "recomputed", "stale_synchronous", "summa",
     "tensor", "update_rules", "zero",
 ]  # fmt: skip

@@ -102,6 +102,16 @@ STRATEGIES = Strategies(
             "tensor.train.train",
             "tensor parallel: each layer is cut over the ranks, which exchange activations",
         ),
+        "spatial": (
+            "convolution.train.spatial",
+            "every image is cut over all ranks, into --height rows and --width columns of blocks, "
+            "which exchange their rims",
+        ),
+        "channel_filter": (
+            "convolution.train.channel_filter",
+            "each convolution is cut over --filters ranks and --channels ranks, the next the other "
+            "way about",
+        ),
         "3d": (
             "hybrid.train",
             "data, pipeline and tensor parallel together, on the axes of --mesh dp=2,pp=2,tp=2",

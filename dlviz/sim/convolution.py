@@ -112,8 +112,11 @@ def weird_trick_wins_below(activations: int, parameters: int, ranks: int) -> flo
     return parameters / (ranks * activations) if ranks > 1 else 0.0
 
 
-def needed(lo: int, hi: int, kernel: int, stride: int, dilation: int, padding: int) -> Rows:
-    """The input rows that output rows `lo` to `hi` - 1 read, not clipped to the image."""
+def needed(
+    lo: int, hi: int, kernel: int, stride: int = 1, dilation: int = 1, padding: int = 0
+) -> Rows:
+    """The input rows that output rows `lo` to `hi` - 1 read: the first, and the end (exclusive).
+    Not clipped to the image: rows below 0 and past its end are padding."""
     first = lo * stride - padding
     return first, (hi - 1) * stride - padding + dilation * (kernel - 1) + 1 if hi > lo else first
 

@@ -56,6 +56,20 @@ def test_images_come_in_the_dtype_asked_for():
     assert torch.equal(double[0], single[0].double())
 
 
+def test_images_are_enlarged_between_their_pixels():
+    small, labels = digits("test", torch.float64)
+    large, same = digits("test", torch.float64, side=32)
+    assert large.shape == (360, 1, 32, 32) and torch.equal(labels, same)
+    assert large.min() >= 0 and large.max() <= 1
+    blocks = large.unflatten(3, (8, 4)).unflatten(2, (8, 4)).mean((3, 5))  # 4 x 4 pixels each
+    inner, smooth = blocks[..., 1:-1, 1:-1], small.clone()
+    for dim in (2, 3):  # on a line the mean of a pixel's block: 3/4 its own, 1/8 each neighbour's
+        before, after = smooth.roll(1, dim), smooth.roll(-1, dim)
+        smooth = smooth * 3 / 4 + (before + after) / 8
+    torch.testing.assert_close(inner, smooth[..., 1:-1, 1:-1])
+    assert torch.equal(large[..., 0, 0], small[..., 0, 0]), "a corner keeps its value"
+
+
 def test_an_unknown_split_is_refused():
     with pytest.raises(ValueError, match="^split='valid' is not a part of the digits"):
         digits("valid")

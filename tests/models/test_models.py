@@ -14,6 +14,9 @@ from dlviz.datasets import batches, digits
 from dlviz.models import (
     MLP,
     ConvNet,
+    Residual,
+    SmallAlexNet,
+    SmallResNet,
     accuracy,
     error_by_label,
     gradient_noise,
@@ -30,7 +33,7 @@ def equal(a: nn.Module, b: nn.Module) -> bool:
     return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
 
 
-@pytest.mark.parametrize("build", [MLP, ConvNet])
+@pytest.mark.parametrize("build", [MLP, ConvNet, SmallAlexNet, SmallResNet])
 def test_weights_follow_from_the_seed_whatever_was_built_before(build):
     first = build(seed=3)
     torch.manual_seed(99)
@@ -114,6 +117,41 @@ def test_mlp_has_the_widths_it_was_given(widths):
 def test_mlp_of_one_width_is_refused():
     with pytest.raises(ValueError, match=r"^widths=\(64,\) makes no layer"):
         MLP((64,))
+
+
+def test_the_convolutions_of_small_alexnet_multiply_most_and_store_least():
+    net, multiplications = SmallAlexNet(), [0, 0]  # of the convolutions, of the dense layers
+    x = torch.zeros(1, 1, 32, 32)
+    for layer in net:
+        x = layer(x)
+        if isinstance(layer, nn.Conv2d):
+            multiplications[0] += x.numel() * layer.weight[0].numel()
+        elif isinstance(layer, nn.Linear):
+            multiplications[1] += layer.weight.numel()
+    parameters = [sum(p.numel() for p in part.parameters()) for part in (net[:8], net[8:])]
+    assert multiplications == [3686400, 263424] and parameters == [7120, 263562]
+    assert round(100 * multiplications[0] / sum(multiplications), 1) == 93.3
+    assert round(100 * parameters[0] / sum(parameters), 1) == 2.6
+
+
+def test_a_residual_adds_what_its_shortcut_makes_of_the_input():
+    body, x = nn.Linear(3, 3), torch.rand(2, 3)
+    assert torch.equal(Residual(body)(x), body(x) + x)
+    short = nn.Linear(3, 3)
+    assert torch.equal(Residual(body, short)(x), body(x) + short(x))
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (9, 32)])
+def test_small_resnet_halves_images_of_any_size(height, width):
+    net, x = SmallResNet(), torch.rand(4, 1, height, width)
+    assert net[:6](x).shape == (4, 32, -(-height // 2), -(-width // 2))
+    assert net(x).shape == (4, 10)
+
+
+def test_small_resnet_learns():
+    net, (images, labels) = SmallResNet(), digits("train")
+    losses = train(net, (images[:32], labels[:32]), steps=30, lr=0.3, batch=32)
+    assert losses[-1] < losses[0] / 2
 
 
 @pytest.mark.parametrize(("build", "lr"), [(MLP, 0.5), (ConvNet, 0.5)])

@@ -88,9 +88,12 @@ def colors(comm: Any, color: int | None, key: int) -> tuple[int, tuple[int, ...]
 
 
 class Mesh:
-    """Named axes of a grid of ranks, each a Comm."""
+    """Named axes of a grid of ranks, each a Comm; `comm` is that of all its ranks."""
 
-    def __init__(self, **axes: Any):
+    __slots__ = ("__dict__", "__weakref__", "comm")  # so that `vars` has the axes alone
+
+    def __init__(self, comm: Any, /, **axes: Any):
+        self.comm = comm
         self.__dict__.update(axes)
 
     def __repr__(self) -> str:
@@ -104,6 +107,8 @@ class Mesh:
     def of(cls, comm: Any, axes: dict[str, int]) -> Mesh:
         """The grid of the ranks of `comm`; all of them must call this."""
         total = 1
+        if "comm" in axes:
+            raise ValueError("mesh.comm has all ranks of the mesh: give the axis another name.")
         for name, length in axes.items():
             whole = whole_number(length)
             if whole is None or whole < 1:
@@ -124,4 +129,4 @@ class Mesh:
             assert row is not None  # it has a color
             number, members, _ = row
             found[name] = type(comm)(comm.process, members, number, f"{name} {members}")
-        return cls(**found)
+        return cls(comm, **found)

@@ -81,8 +81,14 @@ class SyncBatchNorm(_BatchNorm):
             self._track(count.item(), mean, var)
         if self.affine:
             shape = (1, -1, *[1] * (input.dim() - 2))
-            y = y * self.weight.view(shape) + self.bias.view(shape)
+            weight, bias = self.shared(self.weight, self.bias)
+            y = y * weight.view(shape) + bias.view(shape)
         return y
+
+    def shared(self, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The `parameters` as a forward uses them; their gradients are those of this rank's
+        inputs."""
+        return parameters
 
     @torch.no_grad()
     def _track(self, count: float, mean: torch.Tensor, var: torch.Tensor) -> None:

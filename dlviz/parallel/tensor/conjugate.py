@@ -159,7 +159,7 @@ def reduced(
     """The sum of all ranks' x, or with op="max" the largest value of each cell, in new memory."""
     # A copy: the all-reduce works in place, and autograd may hold x.
     total = x.clone(memory_format=torch.contiguous_format)
-    with _recorded(comm, "all_reduce", layer, direction, total):
+    with recorded(comm, "all_reduce", layer, direction, total.nbytes):
         if all_reduce == "backend":
             comm.all_reduce(total, op)
         else:
@@ -172,7 +172,7 @@ def gathered(
 ) -> torch.Tensor:
     """All ranks' x, concatenated along `dim`."""
     n, parts = comm.size, x.new_empty(comm.size, *x.shape)
-    with _recorded(comm, "all_gather", layer, direction, parts):
+    with recorded(comm, "all_gather", layer, direction, parts.nbytes):
         if all_reduce == "backend":
             comm.all_gather(parts, x.contiguous())
             return torch.cat(tuple(parts), dim)
@@ -188,17 +188,18 @@ def scattered(
     parts = list(x.chunk(comm.size, dim))
     if all_reduce == "backend":
         partial, own = torch.stack(parts), torch.empty_like(parts[0])
-        with _recorded(comm, "reduce_scatter", layer, direction, partial):
+        with recorded(comm, "reduce_scatter", layer, direction, partial.nbytes):
             comm.reduce_scatter(own, partial)
         return own
     partial = torch.stack([*parts[-1:], *parts[:-1]])  # the ring leaves chunk r+1 on rank r
-    with _recorded(comm, "reduce_scatter", layer, direction, partial):
+    with recorded(comm, "reduce_scatter", layer, direction, partial.nbytes):
         ring.reduce_scatter(comm, partial)
     return partial[(comm.rank + 1) % comm.size].clone()
 
 
-def _recorded(comm: Comm, collective: str, layer: str, direction: str, tensor: torch.Tensor) -> Any:
+def recorded(comm: Comm, collective: str, layer: str, direction: str, nbytes: int) -> Any:
+    """The span of a collective of `nbytes` in all."""
     name = f"{collective.replace('_', '-')} {layer}".strip()
-    fields = {"group": comm.name, "nbytes": tensor.nbytes, "call": next(_calls)}
+    fields = {"group": comm.name, "nbytes": nbytes, "call": next(_calls)}
     fields |= {"collective": collective, "layer": layer, "direction": direction}
     return comm.span("collective", name, **fields)

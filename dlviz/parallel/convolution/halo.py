@@ -1,0 +1,370 @@
+"""Halo exchange: the rows and columns of others' blocks that a rank's outputs read.
+
+An image is cut into blocks. A convolution slides its kernel over the borders too, so a rank needs
+the rim of its neighbours' blocks, its halo. A 3 x 3 kernel with padding 1, 8 rows on 2 ranks:
+
+    rank 0    outputs 0..3 read rows -1..4    -1: padding    0 1 2 3: its own    4: halo of rank 1
+    rank 1    outputs 4..7 read rows  3..8     3: halo of rank 0    4 5 6 7: its own    8: padding
+
+Each rank finds all messages by itself, since blocks and kernel are known everywhere: a rank is sent
+`needed` minus what it has, block by block, also from the ranks at a corner, and from those beyond a
+block that is thinner than the halo. With a stride above and below differ.
+
+The interior, the outputs that read a rank's own pixels alone, is computed while the halo travels,
+and so are its gradients:
+
+    forward     send own edges  | interior  | receive: the rim's inputs | rim
+    backward    add to own edges| interior  | send the halo's gradients | rim       (right to left)
+
+The gradient of a pixel goes back to the rank that sent it, and is added there. Both halves of the
+exchange are autograd Functions: `_Begin` sends in forward and adds in backward, `_End` receives in
+forward and sends back in backward. Autograd begins with what was computed last: the rim, `_End`,
+the interior, `_Begin`.
+
+Source: N. Dryden, N. Maruyama et al., "Improving strong-scaling of CNN training by exploiting
+finer-grained parallelism", IPDPS 2019, section III-A.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from itertools import product
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from dlviz.cluster import Comm, RankLost
+from dlviz.parallel.convolution.distribution import blocks, needed
+
+Range = tuple[int, int]  # from, to (exclusive)
+Box = tuple[Range, Range]  # rows and columns, counted in the whole image
+
+
+class Window(NamedTuple):
+    """A kernel that slides along one dim of `length` pixels, which is cut over the ranks of `comm`,
+    or whole on each of them (None)."""
+
+    comm: Comm | None
+    length: int
+    kernel: int
+    stride: int
+    dilation: int
+    padding: int
+
+    @property
+    def outputs(self) -> int:
+        """Pixels of the output, on all ranks together."""
+        room = self.length + 2 * self.padding - self.dilation * (self.kernel - 1) - 1
+        return room // self.stride + 1
+
+    def blocks(self, length: int) -> list[Range]:
+        return blocks(length, 1 if self.comm is None else self.comm.size)
+
+    def reads(self, made: Range) -> Range:
+        """The input pixels of these outputs, unclipped; of a whole dim all, without its padding."""
+        if self.comm is None:
+            return 0, self.length
+        return needed(*made, self.kernel, self.stride, self.dilation, self.padding)
+
+    def interior(self, held: Range, made: Range) -> Range:
+        """Those of the outputs `made` that read no pixel but those `held`."""
+        if self.comm is None:
+            return made
+        first = -(-(held[0] + self.padding) // self.stride)  # the least j: j s - P >= held[0]
+        room = held[1] + self.padding - self.dilation * (self.kernel - 1) - 1
+        lo, hi = max(first, made[0]), min(room // self.stride + 1, made[1])
+        return (lo, hi) if lo < hi else (made[0], made[0])
+
+
+def with_halo(x: torch.Tensor, rows: Window, columns: Window, fill: float = 0.0) -> torch.Tensor:
+    """This rank's block `x` (N, C, h, w) with its halo, and `fill` for padding, along the dims that
+    are cut: what its outputs read. The gradients of the halo go back to the ranks it is from."""
+    halo = Halo(x, rows, columns, fill, overlap=False)
+    return _End.apply(_Begin.apply(x, halo), halo)[0]
+
+
+def computed(
+    x: torch.Tensor,
+    rows: Window,
+    columns: Window,
+    operation: Callable[[torch.Tensor], torch.Tensor],
+    fill: float = 0.0,
+    layer: str = "",
+) -> torch.Tensor:
+    """This rank's block of the output of `operation`, which maps (N, C, h, w), its block with all
+    that it reads, to (N, F, h', w'); the interior while the halo travels."""
+    halo, done = Halo(x, rows, columns, fill, layer), {}
+    inner = _Begin.apply(x, halo)
+    if _area(halo.interior):
+        with halo.comm.span("phase", f"interior {layer}".strip(), layer=layer):
+            done[halo.interior] = operation(inner)
+    if not halo.rim:
+        halo.receive()  # nothing, but the sends end
+        return done[halo.interior]
+    strips = _End.apply(inner, halo)
+    with halo.comm.span("phase", f"rim {layer}".strip(), layer=layer):
+        done |= zip(halo.rim, map(operation, strips), strict=True)
+    y = _join([_join([done[box] for box in band], 3) for band in halo.bands if band], 2)
+    (top, bottom), (left, right) = halo.made
+    return y[:, :, : bottom - top, : right - left]  # of no outputs some were made
+
+
+class Halo:
+    """One exchange: who sends which pixels to whom, and what is under way."""
+
+    def __init__(
+        self,
+        x: torch.Tensor,
+        rows: Window,
+        columns: Window,
+        fill: float = 0.0,
+        layer: str = "",
+        overlap: bool = True,
+    ):
+        self.windows = rows, columns
+        self.comm = grid(rows.comm, columns.comm)
+        self.x, self.fill, self.layer = x.detach(), fill, layer
+        held = [*product(rows.blocks(rows.length), columns.blocks(columns.length))]
+        made = [*product(rows.blocks(rows.outputs), columns.blocks(columns.outputs))]
+        me = self.comm.rank
+        self.held, self.made = held[me], made[me]
+        _check_block(self, x)
+        _warn_of_idle(self, made)
+        others = [rank for rank in range(self.comm.size) if rank != me]
+        reads = [self.reads(each) for each in made]
+        self.receives = [(rank, both) for rank in others if (both := _meet(held[rank], reads[me]))]
+        self.sends = [(rank, both) for rank in others if (both := _meet(held[me], reads[rank]))]
+        top = rows.interior(self.held[0], self.made[0])
+        left = columns.interior(self.held[1], self.made[1])
+        self.interior: Box = (top if overlap else (0, 0), left)
+        self.bands = _bands(self.made, self.interior)
+        self.rim = [box for band in self.bands for box in band if box != self.interior]
+        if not _area(self.made):  # some are computed, and none taken, to be on the gradient's way
+            self.rim = [tuple((lo, max(hi, lo + 1)) for lo, hi in self.made)]
+            self.bands = [self.rim]
+        self._arriving: list[Any] = []
+        self._leaving: list[Any] = []
+        self._own: list[tuple[Box, torch.Tensor]] = []  # gradients of own pixels that the rim read
+
+    def reads(self, made: Box) -> Box:
+        rows, columns = self.windows
+        return rows.reads(made[0]), columns.reads(made[1])
+
+    @property
+    def inner(self) -> Box:
+        """The pixels that the interior reads: own ones."""
+        if _area(self.interior):
+            return self.reads(self.interior)
+        return self.held[0][:1] * 2, self.held[1][:1] * 2
+
+    # -- forward ---------------------------------------------------------------------------------
+    def send(self) -> torch.Tensor:
+        """Send the edges that others read; returns the pixels that the interior reads."""
+        with self._span("send", "forward"):
+            for rank, box in self.receives:  # posted first, so that a message moves at once
+                part = self.x.new_empty(*self.x.shape[:2], *map(_length, box))
+                self._arriving.append((self.comm.irecv(part, rank), rank, box, part))
+            for rank, box in self.sends:
+                self._leave(_part(self.x, self.held, box), rank, box)
+        return _part(self.x, self.held, self.inner)
+
+    def receive(self) -> tuple[torch.Tensor, ...]:
+        """Wait for the halo; returns what each part of the rim reads, `fill` outside the image."""
+        parts = [(self.held, self.x)]
+        with self._span("receive", "forward"):
+            for request, rank, box, part in self._arriving:
+                with self._rows("from", rank, box):
+                    request.wait()
+                parts.append((box, part))
+            self._left()
+        strips = []
+        for box in map(self.reads, self.rim):
+            strip = self.x.new_full((*self.x.shape[:2], *map(_length, box)), self.fill)
+            for other, part in parts:
+                if both := _meet(box, other):
+                    _part(strip, box, both).copy_(_part(part, other, both))
+            strips.append(strip)
+        self._arriving.clear()
+        del self.x  # the block is its caller's again
+        return tuple(strips)
+
+    # -- backward --------------------------------------------------------------------------------
+    def send_back(self, gradients: tuple[torch.Tensor, ...]) -> None:
+        """Send the gradients of others' pixels, of all strips of the rim together, to their owners;
+        hold those of own pixels until the interior has its gradient."""
+        strips = [*zip(map(self.reads, self.rim), gradients, strict=True)]
+        with self._span("send back", "backward"):
+            for rank, box in self.receives:
+                total = gradients[0].new_zeros(*gradients[0].shape[:2], *map(_length, box))
+                for other, gradient in strips:
+                    if both := _meet(box, other):
+                        _part(total, box, both).add_(_part(gradient, other, both))
+                self._leave(total, rank, box)
+        self._own = [
+            (both, _part(gradient, box, both))
+            for box, gradient in strips
+            if (both := _meet(self.held, box))
+        ]
+
+    def add(self, dx: torch.Tensor) -> None:
+        """Add to `dx`, this rank's, what its pixels are to the rim and to other ranks' outputs."""
+        for box, part in self._own:
+            _part(dx, self.held, box).add_(part)
+        self._own = []
+        with self._span("add", "backward"):
+            for rank, box in self.sends:
+                with self._rows("from", rank, box):
+                    self.comm.recv(_part(dx, self.held, box), rank, op="sum")
+            self._left()
+
+    def _leave(self, part: torch.Tensor, rank: int, box: Box) -> None:
+        with self._rows("to", rank, box):
+            self._leaving.append((self.comm.isend(part.contiguous(), rank), rank, box))
+
+    def _left(self) -> None:
+        """Wait for the sends in flight."""
+        for request, rank, box in self._leaving:
+            with self._rows("to", rank, box):
+                request.wait()
+        self._leaving.clear()
+
+    def _span(self, what: str, direction: str) -> Any:
+        boxes = self.sends if what in ("send", "add") else self.receives
+        pixels = sum(_area(box) for _, box in boxes)
+        about = {"layer": self.layer, "direction": direction, "pixels": pixels}
+        return self.comm.span("collective", f"{what} halo {self.layer}".strip(), **about)
+
+    def _rows(self, way: str, rank: int, box: Box) -> _Named:
+        return _Named(f"the halo {way} rank {self.comm.members[rank]}, {_words(box)}")
+
+
+class _Named:
+    """Names the pixels of a message in the error if its other rank is lost."""
+
+    def __init__(self, what: str):
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, where: Any) -> None:
+        if isinstance(error, RankLost):
+            raise RankLost(error.rank, f"{error.how}; {self._what}, is lost with it") from error
+
+
+class _Begin(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, halo: Halo) -> torch.Tensor:
+        ctx.halo, ctx.shape = halo, x.shape
+        return halo.send()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        halo, dx = ctx.halo, gradient.new_zeros(ctx.shape)
+        _part(dx, halo.held, halo.inner).copy_(gradient)
+        halo.add(dx)
+        return dx, None
+
+
+class _End(Function):
+    @staticmethod
+    def forward(ctx: Any, inner: torch.Tensor, halo: Halo) -> tuple[torch.Tensor, ...]:
+        ctx.halo = halo  # `inner` is an input so that backward comes here before _Begin
+        return halo.receive()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        ctx.halo.send_back(gradients)
+        return None, None
+
+
+_grids: WeakKeyDictionary[Comm, dict[int, Comm]] = WeakKeyDictionary()
+
+
+def grid(height: Comm | None, width: Comm | None) -> Comm:
+    """The ranks that share an image, row by row. Two cuts have a Comm of their own, for neighbours
+    at corners are in neither; the first call for them is collective, later ones are not."""
+    if height is None or width is None:
+        found = height or width
+        assert found is not None  # one dim is cut
+        return found
+    known = _grids.setdefault(height, {})
+    if width.number not in known:
+        columns = torch.empty(width.size, height.size, dtype=torch.int64)
+        width.all_gather(columns, torch.tensor(height.members))
+        number = torch.tensor([height.groups.next])
+        height.all_reduce(number, "max")
+        width.all_reduce(number, "max")
+        height.groups.next = int(number) + 1
+        members = tuple(columns.T.flatten().tolist())
+        known[width.number] = Comm(height.process, members, int(number), f"image {members}")
+    return known[width.number]
+
+
+def _bands(made: Box, interior: Box) -> list[list[Box]]:
+    """`made` in pieces, band by band: above the interior, beside it and it itself, below."""
+    if not _area(interior):
+        return [[made]]
+    (top, bottom), (left, right) = made
+    rows, columns = interior
+    above, below = (top, rows[0]), (rows[1], bottom)
+    middle = [(rows, (left, columns[0])), interior, (rows, (columns[1], right))]
+    bands = [[(above, made[1])], middle, [(below, made[1])]]
+    return [[box for box in band if _area(box)] for band in bands]
+
+
+def _join(parts: list[torch.Tensor], dim: int) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+
+
+def _length(of: Range) -> int:
+    return of[1] - of[0]
+
+
+def _area(box: Box) -> int:
+    return _length(box[0]) * _length(box[1])
+
+
+def _meet(one: Box, other: Box) -> Box | None:
+    """What two boxes share; None where that is nothing."""
+    rows, columns = ((max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(one, other, strict=True))
+    return (rows, columns) if rows[0] < rows[1] and columns[0] < columns[1] else None
+
+
+def _part(tensor: torch.Tensor, held: Box, box: Box) -> torch.Tensor:
+    """The pixels of `box` in a tensor that has those of `held`."""
+    (top, _), (left, _) = held
+    (first, end), (begin, stop) = box
+    return tensor[:, :, first - top : end - top, begin - left : stop - left]
+
+
+def _words(box: Box) -> str:
+    (first, end), (begin, stop) = box
+    return f"rows {first} to {end - 1}, columns {begin} to {stop - 1}"
+
+
+def _check_block(halo: Halo, x: torch.Tensor) -> None:
+    due = tuple(map(_length, halo.held))
+    if x.dim() != 4 or tuple(x.shape[2:]) != due:
+        rows, columns = halo.windows
+        raise ValueError(
+            f"rank {halo.comm.rank} of {halo.comm.name} has x of shape {tuple(x.shape)}, and its "
+            f"block of {rows.length} x {columns.length} pixels is (N, C, {due[0]}, {due[1]}): give "
+            "it that block, or the right length in its Cut."
+        )
+
+
+def _warn_of_idle(halo: Halo, made: list[Box]) -> None:
+    idle = [str(rank) for rank, box in enumerate(made) if not _area(box)]
+    if idle and not halo.comm.rank:
+        rows, columns = halo.windows
+        warnings.warn(
+            f"ranks {', '.join(idle)} of {halo.comm.name} are idle: there are {halo.comm.size} for "
+            f"the {rows.outputs} x {columns.outputs} pixels of the output. Cut another dim too.",
+            stacklevel=2,
+        )

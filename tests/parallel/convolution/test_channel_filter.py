@@ -1,0 +1,370 @@
+"""Convolutions cut over channels and filters: outputs and all gradients against one process of
+torch, the words in the Trace against the closed form, and what a rank saves for the backward."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import dlviz
+from dlviz.analysis.products import layer_collectives
+from dlviz.cluster import Storages
+from dlviz.parallel.convolution.channel_filter import conv2d, weight_block
+from dlviz.parallel.convolution.distribution import Cut, Distribution, blocks
+from dlviz.parallel.convolution.segmented import group, summed
+
+GRIDS = [(f, c) for f in range(1, 9) for c in range(1, 8 // f + 1)]  # p_f, p_c
+WITHIN, STEP = 1e-12, 100
+
+
+class Case(NamedTuple):
+    """Sizes of a layer, and how it is run."""
+
+    n: int = 2
+    c: int = 24
+    f: int = 48
+    h: int = 4
+    w: int = 5
+    kernel: tuple[int, int] = (3, 3)
+    stride: int = 1
+    padding: int | tuple[int, int] = 1
+    dilation: int = 1
+    groups: int = 1
+    bias: bool = True
+    keep: bool = False
+
+    @property
+    def how(self):
+        return self.stride, self.padding, self.dilation, self.groups
+
+
+CASES = [
+    Case(),  # whose channels and filters most grids cut evenly
+    Case(keep=True, bias=False),
+    Case(c=7, f=11, kernel=(2, 3), stride=2, padding=0),
+    Case(c=11, f=7, h=7, kernel=(3, 1), padding=(2, 0), dilation=2, keep=True),
+    Case(n=3, c=3, f=5, bias=False),  # fewer than ranks
+    Case(n=1, c=1, f=2, stride=3, keep=True),
+    Case(c=2, f=1),
+]
+GROUPED = [  # of channels that 1, 2, 4 and 8 ranks of channels cut between groups, or none
+    Case(c=8, f=24, groups=8),
+    Case(c=16, f=8, groups=8, keep=True),
+    Case(c=16, f=24, groups=2, stride=2),
+    Case(c=4, f=8, groups=4, keep=True, bias=False),
+    Case(c=6, f=15, groups=3),
+]
+
+
+def drawn(*shape, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+@cache
+def whole(case):
+    """x, w, b, the weights of a loss that sums y, and what torch makes of them: y, dx, dw, db."""
+    x = drawn(case.n, case.c, case.h, case.w, seed=1).requires_grad_()
+    w = drawn(case.f, case.c // case.groups, *case.kernel, seed=2).requires_grad_()
+    b = drawn(case.f, seed=3).requires_grad_() if case.bias else None
+    y = F.conv2d(x, w, b, *case.how)
+    loss = drawn(*y.shape, seed=4)
+    (y * loss).sum().backward()
+    return x, w, b, loss, [y, x.grad, w.grad, *([b.grad] if case.bias else [])]
+
+
+def gap(found, expected):
+    assert found is not None and found.shape == expected.shape
+    return ((found - expected).abs().max() / expected.abs().max()).item() if found.numel() else 0.0
+
+
+def run_case(mesh, case):
+    """How far y, dx, dw and db of this rank are from its blocks of torch's."""
+    x, w, b, loss, (y, dx, dw, *db) = whole(case)
+    filters, channels = Cut(mesh.f, case.f), Cut(mesh.c, case.c)
+    of_x = Distribution(N="n", C=("c", "f")).block(mesh, x.shape)
+    of_y = Distribution(N="n", C=("f", "c")).block(mesh, y.shape)
+    of_w = weight_block(filters, channels, case.groups)
+    of_b = slice(*filters.block)
+    own_x, own_w = (p.detach().clone().requires_grad_() for p in (x[of_x], w[of_w]))
+    own_b = b[of_b].detach().clone().requires_grad_() if case.bias else None
+    samples = group(mesh, ("n",))
+    found = conv2d(
+        own_x,
+        *summed(samples, own_w, layer="w"),
+        None if own_b is None else summed(samples, own_b, layer="b")[0],
+        *case.how,
+        filters=filters,
+        channels=channels,
+        keep_gathered=case.keep,
+        layer="conv",
+    )
+    (found * loss[of_y]).sum().backward()
+    pairs = [(found.detach(), y[of_y]), (own_x.grad, dx[of_x]), (own_w.grad, dw[of_w])]
+    pairs += [(own_b.grad, each[of_b]) for each in db]
+    return [gap(mine, torchs.detach()) for mine, torchs in pairs]
+
+
+def run_all(comm, everywhere):
+    """(case, p_f, p_c, place, gaps) of each case on each grid, or of the first and a third of
+    the others, with as many ranks of samples as are left; each is a step."""
+    found = []
+    for step, (p_f, p_c) in enumerate(GRIDS):
+        p_n = comm.size // (p_f * p_c)
+        sub = comm.split(0 if comm.rank < p_n * p_f * p_c else None)
+        if sub is None:
+            continue
+        mesh = sub.mesh(n=p_n, f=p_f, c=p_c)
+        for number, case in enumerate(CASES + GROUPED):
+            if tried(everywhere, step, number, p_c):
+                with comm.span("step", step=STEP * step + number):
+                    gaps = run_case(mesh, case)
+                found.append((number, p_f, p_c, (mesh.n.rank, mesh.f.rank, mesh.c.rank), gaps))
+    return found
+
+
+def tried(everywhere, step, number, p_c):
+    case = (CASES + GROUPED)[number]
+    chosen = everywhere or not number or (step + number) % 3 == 0
+    inputs = case.c // case.groups
+    return chosen and (case.groups == 1 or not any(lo % inputs for lo, _ in blocks(case.c, p_c)))
+
+
+@pytest.fixture(
+    scope="module", params=[False, pytest.param(True, marks=pytest.mark.sweep)], ids=str
+)
+def run(request):
+    run = dlviz.launch(run_all, 8, timeout=300, args=(request.param,))
+    run.everywhere = request.param
+    return run
+
+
+def test_on_every_grid_of_1_to_8_ranks_output_and_gradients_are_torch_s(run):
+    ran = set()
+    for rank, found in enumerate(run.results):
+        for number, p_f, p_c, _, gaps in found:
+            case = (CASES + GROUPED)[number]
+            assert len(gaps) == 3 + case.bias
+            assert max(gaps) <= WITHIN, (rank, p_f, p_c, case, gaps)
+            ran.add((number, p_f, p_c))
+    assert ran == {
+        (number, p_f, p_c)
+        for step, (p_f, p_c) in enumerate(GRIDS)
+        for number in range(len(CASES + GROUPED))
+        if tried(run.everywhere, step, number, p_c)
+    }
+    assert {number for number, *_ in ran} == {*range(len(CASES + GROUPED))}
+    assert {tuple(grid) for number, *grid in ran if not number} == {*GRIDS} and len(GRIDS) == 20
+
+
+def share(length, parts, rank):
+    lo, end = blocks(length, parts)[rank]
+    return end - lo
+
+
+def words(case, p_f, p_c, place, samples):
+    """(direction, collective) -> the elements that the ring sends, of its chunks by hand."""
+    n, f, c = place
+    images, (*_, h, w) = share(case.n, samples, n), whole(case)[-1][0].shape
+    of_x = [share(share(case.c, p_c, c), p_f, rank) for rank in range(p_f)]
+    of_y = [share(share(case.f, p_f, f), p_c, rank) for rank in range(p_c)]
+    cells = {"x": images * case.h * case.w, "y": images * h * w}
+    gather_x = cells["x"] * (sum(of_x) - of_x[(f + 1) % p_f])  # all but the next rank's
+    gather_y = cells["y"] * (sum(of_y) - of_y[(c + 1) % p_c])
+    return {
+        ("forward", "all_gather"): gather_x,
+        ("forward", "reduce_scatter"): cells["y"] * (sum(of_y) - of_y[c]),  # all but its own
+        ("backward", "all_gather"): gather_y + (0 if case.keep else gather_x),
+        ("backward", "reduce_scatter"): cells["x"] * (sum(of_x) - of_x[f]),
+    }
+
+
+def test_a_rank_sends_the_words_of_the_closed_form_and_gathers_x_again_unless_it_keeps_it(run):
+    even = set()
+    sent = defaultdict(lambda: defaultdict(int))
+    for each in layer_collectives(run.trace):
+        if each.layer == "conv":
+            nbytes = run.trace.messages.nbytes[list(each.messages)].sum()
+            sent[each.rank, each.step][each.direction, each.collective] += int(nbytes)
+    for rank, found in enumerate(run.results):
+        for number, p_f, p_c, place, _ in found:
+            case = (CASES + GROUPED)[number]
+            measured = sent[rank, STEP * GRIDS.index((p_f, p_c)) + number]
+            due = words(case, p_f, p_c, place, 8 // (p_f * p_c))
+            assert {k: v for k, v in measured.items() if v} == {
+                k: 8 * v for k, v in due.items() if v
+            }, (rank, p_f, p_c, case)
+            p = p_f * p_c
+            if case.how == CASES[0].how and case.c % p == case.f % p == 0:
+                elements = share(case.n, 8 // p, place[0]) * case.h * case.w
+                closed = ((p_f - 1) * case.c + (p_c - 1) * case.f) * elements / p
+                again = 0 if case.keep else (p_f - 1) * case.c * elements / p
+                assert due["forward", "all_gather"] + due["forward", "reduce_scatter"] == closed
+                assert sum(due.values()) == 2 * closed + again
+                even.add((p_f, p_c))
+    assert len(even) == 16  # all but those of 5 and 7 ranks
+
+
+def run_two_layers(comm):
+    """Gaps of two layers, of which the second has the axes of the first in each other's place, and
+    of torch's, on 3 x 2 and 2 x 4 ranks."""
+    x, one, two = drawn(2, 7, 5, 4, seed=1), drawn(11, 7, 3, 3, seed=2), drawn(5, 11, 2, 2, seed=3)
+    whole = [p.requires_grad_() for p in (x, one, two)]
+    y = F.conv2d(F.conv2d(x, one, padding=1).relu(), two)
+    y.square().sum().backward()
+    found = []
+    for p_f, p_c in ((3, 2), (2, 4)):
+        sub = comm.split(0 if comm.rank < p_f * p_c else None)
+        if sub is None:
+            continue
+        mesh = sub.mesh(f=p_f, c=p_c)
+        cuts = [
+            {"filters": Cut(mesh.f, 11), "channels": Cut(mesh.c, 7)},
+            {"filters": Cut(mesh.c, 5), "channels": Cut(mesh.f, 11)},
+        ]
+        blocks = [
+            Distribution(C=("c", "f")).block(mesh, x.shape),
+            weight_block(**cuts[0]),
+            weight_block(**cuts[1]),
+        ]
+        own = [p[b].detach().clone().requires_grad_() for p, b in zip(whole, blocks, strict=True)]
+        middle = conv2d(own[0], own[1], padding=1, **cuts[0], layer="one").relu_()
+        mine = conv2d(middle, own[2], **cuts[1], layer="two")
+        mine.square().sum().backward()
+        found.append(gap(mine.detach(), y[Distribution(C=("c", "f")).block(mesh, y.shape)]))
+        found += [gap(p.grad, q.grad[b]) for p, q, b in zip(own, whole, blocks, strict=True)]
+    return found
+
+
+def test_the_next_layer_takes_y_as_it_is_if_the_axes_change_places():
+    results = dlviz.launch(run_two_layers, 8).results
+    assert [len(found) for found in results] == [8] * 6 + [4] * 2
+    assert max(max(found) for found in results) <= WITHIN
+
+
+MEMORY = Case(n=2, c=16, f=8, h=16, w=16)
+
+
+def run_saved(comm):
+    """Bytes saved between forward and backward, after it, and at the peak; with x kept and not, by
+    p_f and p_c."""
+    found = {}
+    for p_f, p_c in ((4, 1), (1, 4), (2, 2)):
+        mesh = comm.mesh(f=p_f, c=p_c)
+        filters, channels = Cut(mesh.f, MEMORY.f), Cut(mesh.c, MEMORY.c)
+        for keep in (True, False):
+            x = torch.zeros(MEMORY.n, MEMORY.c // 4, MEMORY.h, MEMORY.w, requires_grad=True)
+            w = nn.Parameter(torch.zeros(MEMORY.f // p_f, MEMORY.c // p_c, 3, 3))
+            with Storages(comm) as storages:
+                y = conv2d(x, w, padding=1, filters=filters, channels=channels, keep_gathered=keep)
+                saved = storages.now.by_kind["activations"]
+                y.backward(y.detach())
+                left = storages.now.by_kind["activations"]
+            found[p_f, p_c, keep] = saved, left
+    return found
+
+
+def test_a_rank_saves_the_gathered_x_if_it_keeps_it_and_its_own_part_otherwise():
+    own = 4 * MEMORY.n * MEMORY.c * MEMORY.h * MEMORY.w // 4
+    for found in dlviz.launch(run_saved, 4).results:
+        assert found == {
+            (p_f, p_c, keep): (p_f * own if keep else own, 0)
+            for p_f, p_c in ((4, 1), (1, 4), (2, 2))
+            for keep in (True, False)
+        }
+
+
+def run_backwards(comm):
+    """dw by one backward, and by two through the same graph, of a grouped layer; that of a frozen
+    weight's x; and an output without gradients."""
+    case = Case(c=8, f=12, groups=4, bias=False)
+    x, w, *_, loss, (_, dx, dw) = whole(case)
+    filters, channels = Cut(comm, case.f), Cut(comm.split(comm.rank), case.c)
+    own_w, own_x = (
+        p.detach().clone().requires_grad_()
+        for p in (
+            w[weight_block(filters, channels, case.groups)],
+            x.tensor_split(comm.size, 1)[comm.rank],
+        )
+    )
+    part = slice(*filters.block)
+
+    def run():
+        return conv2d(own_x, own_w, None, *case.how, filters=filters, channels=channels)
+
+    y = run()
+    gaps = []
+    for times in (1, 2):
+        (y * loss[:, part]).sum().backward(retain_graph=times == 1)
+        gaps += [gap(own_w.grad, times * dw[part])]
+    own_w.requires_grad_(False)
+    own_x.grad = None
+    (run() * loss[:, part]).sum().backward()
+    gaps += [gap(own_x.grad, dx.tensor_split(comm.size, 1)[comm.rank])]
+    with torch.no_grad():
+        gaps += [gap(run(), y.detach())]
+    return gaps
+
+
+def test_a_graph_may_be_used_twice_and_a_weight_be_frozen():
+    for gaps in dlviz.launch(run_backwards, 3).results:
+        assert len(gaps) == 4 and max(gaps) <= WITHIN
+
+
+def run_refused(comm):
+    """The error of each call."""
+    filters, channels = Cut(comm.split(comm.rank), 6), Cut(comm, 8)
+    x, w, b = torch.ones(2, 2, 4, 4), torch.ones(6, 2, 3, 3), torch.ones(6)
+    said = []
+    for args, options in [
+        ((x[:, :1], w, b), {}),
+        ((x[0], w, b), {}),
+        ((x, torch.ones(6, 3, 3, 3), b), {}),
+        ((x, w, b[:2]), {}),
+        ((x, w, b), {"groups": 2}),
+        ((x, w, b), {"groups": 3}),
+    ]:
+        try:
+            conv2d(*args, **options, filters=filters, channels=channels)
+            said.append("nothing")
+        except ValueError as error:
+            said.append(str(error))
+    return said
+
+
+def test_what_does_not_fit_the_cut_is_refused_with_what_does():
+    for rank, said in enumerate(dlviz.launch(run_refused, 4).results):
+        for found, pattern in zip(
+            said,
+            [
+                rf"rank {rank} gave x of shape \(2, 1, 4, 4\): it holds 2 of 8 channels, \(N, 2, ",
+                rf"rank {rank} gave x of shape \(2, 4, 4\)",
+                rf"rank {rank} gave a weight of shape \(6, 3, 3, 3\): its block of 6 filters of 8 "
+                r"channels in 1 groups is 6 x 2. Take weight_block",
+                rf"rank {rank} gave a bias of shape \(2,\): it has one of each of its 6 filters",
+                r"groups=2 of 4 channels each are split by the cut of 8 channels over 4 ranks "
+                r"\(2, 2, 2, 2\): each rank needs whole groups. Cut filters instead",
+                r"groups=3 does not divide 8 channels and 6 filters",
+            ],
+            strict=True,
+        ):
+            assert re.search(pattern, found), (pattern, found)
+
+
+def run_other_samples(comm):
+    """Rank 1 has one sample fewer than the others."""
+    x = torch.ones(3 - comm.rank % 2, 2, 4, 4)
+    conv2d(x, torch.ones(2, 8, 3, 3), filters=Cut(comm, 8), channels=Cut(comm.split(comm.rank), 8))
+
+
+def test_another_number_of_samples_is_refused_before_anything_is_sent():
+    shapes = r"all_gather of shape \(\d, 0, 4, 4\) .* all_gather of shape \(\d, 0, 4, 4\)"
+    with pytest.raises(dlviz.RankError, match=shapes):
+        dlviz.launch(run_other_samples, 4)
