@@ -191,6 +191,16 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     sim.zero_traffic: {"stage": 2, "microbatches": 4},
     sim.recompute_peak: {"layers": 4, "segments": 2},
     sim.best_segments: {"layers": 4},
+    sim.halo_rows: {"rows": 8, "ranks": 2, "kernel": 3},
+    sim.halo_cells: {"height": 8, "width": 8, "grid": (2, 2), "kernel": 3},
+    sim.channel_filter_words: {
+        "samples": 1, "channels": 1, "filters": 1, "height": 4, "width": 4, "p_f": 2, "p_c": 2,
+    },
+    sim.one_weird_trick: {"batch": 4, "activations": 8, "parameters": 64, "ranks": 4},
+    sim.weird_trick_wins_below: {"activations": 8, "parameters": 64, "ranks": 4},
+    sim.LayerShape: {"samples": 1, "channels": 1, "filters": 1, "height": 4, "width": 4},
+    sim.convolution_cuts: {"ranks": 4},
+    sim.net_layers: {"net": "alexnet", "samples": 2},
     sim.workspace_bytes: {
         "method": "im2col", "batch": 4, "channels": 1, "filters": 1, "kernel": 3, "height": 4,
         "width": 4,

@@ -55,6 +55,7 @@ def halo_cells(
 ) -> list[int]:
     """Cells of an image (`height`, `width`), corners too, that each rank of a `grid` of (down,
     across) ranks receives, row by row of the grid. Raises ValueError as `halo_rows`."""
+    check_counts(height=height, width=width)
     down, across = (
         [(end - first, max(min(end, own[1]) - max(first, own[0]), 0)) for own, (first, end) in read]
         for read in (

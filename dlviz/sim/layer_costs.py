@@ -26,8 +26,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import permutations, product
-from typing import NamedTuple
+from itertools import permutations
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class NetCosts(NamedTuple):
 
 
 @of_numbers
-def layer_cuts(ranks: int, dims: Sequence[str] = DIMS) -> list[dict[str, int]]:
+def convolution_cuts(ranks: int, dims: Sequence[str] = DIMS) -> list[dict[str, int]]:
     """Every cut of a layer over `ranks` ranks by these `dims`; where C and F are both cut, in both
     orders. Raises ValueError for fewer than 1 rank, and another dim."""
     check_counts(ranks=ranks)
@@ -143,8 +143,7 @@ def layer_cost(
 def switch_cost(layer: LayerShape, before: Cut, cut: Cut, machine: Machine) -> LayerCost:
     """What it takes to bring the input of `layer` from the cut of the layer before it to its own
     `cut`, and its gradient back. Raises ValueError as `layer_cost`."""
-    left = _places(before, machine).input(layer, "FC")
-    moved = _shared(left, _places(cut, machine).input(layer))
+    moved = _moved(layer, [_places(before, machine)], [_places(cut, machine)])[0, 0]
     parts = {
         name: (float(_travels(machine.topology, own).max()), float(own.sum(axis=1).max()))
         for name, own in (("x", moved), ("dx", moved.T))
@@ -162,7 +161,8 @@ def net_costs(
     """The costs of each of the `layers` under each of the `candidates`, for `cheapest_path`. Raises
     ValueError as `layer_cost`, but for groups that a cut splits."""
     own: dict[tuple[LayerShape, bool], list[tuple[float, float]]] = {}  # nets repeat their layers
-    switches: dict[tuple[int, ...], list[float]] = {}
+    switches: dict[tuple[int, ...], np.ndarray] = {}
+    places = [_places(cut, machine) for cut in candidates]
     keys = [(layer, number == 0) for number, layer in enumerate(layers)]
     for layer, first in keys:
         if (layer, first) not in own:
@@ -170,8 +170,9 @@ def net_costs(
                 _cost(layer, cut, machine, first, keep_gathered) for cut in candidates
             ]
         if layer.input not in switches and not first:
-            pairs = product(candidates, repeat=2)
-            switches[layer.input] = [switch_cost(layer, *pair, machine).seconds for pair in pairs]
+            moved = _moved(layer, places, places)
+            both = (_travels(machine.topology, each) for each in (moved, moved.swapaxes(2, 3)))
+            switches[layer.input] = sum(each.max(axis=2) for each in both)
     costs = np.array([own[key] for key in keys])
     between = np.array([switches[layer.input] for layer, first in keys if not first])
     shape = len(layers) - 1, len(candidates), len(candidates)
@@ -188,6 +189,30 @@ def _cost(
         return math.inf, 0.0
     found = layer_cost(layer, cut, machine, first=first, keep_gathered=keep_gathered)
     return found.seconds, found.memory
+
+
+def cut_seconds(
+    candidates: Sequence[Cut],
+    machine: Machine,
+    *,
+    samples: int,
+    channels: Sequence[int],
+    sizes: Sequence[int],
+    kernel: int = 3,
+) -> dict[str, np.ndarray]:
+    """Seconds of a layer of as many filters as channels under each of the `candidates`, by name
+    (sizes, channels), for images of these `sizes`, which the layer's padding keeps. Raises
+    ValueError as `layer_cost`."""
+    shapes = [
+        LayerShape(samples, width, width, size, size, kernel, padding=kernel // 2)
+        for size in sizes
+        for width in channels
+    ]
+    form = len(sizes), len(channels)
+    return {
+        cut_name(cut): np.reshape([layer_cost(each, cut, machine).seconds for each in shapes], form)
+        for cut in candidates
+    }
 
 
 class _Places:
@@ -289,12 +314,22 @@ def _weights(layer: LayerShape, channels: Bounds, filters: Bounds) -> np.ndarray
     return np.maximum(own, 0) * inputs * layer.kernel**2
 
 
-def _shared(held: Block, wanted: Block) -> np.ndarray:
-    """The elements that each rank holds of what another one wants, (from, to); 0 of its own."""
-    found = np.ones((len(held[0][0]),) * 2, np.int64)
+def _moved(layer: LayerShape, before: list[_Places], after: list[_Places]) -> np.ndarray:
+    """The elements of the layer's input that go from each rank to each other one, from each cut to
+    each other one: (before, after, from, to)."""
+    old = np.array([each.input(layer, "FC") for each in before])  # (cuts, dims, 2, ranks)
+    new = np.array([each.input(layer) for each in after])
+    held, wanted = old[:, None].transpose(2, 3, 0, 1, 4), new[None].transpose(2, 3, 0, 1, 4)
+    return _shared(held, wanted)
+
+
+def _shared(held: Sequence[Any], wanted: Sequence[Any]) -> np.ndarray:
+    """The elements that each rank holds of what another one wants, (..., from, to); 0 of its own.
+    `held` and `wanted` are bounds (..., ranks) of each dim."""
+    found = 1 - np.eye(held[0][0].shape[-1], dtype=np.int64)
     for (low, high), (first, end) in zip(held, wanted, strict=True):
-        found *= np.maximum(np.minimum(high[:, None], end) - np.maximum(low[:, None], first), 0)
-    np.fill_diagonal(found, 0)
+        last = np.minimum(high[..., :, None], end[..., None, :])
+        found = found * np.maximum(last - np.maximum(low[..., :, None], first[..., None, :]), 0)
     return found
 
 
@@ -335,15 +370,17 @@ def _axes(topology: Topology, cut: Mapping[str, int]) -> dict[str, Axis]:
 
 
 def _travels(topology: Topology, moved: np.ndarray) -> np.ndarray:
-    """Seconds until each rank has sent and received its messages of `moved` elements, (from, to),
-    one after the other on its port and on links that it shares."""
+    """Seconds until each rank has sent and received its messages of `moved` elements, (..., from,
+    to), one after the other on its port and on links that it shares."""
     latency, per_byte, shared = _paths(topology)
-    taken = np.where(moved > 0, latency + moved * ITEMSIZE * per_byte, 0.0)
-    found = np.maximum(taken.sum(axis=1), taken.sum(axis=0))
+    sent = moved > 0
+    taken = np.where(sent, latency + moved * ITEMSIZE * per_byte, 0.0)
+    found = np.maximum(taken.sum(axis=-1), taken.sum(axis=-2))
     for uses, alpha, beta in shared:
-        own = uses & (moved > 0)
-        busy = np.where(own, alpha + moved * ITEMSIZE * beta, 0.0).sum()
-        found = np.where(own.any(axis=1) | own.any(axis=0), np.maximum(found, busy), found)
+        own = sent & uses
+        busy = np.where(own, alpha + moved * ITEMSIZE * beta, 0.0).sum(axis=(-2, -1))
+        waits = own.any(axis=-1) | own.any(axis=-2)
+        found = np.where(waits, np.maximum(found, busy[..., None]), found)
     return found
 
 

@@ -1,4 +1,4 @@
-r"""The cheapest path through the layers of a net, of which each may be cut in its own way.
+r"""The cheapest path through the layers of a net, of which each has a cut of its own.
 
     layer      1     2     3                 a node: the cost of a layer under a cut
     N 8        o     o     o                 an edge: the cost of bringing its input there
@@ -6,7 +6,7 @@ r"""The cheapest path through the layers of a net, of which each may be cut in i
                  \
     C 2, F 4   o     O --- O                 the path with the least sum
 
-    found = net_costs([*net_layers("alexnet", 32).values()], layer_cuts(8), machine)
+    found = net_costs([*net_layers("alexnet", 32).values()], convolution_cuts(8), machine)
     cost, path = cheapest_path(found.seconds, found.switches)
 
 Source: N. Dryden et al., "Improving Strong-Scaling of CNN Training by Exploiting Finer-Grained

@@ -86,7 +86,7 @@ class LayerShape:
         return self.samples * self.weights * height * width
 
 
-class Net(NamedTuple):
+class KnownNet(NamedTuple):
     """A network's layers by name, each for one image, and where their sizes come from."""
 
     layers: Mapping[str, LayerShape]
@@ -127,17 +127,17 @@ def _resnet50() -> dict[str, LayerShape]:
     return {**found, "dense": LayerShape(1, 2048, 1000, 1, 1, 1)}
 
 
-NETS: dict[str, Net] = {
-    "alexnet": Net(
+NETS: dict[str, KnownNet] = {
+    "alexnet": KnownNet(
         _alexnet(224, (64, 192, 384, 256, 256), padding=2, groups=1),
         "torchvision.models.alexnet; A. Krizhevsky, One weird trick, 2014",
     ),
-    "alexnet_2012": Net(
+    "alexnet_2012": KnownNet(
         _alexnet(227, (96, 256, 384, 384, 256), padding=0, groups=2),
         "A. Krizhevsky, I. Sutskever, G. Hinton, NIPS 2012; two groups, one on each of its GPUs; "
         "227 rows, with which its 11 x 11 windows at stride 4 give 55",
     ),
-    "small_alexnet": Net(
+    "small_alexnet": KnownNet(
         {
             "conv1": LayerShape(1, 1, 16, 32, 32, padding=1),
             "conv2": LayerShape(1, 16, 16, 32, 32, padding=1),
@@ -147,7 +147,7 @@ NETS: dict[str, Net] = {
         },
         "dlviz.models.SmallAlexNet: digits enlarged to 32 x 32",
     ),
-    "resnet50": Net(
+    "resnet50": KnownNet(
         _resnet50(),
         "torchvision.models.resnet50, the stride in the 3 x 3 layers; K. He et al., CVPR 2016",
     ),

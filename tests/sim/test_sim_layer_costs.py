@@ -16,10 +16,10 @@ from dlviz.sim import (
     LayerShape,
     channel_filter_words,
     collective_seconds,
+    convolution_cuts,
     convolution_share,
     cut_name,
     layer_cost,
-    layer_cuts,
     net_costs,
     net_layers,
     segmented_share,
@@ -27,7 +27,7 @@ from dlviz.sim import (
 )
 
 DEVICE = Device("even", flops=1e6, memory=1e9, memory_bandwidth=1e9)
-CUTS = [cut for ranks in (1, 2, 4, 6, 8) for cut in layer_cuts(ranks)]
+CUTS = [cut for ranks in (1, 2, 4, 6, 8) for cut in convolution_cuts(ranks)]
 
 
 def machine(ranks, latency=0.0, bandwidth=4e9):
@@ -203,12 +203,17 @@ def test_groups_are_not_split_by_a_cut_of_the_channels():
 
 
 def test_every_cut_of_so_many_ranks_is_listed_once():
-    assert layer_cuts(1) == [{}]
-    assert layer_cuts(4, "NH") == [{"N": 4}, {"N": 2, "H": 2}, {"H": 4}]
-    eight = layer_cuts(8)
+    assert convolution_cuts(1) == [{}]
+    assert convolution_cuts(4, "NH") == [{"N": 4}, {"N": 2, "H": 2}, {"H": 4}]
+    eight = convolution_cuts(8)
     assert len({tuple(cut.items()) for cut in eight}) == len(eight) == 40
     assert {math.prod(cut.values()) for cut in eight} == {8}
-    assert [cut_name(cut) for cut in layer_cuts(4, "CF")] == ["C 4", "C 2, F 2", "F 2, C 2", "F 4"]
+    assert [cut_name(cut) for cut in convolution_cuts(4, "CF")] == [
+        "C 4",
+        "C 2, F 2",
+        "F 2, C 2",
+        "F 4",
+    ]
     assert cut_name({}) == cut_name({"N": 1}) == "whole"
 
 
@@ -245,7 +250,7 @@ def test_a_net_s_layers_fit_each_other():
         (lambda: LayerShape(1, 4, 4, 8, 8, groups=3), "groups=3 do not divide channels=4"),
         (lambda: LayerShape(1, 1, 1, 2, 9), "kernel=3 with dilation=1 spans 3 rows"),
         (lambda: convolution_share([]), "shapes has no layer"),
-        (lambda: layer_cuts(4, "NX"), "a layer has no dim 'X': cut N, H, W, C, F"),
+        (lambda: convolution_cuts(4, "NX"), "a layer has no dim 'X': cut N, H, W, C, F"),
         (lambda: layer_cost(LayerShape(1, 1, 1, 4, 4), {"K": 4}, classroom(4)), "no dim 'K'"),
         (lambda: layer_cost(LayerShape(1, 1, 1, 4, 4), {"H": 0}, classroom(4)), "H=0 has to be"),
         (
