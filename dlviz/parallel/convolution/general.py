@@ -80,10 +80,10 @@ class DistributedNet(Chain):
     @property
     def tensors(self) -> Iterator[tuple[str, torch.Tensor, HeldBlock]]:
         """This rank's blocks of the plain model's parameters and buffers, by its names."""
-        for name, layer in self.named_modules():
+        for layer in self.modules():
             if isinstance(layer, CutLayer):
                 for key, held in layer.held.items():
-                    yield f"{name}.{key}", getattr(layer, key), held
+                    yield f"{layer.name}.{key}".strip("."), getattr(layer, key), held
 
     def whole_state(self) -> dict[str, torch.Tensor]:
         """On rank 0 the plain model's state, assembled one tensor at a time; empty on the others.
@@ -161,8 +161,9 @@ class NetCutter:
         self.held: Distribution | None = None
 
     def layers_of(self, prefix: str, module: nn.Module) -> dict[str, CutLayer]:
-        parts = dict(module.named_children()) if type(module) is nn.Sequential else {"0": module}
-        return {name: self.layer(prefix + name, part) for name, part in parts.items()}
+        if type(module) is not nn.Sequential:
+            return {"0": self.layer(prefix.strip("."), module)}
+        return {name: self.layer(prefix + name, part) for name, part in module.named_children()}
 
     def layer(self, name: str, module: nn.Module) -> CutLayer:
         made = self._made(name, module)

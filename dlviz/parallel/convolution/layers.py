@@ -114,6 +114,9 @@ class DistributedConv2d(CutLayer):
     backward an all-reduce of its block of w over the ranks that have the same one.
     """
 
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
     def __init__(
         self,
         mesh: Mesh,
@@ -271,7 +274,7 @@ class LocalLayer(CutLayer):
 
     def __init__(self, mesh: Mesh, layer: nn.Module, held: Distribution, name: str):
         super().__init__(mesh, held, held, name)
-        self.layer = copy.copy(layer)
+        self.layer: Any = copy.copy(layer)
         if hasattr(layer, "inplace"):
             self.layer.inplace = False  # x may be a view of what a message has brought
 
