@@ -186,7 +186,7 @@ def test_a_net_whose_convolutions_are_cut_shows_timeline_traffic_and_memory(
     found = zip(metrics.bytes_sent(trace), metrics.peak_memory(trace), strict=True)
     assert [(row[4], row[-1]) for row in rows[1:]] == [(size_of(a), size_of(b)) for a, b in found]
     assert re.search(
-        r"^peak +[\d.]+ KB parameters, .* activations, .* communication", printed, re.M
+        r"^peak +[\d.]+ [KM]B parameters, .* activations, .* communication", printed, re.M
     )
     assert re.search(r"^loss +2\.\d+ in the first step, .*\naccuracy +\d", printed, re.M)
     assert main(["show", str(out), "--no-open"]) == 0

@@ -114,7 +114,8 @@ def max_pool2d(
     cuts = height, width
     rows, columns = _windows(x, kernel_size, padding=padding, **how, cuts=cuts, pools=True)
     padding = _own_padding(rows, columns)
-    operation = partial(F.max_pool2d, kernel_size=kernel_size, padding=padding, **how)
+    kernel = _pair("kernel_size", kernel_size)
+    operation = partial(F.max_pool2d, kernel_size=kernel, padding=padding, **how)
     return _applied(x, rows, columns, operation, float("-inf"), layer)
 
 
@@ -133,7 +134,8 @@ def avg_pool2d(
     about: Any = {"stride": step, "dilation": (1, 1), "cuts": (height, width), "pools": True}
     rows, columns = _windows(x, kernel_size, padding=padding, **about)
     padding = _own_padding(rows, columns)
-    operation = partial(F.avg_pool2d, kernel_size=kernel_size, stride=step, padding=padding)
+    kernel = _pair("kernel_size", kernel_size)
+    operation = partial(F.avg_pool2d, kernel_size=kernel, stride=step, padding=padding)
     return _applied(x, rows, columns, operation, layer=layer)
 
 

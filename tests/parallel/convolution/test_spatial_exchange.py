@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -43,7 +44,8 @@ class Conv(nn.Module):
         if self.real:
             how = {"height": self.height, "convolve": self.product, "layer": "conv"}
             return spatial.conv2d(x, self.weight, None, 1, 1, **how)
-        rows, columns = Window(*self.height, 3, 1, 1, 1), Window(None, SHAPE[3], 3, 1, 1, 1)
+        comm, length = self.height
+        rows, columns = Window(comm, length, 3, 1, 1, 1), Window(None, SHAPE[3], 3, 1, 1, 1)
         return self.product(with_halo(x, rows, columns), self.weight, None, padding=(0, 1))
 
 
@@ -140,6 +142,7 @@ def first_layer(comm):
         spatial.conv2d(torch.ones(1, 1, hi - lo, 9), weight, padding=1, height=height)
     with comm.span("step", step=7):
         y.sum().backward()
+    assert weight.grad is not None
     return float(weight.grad.sum())
 
 
@@ -183,7 +186,7 @@ def refused(comm):
         lambda: spatial.conv2d(x, weight, dilation=(1, 3), height=height),
         lambda: spatial.conv2d(x, weight, height=Cut(comm, 10)),
         lambda: spatial.conv2d(x, weight, stride=0, height=height),
-        lambda: spatial.conv2d(x, weight, padding="same", height=height),
+        lambda: spatial.conv2d(x, weight, padding=SAME, height=height),
         lambda: spatial.max_pool2d(x, 2, padding=2, height=height),
         lambda: spatial.conv2d(torch.ones(1, 4, hi - lo, 3), weight, height=height),
         lambda: spatial.conv2d(x, torch.ones(2, 4, 8, 3), height=height),
@@ -198,6 +201,7 @@ def refused(comm):
     return said
 
 
+SAME: Any = "same"
 SAID = [
     r"x has 4 channels, and weight \(2, 3, 3, 3\) with groups=1 takes 3: give both the same.",
     r"x has 4 channels, and weight \(2, 4, 3, 3\) with groups=2 takes 8",
@@ -208,7 +212,7 @@ SAID = [
     r"padding='same' is no whole number of 0 or more",
     r"padding=2 is more than half of a pool's 2 rows: a window would hold padding alone.",
     r"nothing",
-    r"ranks 1 of .* are idle in layer conv: there are 2 for 1 x 4 pixels of output. Cut another",
+    r"ranks 1 of .* are idle in layer -: there are 2 for 1 x 4 pixels of output. Cut another",
 ]
 
 
