@@ -225,7 +225,7 @@ SAID = [
     r"padding='same' is no whole number of 0 or more",
     r"padding=2 is more than half of a pool's 2 rows: a window would hold padding alone.",
     r"nothing",
-    r"ranks 1 of .* are idle in layer -: there are 2 for 1 x 4 pixels of output. Cut another",
+    r"ranks 1 of .* are idle: there are 2 for 1 x 4 pixels of output. Cut another",
 ]
 
 
