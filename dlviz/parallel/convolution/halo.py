@@ -31,13 +31,12 @@ import warnings
 from collections.abc import Callable
 from itertools import product
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from dlviz.cluster import Comm, RankLost
+from dlviz.cluster import Comm, RankLost, grid_of
 from dlviz.parallel.convolution.distribution import blocks, needed
 
 Range = tuple[int, int]  # from, to (exclusive)
@@ -114,7 +113,7 @@ def computed(
 
 
 class Halo:
-    """One exchange: who sends which pixels to whom, and what is under way."""
+    """One exchange: who sends which pixels to whom, and what is in flight."""
 
     def __init__(
         self,
@@ -134,7 +133,8 @@ class Halo:
         self.held, self.made = held[me], made[me]
         _check_block(self, x)
         _warn_of_idle(self, made)
-        others = [rank for rank in range(self.comm.size) if rank != me]
+        size = self.comm.size  # no two send to the same one at a time
+        others = [(me + further) % size for further in range(1, size)]
         reads = [self.reads(each) for each in made]
         self.receives = [(rank, both) for rank in others if (both := _meet(held[rank], reads[me]))]
         self.sends = [(rank, both) for rank in others if (both := _meet(held[me], reads[rank]))]
@@ -143,8 +143,9 @@ class Halo:
         self.interior: Box = (top if overlap else (0, 0), left)
         self.bands = _bands(self.made, self.interior)
         self.rim = [box for band in self.bands for box in band if box != self.interior]
-        if not _area(self.made):  # some are computed, and none taken, to be on the gradient's way
-            self.rim = [tuple((lo, max(hi, lo + 1)) for lo, hi in self.made)]
+        if not _area(self.made):  # some are computed and none taken, so that gradients come here
+            (top, bottom), (left, right) = self.made
+            self.rim = [((top, max(bottom, top + 1)), (left, max(right, left + 1)))]
             self.bands = [self.rim]
         self._arriving: list[Any] = []
         self._leaving: list[Any] = []
@@ -159,7 +160,8 @@ class Halo:
         """The pixels that the interior reads: own ones."""
         if _area(self.interior):
             return self.reads(self.interior)
-        return self.held[0][:1] * 2, self.held[1][:1] * 2
+        (top, _), (left, _) = self.held
+        return (top, top), (left, left)
 
     # -- forward ---------------------------------------------------------------------------------
     def send(self) -> torch.Tensor:
@@ -238,8 +240,8 @@ class Halo:
         about = {"layer": self.layer, "direction": direction, "pixels": pixels}
         return self.comm.span("collective", f"{what} halo {self.layer}".strip(), **about)
 
-    def _rows(self, way: str, rank: int, box: Box) -> _Named:
-        return _Named(f"the halo {way} rank {self.comm.members[rank]}, {_words(box)}")
+    def _rows(self, side: str, rank: int, box: Box) -> _Named:
+        return _Named(f"the halo {side} rank {self.comm.members[rank]}, {_words(box)}")
 
 
 class _Named:
@@ -283,27 +285,14 @@ class _End(Function):
         return None, None
 
 
-_grids: WeakKeyDictionary[Comm, dict[int, Comm]] = WeakKeyDictionary()
-
-
 def grid(height: Comm | None, width: Comm | None) -> Comm:
-    """The ranks that share an image, row by row. Two cuts have a Comm of their own, for neighbours
-    at corners are in neither; the first call for them is collective, later ones are not."""
+    """The ranks that share an image, row by row; where both dims are cut, the first call for the
+    two is collective."""
     if height is None or width is None:
         found = height or width
         assert found is not None  # one dim is cut
         return found
-    known = _grids.setdefault(height, {})
-    if width.number not in known:
-        columns = torch.empty(width.size, height.size, dtype=torch.int64)
-        width.all_gather(columns, torch.tensor(height.members))
-        number = torch.tensor([height.groups.next])
-        height.all_reduce(number, "max")
-        width.all_reduce(number, "max")
-        height.groups.next = int(number) + 1
-        members = tuple(columns.T.flatten().tolist())
-        known[width.number] = Comm(height.process, members, int(number), f"image {members}")
-    return known[width.number]
+    return grid_of(height, width)
 
 
 def _bands(made: Box, interior: Box) -> list[list[Box]]:
@@ -364,7 +353,8 @@ def _warn_of_idle(halo: Halo, made: list[Box]) -> None:
     if idle and not halo.comm.rank:
         rows, columns = halo.windows
         warnings.warn(
-            f"ranks {', '.join(idle)} of {halo.comm.name} are idle: there are {halo.comm.size} for "
-            f"the {rows.outputs} x {columns.outputs} pixels of the output. Cut another dim too.",
+            f"ranks {', '.join(idle)} of {halo.comm.name} are idle in layer {halo.layer or '-'}: "
+            f"there are {halo.comm.size} for {rows.outputs} x {columns.outputs} pixels of output. "
+            "Cut another dim too.",
             stacklevel=2,
         )

@@ -33,6 +33,7 @@ from dlviz.parallel.convolution.checks import (
     warn_of_idle,
 )
 from dlviz.parallel.convolution.distribution import Block, Cut, Distribution, redistribute
+from dlviz.parallel.convolution.halo import grid
 from dlviz.parallel.convolution.segmented import group, summed
 from dlviz.parallel.step.batch_norm import SyncBatchNorm
 
@@ -70,6 +71,8 @@ class Layer(nn.Module):
         for each in (takes, gives):
             each.check(vars(mesh))
         self.mesh, self.takes, self.gives, self.name = mesh, takes, gives, name
+        if len(takes.H) == len(takes.W) == 1:  # now, as making it takes a collective
+            grid(getattr(mesh, takes.H[0]), getattr(mesh, takes.W[0]))
         self.held: dict[str, Held] = {}
 
     def outputs(self, shape: Shape) -> Shape:

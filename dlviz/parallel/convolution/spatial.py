@@ -54,7 +54,9 @@ def conv2d_by_hand(
     rows = Window(height.comm, height.length, weight.shape[2], 1, 1, above)
     columns = Window(None, x.shape[3], weight.shape[3], 1, 1, beside)
     block = with_halo(x, rows, columns)  # (N, C, h + K - 1, W): halo, own rows, halo
-    return F.conv2d(block, weight, bias, padding=(0, beside))  # (N, F, h, W)
+    y = F.conv2d(block, weight, bias, padding=(0, beside))  # (N, F, h, W)
+    lo, hi = rows.blocks(rows.outputs)[height.comm.rank]
+    return y[:, :, : hi - lo]  # a rank without output rows has computed one
 
 
 def conv2d(
@@ -112,7 +114,8 @@ def max_pool2d(
     cuts = height, width
     rows, columns = _windows(x, kernel_size, padding=padding, **how, cuts=cuts, pools=True)
     padding = _own_padding(rows, columns)
-    operation = partial(F.max_pool2d, kernel_size=kernel_size, padding=padding, **how)
+    kernel = _pair("kernel_size", kernel_size)
+    operation = partial(F.max_pool2d, kernel_size=kernel, padding=padding, **how)
     return _applied(x, rows, columns, operation, float("-inf"), layer)
 
 
@@ -131,7 +134,8 @@ def avg_pool2d(
     about: Any = {"stride": step, "dilation": (1, 1), "cuts": (height, width), "pools": True}
     rows, columns = _windows(x, kernel_size, padding=padding, **about)
     padding = _own_padding(rows, columns)
-    operation = partial(F.avg_pool2d, kernel_size=kernel_size, stride=step, padding=padding)
+    kernel = _pair("kernel_size", kernel_size)
+    operation = partial(F.avg_pool2d, kernel_size=kernel, stride=step, padding=padding)
     return _applied(x, rows, columns, operation, layer=layer)
 
 

@@ -47,7 +47,7 @@ def net(groups=2):
     return nn.Sequential(*layers).to(torch.float64)
 
 
-def batches(rows, steps=STEPS):
+def batches(rows, steps):
     draw = torch.Generator().manual_seed(rows)
     return [
         (
@@ -59,10 +59,10 @@ def batches(rows, steps=STEPS):
 
 
 @cache
-def alone(rows):
+def alone(rows, steps):
     model, losses = net(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    for x, y in batches(rows):
+    for x, y in batches(rows, steps):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
@@ -108,19 +108,21 @@ def worker(comm):
     warnings.simplefilter("ignore")  # of idle ranks
     found = []
     for axes, distributions, rows in CASES:
+        steps = STEPS if len(found) % 4 == 3 else 3
         part = comm.split(0 if comm.rank < prod(axes.values()) else None)
         if part is None:
             found.append(None)
             continue
         how = {"mesh": part.mesh(**axes), "distributions": distributions}
-        found.append(train(part, net(), batches(rows), Momentum(0.05), **how))
+        found.append(train(part, net(), batches(rows, steps), Momentum(0.05), **how))
     return found
 
 
 def test_any_cut_of_each_layer_trains_as_one_process_does():
     results = dlviz.launch(worker, RANKS, timeout=300).results
     for number, (axes, _, rows) in enumerate(CASES):
-        losses, state = alone(rows)
+        losses, state = alone(rows, results[0][number].steps)
+        assert len(losses) == (STEPS if number % 4 == 3 else 3)
         for rank in range(prod(axes.values())):
             assert results[rank][number].losses == pytest.approx(losses, rel=1e-11), CASES[number]
         found = results[0][number].state
