@@ -30,8 +30,7 @@ CUTS = [
     {"N": 4}, {"H": 4}, {"H": 2, "W": 2}, {"C": 4}, {"F": 4}, {"C": 2, "F": 2}, {"F": 2, "C": 2},
     {"N": 2, "H": 2}, {"N": 2, "F": 2}, {"H": 2, "C": 2}, {"H": 2, "F": 2},
 ]  # fmt: skip
-# Halos of three ranks meet at a port, or ranks begin an all-reduce at different times.
-LATER = 0.15
+LATER = 0.1  # where ranks begin an all-reduce at different times, of which a cost knows nothing
 
 
 def distribution(cut):
@@ -94,7 +93,7 @@ def test_a_layer_takes_and_sends_what_its_cost_says(layer, kept):
         assert words == cost.words if layer is EVEN else 0.9 * cost.words < words <= cost.words, (
             name
         )
-    assert exact >= len(CUTS) - 2
+    assert exact >= len(CUTS) - 1
 
 
 def test_a_change_of_cut_takes_and_sends_what_its_cost_says():
