@@ -380,7 +380,8 @@ def _warn_of_idle(halo: Halo, made: list[Box]) -> None:
     if idle and not halo.comm.rank:
         rows, columns = halo.windows
         warnings.warn(
-            f"ranks {', '.join(idle)} of {halo.comm.name} are idle: there are {halo.comm.size} for "
-            f"the {rows.outputs} x {columns.outputs} pixels of the output. Cut another dim too.",
+            f"ranks {', '.join(idle)} of {halo.comm.name} are idle in layer {halo.layer or 'conv'}: "
+            f"there are {halo.comm.size} for {rows.outputs} x {columns.outputs} pixels of output. "
+            "Cut another dim too.",
             stacklevel=2,
         )
