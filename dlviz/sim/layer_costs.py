@@ -191,6 +191,30 @@ def _cost(
     return found.seconds, found.memory
 
 
+def cut_seconds(
+    candidates: Sequence[Cut],
+    machine: Machine,
+    *,
+    samples: int,
+    channels: Sequence[int],
+    sizes: Sequence[int],
+    kernel: int = 3,
+) -> dict[str, np.ndarray]:
+    """Seconds of a layer of as many filters as channels under each of the `candidates`, by name
+    (sizes, channels), for images of these `sizes`, which the layer's padding keeps. Raises
+    ValueError as `layer_cost`."""
+    shapes = [
+        LayerShape(samples, width, width, size, size, kernel, padding=kernel // 2)
+        for size in sizes
+        for width in channels
+    ]
+    form = len(sizes), len(channels)
+    return {
+        cut_name(cut): np.reshape([layer_cost(each, cut, machine).seconds for each in shapes], form)
+        for cut in candidates
+    }
+
+
 class _Places:
     """Where the blocks of each rank lie under a cut."""
 

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.cost_map import cost_map
     from dlviz.viz.charts.costs import costs
     from dlviz.viz.charts.curve import curve
+    from dlviz.viz.charts.cut_map import cut_map
     from dlviz.viz.charts.density import density
     from dlviz.viz.charts.disagreement import disagreement
     from dlviz.viz.charts.drift import drift
     from dlviz.viz.charts.images import images
+    from dlviz.viz.charts.layer_path import layer_path
     from dlviz.viz.charts.losses import losses
     from dlviz.viz.charts.matrices import matrices
     from dlviz.viz.charts.memory import memory
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.spread import spread
     from dlviz.viz.charts.stability import stability
     from dlviz.viz.charts.staleness import staleness
+    from dlviz.viz.charts.stationary import stationary
     from dlviz.viz.charts.storage import storage
     from dlviz.viz.charts.timeline import timeline
     from dlviz.viz.charts.timelines import timelines
@@ -79,12 +82,14 @@ __all__ = [
     "costs",
     "crossovers",
     "curve",
+    "cut_map",
     "decode",
     "density",
     "disagreement",
     "drift",
     "encode",
     "images",
+    "layer_path",
     "losses",
     "matrices",
     "memory",
@@ -107,6 +112,7 @@ __all__ = [
     "stability",
     "staleness",
     "staleness_table",
+    "stationary",
     "storage",
     "timeline",
     "timeline_table",

@@ -42,7 +42,7 @@ def compression_map(
         {name: winner_style(place) for place, name in enumerate(seconds)},
         lambda row, column: [
             f"{ranks[row]} ranks, {links[column]}",
-            *_words(names, times[:, row, column]),
+            *quickest(names, times[:, row, column]),
         ],
         ("bandwidth of a link", links),
         ("ranks", [*map(str, ranks)]),
@@ -51,7 +51,7 @@ def compression_map(
     )
 
 
-def _words(names: list[str], own: np.ndarray) -> list[str]:
-    """All methods, the quickest first."""
+def quickest(names: list[str], own: np.ndarray) -> list[str]:
+    """The seconds of all methods, the quickest first."""
     order = np.argsort(own, kind="stable").tolist()
     return [f"{text.cut(names[i], 40)}: {text.seconds(float(own[i]))}" for i in order]

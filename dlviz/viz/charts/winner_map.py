@@ -1,6 +1,6 @@
 """Which of several things wins at each place of two axes: cells in their tints, names on them.
 
-it is the common part of `compression_map` and `memory_map`
+It is the common part of `compression_map`, `cut_map` and `memory_map`.
 """
 
 from __future__ import annotations
@@ -72,22 +72,24 @@ def winner_map(
 def grids(
     values: Mapping[str, Any],
     what: str,
-    ranks: Sequence[int],
+    down: Sequence[int],
     across: Sequence[float],
     things: str,
     columns: str,
+    rows: tuple[str, str] = ("ranks", "numbers of ranks"),
 ) -> np.ndarray:
-    """The `values` of each thing, (things, ranks, across). Raises ValueError."""
-    for each in ranks:
-        check_counts(ranks=each)
+    """The `values` of each thing, (things, down, across); `rows`: the name of what runs down, and
+    how several are called. Raises ValueError."""
+    for each in down:
+        check_counts(**{rows[0]: each})
     if not 1 <= len(values) <= MOST:
         raise ValueError(f"{len(values)} {things} have no colours of their own: give 1 to {MOST}.")
-    shape = len(ranks), len(across)
+    shape = len(down), len(across)
     for name, own in values.items():
         if np.shape(own) != shape or not np.prod(shape):
             raise ValueError(
                 f"the {what} of {name} have the shape {np.shape(own)}: give one for each of "
-                f"{shape[0]} numbers of ranks and {shape[1]} {columns}, {shape}."
+                f"{shape[0]} {rows[1]} and {shape[1]} {columns}, {shape}."
             )
         check_amounts(f"{name}: ", **{what: np.ravel(own)})
     return np.array([*values.values()], dtype=np.float64)
