@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -30,11 +31,18 @@ def slid(
 ) -> list[int]:
     """Rows and columns of what a kernel makes of an image of `lengths`. Raises ValueError where the
     kernel is larger than the padded image."""
-    try:
+    with naming(name):
         each = zip(lengths, kernel, stride, dilation, padding, strict=True)
         return [output_length(*sizes) for sizes in each]
+
+
+@contextmanager
+def naming(layer: str) -> Iterator[None]:
+    """Name the layer in a ValueError from inside."""
+    try:
+        yield
     except ValueError as error:
-        raise ValueError(f"layer {name or 'conv'}: {error}") from None
+        raise ValueError(f"layer {layer or 'conv'}: {error}") from None
 
 
 def check_conv(name: str, conv: nn.Module) -> None:

@@ -63,7 +63,7 @@ class DistributedNet(Chain):
         which there is no sample."""
         self.outputs(shape)
         for layer in self.modules():
-            if isinstance(layer, DistributedConv2d) and layer.takes.N != self.head.N:
+            if isinstance(layer, DistributedConv2d) and not layer.linear:
                 warn_of_idle(self.mesh, layer.name, "samples", shape[0], layer.takes.N)
                 return
 
@@ -173,6 +173,10 @@ class Cutter:
 
     def _made(self, name: str, module: nn.Module) -> Layer:
         kind, given = type(module), self.named.get(name)
+        if given and given.F and kind not in (nn.Conv2d, nn.Linear):
+            raise ValueError(
+                f"layer {name}, a {kind.__name__}, has no filters, which {given} cuts: cut C."
+            )
         held = given or self.held or self.next.x
         if kind is nn.Linear and self.images:
             self.next, self.images = self.head, False

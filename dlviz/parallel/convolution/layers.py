@@ -26,6 +26,7 @@ from dlviz.parallel.convolution.checks import (
     check_conv,
     check_images,
     check_pool,
+    naming,
     one_axis,
     pair,
     slid,
@@ -141,7 +142,8 @@ class DistributedConv2d(Layer):
         self.product = Product()
         warn_of_idle(mesh, name, "filters", self.filters, distribution.F)
         warn_of_idle(mesh, name, "channels", self.channels, distribution.C)
-        slices = channel_filter.weight_block(self._filters, self._channels, self.groups)
+        with naming(name):
+            slices = channel_filter.weight_block(self._filters, self._channels, self.groups)
         self._hold("weight", weight, slices, (*distribution.F, *distribution.C))
         self.bias = None
         if bias is not None:
@@ -221,7 +223,9 @@ class Pool(Layer):
         cuts: Any = self.cuts(shape)
         if self.whole:
             return spatial.global_avg_pool(x, **cuts, layer=self.name)
-        return self.pool(x, self.kernel, **self.sliding, **cuts, layer=self.name)
+        each = x.flatten(0, 1)[:, None]  # an image of one channel: torch refuses one of none
+        y = self.pool(each, self.kernel, **self.sliding, **cuts, layer=self.name)
+        return y[:, 0].unflatten(0, x.shape[:2])
 
 
 class Norm(Layer, SyncBatchNorm):
