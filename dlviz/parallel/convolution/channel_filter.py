@@ -81,8 +81,7 @@ def conv2d(
         whole = _Gather.apply(x, parts_x, filters.comm, layer)  # (N, C_c, H, W)
         if not keep_gathered and weight.requires_grad and whole.numel():
             again = _Again(whole)
-    hooks = saved_tensors_hooks(again.pack, again.unpack) if again else nullcontext()
-    with hooks:
+    with saved_tensors_hooks(again.pack, again.unpack) if again else nullcontext():
         how = convolve, (stride, padding, dilation), groups, filters, channels
         partial = _convolved(whole, weight, *how)
     if channels.comm.size == 1 and again is None:  # partial (N, F_f, H', W') is the sum
@@ -283,24 +282,24 @@ def _parts(cut: Cut, comm: Comm) -> list[tuple[int, int]]:
 def _check(
     x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, filters: Cut, channels: Cut
 ) -> None:
-    rank = f"rank {filters.comm.members[filters.comm.rank]}"
-    lo, end = _parts(channels, filters.comm)[filters.comm.rank]
+    own, rank = _parts(channels, filters.comm), filters.comm.rank
+    who, (lo, end) = f"rank {filters.comm.members[rank]}", own[rank]
     if x.dim() != 4 or x.shape[1] != end - lo:
         raise ValueError(
-            f"{rank} gave x of shape {tuple(x.shape)}: it holds {end - lo} of "
+            f"{who} gave x of shape {tuple(x.shape)}: it holds {end - lo} of "
             f"{channels.length} channels, (N, {end - lo}, H, W), cut over {channels.comm.size} "
             f"ranks of channels and then {filters.comm.size} of filters."
         )
-    due = tuple(each.stop - each.start for each in weight_block(filters, channels, groups))
-    if weight.dim() != 4 or weight.shape[:2] != due:
+    rows, columns = (each.stop - each.start for each in weight_block(filters, channels, groups))
+    if weight.dim() != 4 or weight.shape[:2] != (rows, columns):
         raise ValueError(
-            f"{rank} gave a weight of shape {tuple(weight.shape)}: its block of {filters.length} "
-            f"filters of {channels.length} channels in {groups} groups is {due[0]} x {due[1]}. "
-            "Take weight_block(filters, channels, groups) of the whole weight."
+            f"{who} gave a weight of shape {tuple(weight.shape)}: its block of {filters.length} "
+            f"filters of {channels.length // groups} channels is {rows} x {columns}. Take "
+            "weight_block(filters, channels, groups) of the whole weight."
         )
     first, last = filters.block
     if bias is not None and bias.shape != (last - first,):
         raise ValueError(
-            f"{rank} gave a bias of shape {tuple(bias.shape)}: it has one of each of its "
-            f"{last - first} filters, {first} to {last - 1}."
+            f"{who} gave a bias of shape {tuple(bias.shape)}: it has {last - first} filters, and "
+            "one of each."
         )
