@@ -63,8 +63,9 @@ export function pixelsOf({ image, holds }, { tiles, side = 0 }, { row, runs, val
 
 /** A rank's name over its tile. @type {<Part>(make: Make<Part>, layout: Layout, rank: number, row: number) => Part} */
 export function tileName(make, { tiles }, rank, row) {
-  const { x, y } = tiles?.[row] ?? { x: 0, y: 0 };
-  return make("text", { x, y: y - 7, class: "dlv-rankname", role: "rowheader", "data-rank": rank }, `rank ${rank}`);
+  const { x = 0, y = 0 } = tiles?.[row] ?? {};
+  const look = { x, y: y - 7, class: "dlv-rankname", role: "rowheader", "data-rank": rank };
+  return make("text", look, tiles?.[row] ? `rank ${rank}` : "");
 }
 
 /** A rank's tile: its pixels in the colours of their owners, and a frame around its own block.
