@@ -114,6 +114,7 @@ def idle(comm):
     return exchange(comm, (3, 4), (4, 1))
 
 
+@pytest.mark.filterwarnings("ignore:ranks 3 .* are idle")
 def test_a_rank_without_outputs_has_no_tile():
     *tiles, last = drawn(dlviz.launch(idle, ranks=4).trace)[-1]
     assert last["pixels"] == [] and last["words"] == "rank 3: no contents were watched"
