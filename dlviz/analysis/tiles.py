@@ -40,6 +40,19 @@ class CutImage:
         inside = (0 <= y) & (y < self.shape[0]) & (0 <= x) & (x < self.shape[1])
         return np.where(inside, y * self.shape[1] + x, OUTSIDE)
 
+    def apart(self, gap: float) -> dict[int, tuple[float, float]]:
+        """How far down and to the right each tile is moved, in cells, so that none covers another
+        and a `gap` is between them."""
+        found = {rank: [] for rank in self.own}
+        for side in (0, 2):
+            pairs = [(own, self.held[rank]) for rank, own in self.own.items()]
+            beyond = max(own[side] - held[side] for own, held in pairs)
+            beyond += max(held[side + 1] - own[side + 1] for own, held in pairs)
+            begins = sorted({own[side] for own, _ in pairs})
+            for rank, own in self.own.items():
+                found[rank].append(begins.index(own[side]) * (beyond + gap))
+        return {rank: (down, across) for rank, (down, across) in found.items()}
+
     def owners(self) -> np.ndarray:
         """The rank that owns each pixel, (rows W,); -1 where none does."""
         owner = np.full(self.shape, -1)

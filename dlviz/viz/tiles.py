@@ -63,7 +63,8 @@ class TiledScene(Scene):
         """What a cell holds, in words."""
         if number < 0:
             return "holds no pixel" if UNKNOWN in counts else "holds nothing yet"
-        return f"holds pixel {self.at(number)} of rank {counts.index(1)}"
+        owner = f" of rank {counts.index(1)}" if 1 in counts else ""
+        return f"holds pixel {self.at(number)}{owner}"
 
     def at(self, number: int) -> str:
         """A pixel by row and column."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from dlviz.analysis.contributions import MAX_RANKS, UNKNOWN
 from dlviz.analysis.hosts import group_numbers
+from dlviz.analysis.tiles import CutImage
 from dlviz.viz import palette
 from dlviz.viz.scene import RULED, Scene, held_by, number
 from dlviz.viz.tiles import TiledScene, scene_of
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from dlviz.trace import Trace
 
+GAP = 2  # cells between two tiles of an image
 DRAWN = 128  # columns and ranks: of more the first are drawn
 LISTED = 4  # cells of a message put in numbers
 MOST = 4  # losses of a frame, or oddities of its contents, put in words
@@ -125,14 +127,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "topology": text.topology(trace),
         "ranks": [styled(style) | hatched for style in styles],
         "undecoded": styled(palette.UNDECODED) | hatched,
-        "image": image
-        and {
-            "shape": image.shape,
-            **{
-                name: [boxes.get(rank) for rank in scene.rows[:DRAWN]]
-                for name, boxes in (("own", image.own), ("held", image.held))
-            },
-        },
+        "image": image and _tiles(image, scene.rows[:DRAWN]),
         "columns": columns,
         "chunks": chunks,
         "values": list(snapshots.values),
@@ -142,6 +137,16 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "messages": _columned(messages),
         "sources": sources(trace),
     }
+
+
+def _tiles(image: CutImage, rows: list[int]) -> dict[str, Any]:
+    """The tiles of the drawn ranks; None for a rank without one."""
+    apart = image.apart(GAP)
+    tiles = {
+        rank: {"own": own, "held": image.held[rank], "moved": apart[rank]}
+        for rank, own in image.own.items()
+    }
+    return {"shape": image.shape, "tiles": [tiles.get(rank) for rank in rows]}
 
 
 def _few(lines: list[str]) -> list[str]:

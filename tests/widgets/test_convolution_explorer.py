@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from itertools import product
+from types import SimpleNamespace
 
 import kernel
 import node
 import numpy as np
 import pytest
 
+from dlviz.parallel.convolution.distribution import Distribution
 from dlviz.sim import convolution_cuts, cut_name, layer_cost, net_layers
 from dlviz.widgets import ConvolutionExplorer
 from dlviz.widgets.convolution import cuts
@@ -75,13 +77,21 @@ def test_the_other_cuts_come_once_the_reader_pauses():
 
 
 @pytest.mark.parametrize("cut", [(3, 2, 1, 2, 2), (1, 1, 3, 1, 4), (2, 1, 1, 1, 1)])
-def test_blocks_cover_each_tensor_as_the_cut_says(cut):
+def test_blocks_are_those_of_the_ranks_that_run_and_are_drawn_apart(cut):
     values = dict(zip(cuts.DIMS, cut, strict=True))
     explorer = ConvolutionExplorer(
         "own", 4, channels=7, filters=5, size=13, kernel=5, stride=2, **values
     )
     ranks = int(np.prod(cut))
+    mesh = SimpleNamespace(**{name: SimpleNamespace(size=size) for name, size in values.items()})
+    layer = Distribution(**{dim: name for name, dim in cuts.DIMS.items()})
     for tensor in state(explorer)["tensors"]:
+        of, shape = getattr(layer, tensor["name"]), tensor["shape"]
+        for rank, block in enumerate(tensor["blocks"]):
+            due = [[part.start, part.stop] for part in of.block(mesh, shape, rank)]
+            assert [*zip(block[::2], block[1::2], strict=True)] == [
+                tuple(ends) for ends in due[: len(block) // 2]
+            ]
         dims = tensor["shape"][:2] if tensor["name"] == "w" else tensor["shape"]
         seen = np.zeros(dims, int)
         for block in tensor["blocks"]:
@@ -139,7 +149,7 @@ RUNS = [
     {"n": 1, "h": 2, "c": 2},
     {"n": 2, "h": 1, "w": 1, "f": 2},
     {"n": 1, "h": 1, "w": 3},
-    {"n": 1, "h": 1, "c": 2, "f": 2},
+    {"n": 5, "h": 1},  # of 4 images
 ]
 
 

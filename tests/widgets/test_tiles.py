@@ -110,6 +110,17 @@ def test_even_kernels_strides_and_whole_columns_have_their_places_too():
     assert not any("empty" in tile["words"] for tile in frames[-1])
 
 
+def idle(comm):
+    return exchange(comm, (3, 4), (4, 1))
+
+
+@pytest.mark.filterwarnings("ignore:ranks 3 .* are idle")
+def test_a_rank_without_outputs_has_no_tile():
+    *tiles, last = drawn(dlviz.launch(idle, ranks=4).trace)[-1]
+    assert last["pixels"] == [] and last["words"] == "rank 3: no contents were watched"
+    assert all(len(tile["pixels"]) == 3 * 6 and "empty" not in tile["words"] for tile in tiles)
+
+
 def mistaken(comm):
     """Each of two ranks sends its first row, and puts the other's above its own."""
     image = pixels(4, 3)

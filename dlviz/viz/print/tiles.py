@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Patch
 
-from dlviz.analysis.tiles import OUTSIDE, CutImage
+from dlviz.analysis.tiles import OUTSIDE
 from dlviz.viz import palette, paper
 from dlviz.viz.tiles import TiledScene
 from dlviz.viz.words import text
@@ -26,7 +26,7 @@ def tiles(scene: TiledScene, title: str, theme: str = "light") -> Figure:
     """The tiles at the start and in the end, side by side. Raises ValueError for an unknown
     theme."""
     image = scene.image
-    moved = {rank: _moved(image, rank) for rank in image.held}
+    moved = image.apart(GAP)
     corners = np.array([np.add(image.held[rank], np.repeat(moved[rank], 2)) for rank in moved])
     (top, _, left, _), (_, bottom, _, right) = corners.min(0), corners.max(0)
     wide = paper.Panels(2, WIDTH, paper.beside([]), 1.0, HEAD, GUTTER).wide
@@ -45,18 +45,6 @@ def tiles(scene: TiledScene, title: str, theme: str = "light") -> Figure:
         for rank, place in frame.snapshots.items():
             _tile(axes, scene, rank, scene.counts[place], moved[rank], looks, theme)
     return figure
-
-
-def _moved(image: CutImage, rank: int) -> tuple[float, float]:
-    """How far down and to the right a tile is moved, so that none covers another."""
-    found = []
-    for side in (0, 2):
-        pairs = [(image.own[one], image.held[one]) for one in image.own]
-        beyond = max(own[side] - held[side] for own, held in pairs)
-        beyond += max(held[side + 1] - own[side + 1] for own, held in pairs)
-        before = {own[side] for own, _ in pairs if own[side] < image.own[rank][side]}
-        found.append(len(before) * (beyond + GAP))
-    return found[0], found[1]
 
 
 def _tile(

@@ -195,9 +195,9 @@ def too_many(values: dict[str, Any]) -> str:
 DETAILS = [
     "A training step of the layer: forward and backward, in float32; a rank computes 1 GFLOP/s. "
     "N samples, C channels, H rows and W columns of x; F filters.",
-    "x is gathered over F once and kept; y is summed over C, and each rank has a part of the sum. "
-    "Halos travel while the interior is computed: their seconds are those that the computation "
-    "waits. dw is summed over the ranks that hold the same weights.",
+    "x is gathered over F once and stored; y is summed over C, and each rank has a part of the "
+    "sum. Halos travel while the interior is computed: their seconds are those that the "
+    "computation waits. dw is summed over the ranks that hold the same weights.",
     "Elements sent and memory are those of the rank with most, the elements part by part. Memory "
     "is weights, their gradients, and what the backward needs of x. Idle ranks have no outputs.",
     "A run is of 3 steps on real ranks, held to the same link and speed. A layer of more than "

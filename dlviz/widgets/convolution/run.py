@@ -6,6 +6,7 @@ the sizes that ran. Bytes and memory are those of the last step, from the Trace.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,7 @@ def found(values: dict[str, Any], layer: LayerShape, trace: Trace) -> dict[str, 
 
 def train(comm: Comm, values: dict[str, Any], layer: LayerShape) -> None:
     """What a rank runs: forward and backward of its blocks, of random numbers."""
+    warnings.filterwarnings("ignore", ".* are idle")  # the table says so
     import torch
     from torch import nn
 

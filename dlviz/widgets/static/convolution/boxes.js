@@ -12,7 +12,7 @@ import { tooltip } from "../shared/tooltip.js";
  * @typedef {{ tensor: Tensor, sheets: Sheet[], middle: number }} Placed */
 
 const HEIGHT = 190; // pixels of the picture
-const [NAME, MOVES, EDGE, GAP] = [30, 18, 10, 8]; // pixels above, below and beside a tensor, between two images
+const [NAME, MOVES, EDGE, GAP] = [33, 18, 10, 8]; // pixels above, below and beside a tensor, between two images
 const [STACK, STEP] = [22, 6]; // pixels of all sheets behind the first, of one at most
 const CHARACTER = 6; // pixels of a character, on average
 

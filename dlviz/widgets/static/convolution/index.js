@@ -46,9 +46,10 @@ function costs(own) {
   return table(own, ["data", "live"], () => {
     const { rows, parts, run } = shown.now.data;
     const least = Math.min(...rows.map((row) => row.seconds));
-    /** @type {(cut: Pick<Cut, "seconds" | "words" | "memory"> & { parts?: number[] }, mark?: string) => string[]} */
-    const cells = (cut, mark = "") => [
-      `${seconds(cut.seconds)}${mark}`, ...parts.map((_, i) => (cut.parts ? cut.parts[i] && seconds(cut.parts[i]) || "–" : "")),
+    /** @type {(cut: Pick<Cut, "seconds" | "words" | "memory"> & { parts?: number[] }, mark?: string, none?:
+     *   string) => string[]} */
+    const cells = (cut, mark = "", none = "–") => [
+      `${seconds(cut.seconds)}${mark}`, ...parts.map((_, i) => (cut.parts?.[i] ? seconds(cut.parts[i]) : none)),
       amount(Math.round(cut.words)), bytes(Math.round(cut.memory)),
     ];
     /** @type {(cut: Cut, i: number) => Row} */
@@ -58,7 +59,7 @@ function costs(own) {
     });
     const ran = run?.seconds ? [
       { name: `predicted for ${run.sizes}`, kind: "dlv-ran", cells: [...cells(run.predicted), ""] },
-      { name: "measured", kind: "dlv-ran", cells: [...cells(run), ""] },
+      { name: "measured", kind: "dlv-ran", cells: [...cells(run, "", ""), ""] },
     ] : [];
     const [first, ...others] = rows.map(line);
     return {

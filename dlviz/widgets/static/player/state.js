@@ -28,9 +28,11 @@ import { column, texts } from "../shared/arrays.js";
 
 /** Rows from, to; columns from, to. @typedef {[top: number, bottom: number, left: number, right: number]} Edges */
 
-/** An image of `shape` (rows, columns) cut between ranks: of each row of the scene the block that its rank owns, and
- * what its buffer has room for. @typedef {{ shape: [number, number], own: (Edges | null)[], held: (Edges | null)[] }}
- *   Image */
+/** Of a rank the block that it owns, what its buffer has room for, and how many cells down and to the right that is
+ * drawn. @typedef {{ own: Edges, held: Edges, moved: [down: number, right: number] }} Tile */
+
+/** An image of `shape` cut between ranks: the tile of each row of the scene. @typedef {{ shape: [rows: number, columns:
+ *   number], tiles: (Tile | null)[] }} Image */
 
 /**
  * What Python wrote and the player draws unchanged (see dlviz/widgets/player.py).

@@ -6,89 +6,56 @@ import { messagesIn } from "./state.js";
 /** @import { Point } from "./circle.js" */
 /** @import { Box, Cell, Layout } from "./geometry.js" */
 /** @import { Make } from "./paint.js" */
-/** @import { Edges, Image, Scene } from "./state.js" */
+/** @import { Scene } from "./state.js" */
 
 /** A cell of a tile: `pixel` that it holds (-1: none), the rank that owns it (-1: none does), its `text`, whether it
  * has `changed`, is rank's `own`, `outside` of the image, or `wrong`: holds another pixel than belongs there.
  * @typedef {Box & { pixel: number, owner: number, text: string, changed: boolean, own: boolean, outside: boolean,
  *   wrong: boolean }} Pixel */
 
-const [NAME, GAP, PAD] = [15, 16, 4]; // pixels: over a tile, between two tiles, around all
-const [LEAST, MOST, READABLE] = [5, 34, 14]; // of a cell; one in which its number can be read
+const [NAME, PAD] = [15, 4]; // pixels above the first tile, and around all
+const [LEAST, MOST, READABLE] = [8, 34, 14]; // of a cell; one in which its number can be read
 const CHARACTER = 5.4; // of a digit
 
-/** The tiles in a picture `width` pixels wide and, if possible, `tall` pixels high: columns and rows of tiles as in the
- * image, apart. @type {(scene: Scene, width: number, tall?: number) => Layout} */
-export function tilesLayout({ image, rows, columns, chunks }, width, tall = Infinity) {
-  const { own, held } = /** @type {Image} */ (image);
-  const [down, across] = [bandsOf(own, held, 0), bandsOf(own, held, 2)];
-  const [high, wide] = [down, across].map((bands) => bands.reduce((sum, { cells }) => sum + cells, 0));
-  const room = Math.min((width - 2 * PAD - GAP * (across.length - 1)) / wide,
-    (tall - 2 * PAD - NAME * down.length - GAP * (down.length - 1)) / high);
+/** The tiles in a picture `width` pixels wide and, if possible, `tall` pixels high: as in the image, apart.
+ * @type {(scene: Scene, width: number, tall?: number) => Layout} */
+export function tilesLayout({ image, columns, chunks }, width, tall = Infinity) {
+  const boxes = image?.tiles.map((tile) => tile && {
+    y: tile.held[0] + tile.moved[0], x: tile.held[2] + tile.moved[1],
+    height: tile.held[1] - tile.held[0], width: tile.held[3] - tile.held[2],
+  }) ?? [];
+  const whole = around(boxes.flatMap((box) => box ?? []));
+  const room = Math.min((width - 2 * PAD) / whole.width, (tall - 2 * PAD - NAME) / whole.height);
   const side = Math.max(LEAST, Math.min(MOST, Math.floor(room)));
-  const [tops, lefts] = [placesOf(down, side, NAME), placesOf(across, side, 0)];
-  const tiles = rows.map((_, row) => {
-    const [block, all] = [own[row], held[row]];
-    if (!block || !all) return null;
-    const [band, column] = [bandOf(down, block[0]), bandOf(across, block[2])];
-    const x = lefts[column] + side * (all[2] - across[column].from);
-    const y = tops[band] + NAME + side * (all[0] - down[band].from);
-    return { x, y, width: side * (all[3] - all[2]), height: side * (all[1] - all[0]) };
+  const tiles = boxes.map((box) => box && {
+    x: PAD + side * (box.x - whole.x), y: PAD + NAME + side * (box.y - whole.y),
+    width: side * box.width, height: side * box.height,
   });
-  const right = lefts[lefts.length - 1] + side * across[across.length - 1].cells;
   return {
-    tiles, side, single: true, lines: 1, gap: GAP, valueHeight: 0, stripHeight: 0, rowHeight: side, names: [],
+    tiles, side, single: true, lines: 1, gap: NAME, valueHeight: 0, stripHeight: 0, rowHeight: side, names: [],
     columns: columns.map(() => ({ x: PAD, width: side })),
-    chunks: chunks.map(() => ({ x: PAD, width: right - PAD, gutter: 0, step: 0 })),
+    chunks: chunks.map(() => ({ x: PAD, width: side * whole.width, gutter: 0, step: 0 })),
     rows: tiles.map((tile) => tile?.y ?? 0),
-    width: right + PAD,
-    height: tops[tops.length - 1] + NAME + side * down[down.length - 1].cells + PAD,
+    width: side * whole.width + 2 * PAD, height: side * whole.height + 2 * PAD + NAME,
   };
 }
 
-/** Rows of tiles (`first` 0) or columns (2): where the blocks begin, and from which cell on tiles there reach how far.
- * @type {(own: (Edges | null)[], held: (Edges | null)[], first: number) => { begin: number, from: number, cells:
- *   number }[]} */
-function bandsOf(own, held, first) {
-  const begins = [...new Set(own.flatMap((block) => (block ? [block[first]] : [])))].sort((a, b) => a - b);
-  return begins.map((begin) => {
-    const tiles = held.filter((_, row) => own[row]?.[first] === begin);
-    const ends = tiles.flatMap((tile) => (tile ? [[tile[first], tile[first + 1]]] : []));
-    const from = Math.min(...ends.map(([low]) => low));
-    return { begin, from, cells: Math.max(...ends.map(([, high]) => high)) - from };
-  });
-}
-
-/** @type {(bands: { begin: number }[], begin: number) => number} */
-function bandOf(bands, begin) {
-  return bands.findIndex((band) => band.begin === begin);
-}
-
-/** @type {(bands: { cells: number }[], side: number, name: number) => number[]} */
-function placesOf(bands, side, name) {
-  let at = PAD;
-  return bands.map(({ cells }) => {
-    const own = at;
-    at += cells * side + name + GAP;
-    return own;
-  });
-}
-
 /** The cells of a rank's tile. @type {(scene: Scene, layout: Layout, cell: Cell) => Pixel[]} */
-export function pixelsOf(scene, { tiles, side = 0 }, { row, runs, values }) {
-  const { shape: [high, wide], own, held } = /** @type {Image} */ (scene.image);
-  const [tile, block, edges] = [tiles?.[row], own[row], held[row]];
-  if (!tile || !block || !edges) return [];
-  const across = edges[3] - edges[2];
+export function pixelsOf({ image, holds }, { tiles, side = 0 }, { row, runs, values }) {
+  const [box, tile] = [tiles?.[row], image?.tiles[row]];
+  if (!image || !box || !tile) return [];
+  const { shape: [high, wide] } = image;
+  const { own, held } = tile;
+  const across = held[3] - held[2];
   return runs.map(({ from, hold }, i) => {
     const [down, along] = [Math.floor(from / across), from % across];
-    const [y, x] = [edges[0] + down, edges[2] + along];
+    const [y, x] = [held[0] + down, held[2] + along];
     const outside = y < 0 || y >= high || x < 0 || x >= wide;
-    const { counts, from: pixel = -1 } = scene.holds[hold];
+    const { counts, from: pixel = -1 } = holds[hold];
     return {
-      x: tile.x + along * side, y: tile.y + down * side, width: side, height: side,
+      x: box.x + along * side, y: box.y + down * side, width: side, height: side,
       pixel, owner: counts?.[0]?.[0] ?? -1, text: pixel < 0 ? "" : values[i].text, changed: values[i].changed,
-      own: y >= block[0] && y < block[1] && x >= block[2] && x < block[3], outside,
+      own: y >= own[0] && y < own[1] && x >= own[2] && x < own[3], outside,
       wrong: counts == null || (pixel >= 0 && (outside || pixel !== y * wide + x)),
     };
   });
@@ -96,8 +63,9 @@ export function pixelsOf(scene, { tiles, side = 0 }, { row, runs, values }) {
 
 /** A rank's name over its tile. @type {<Part>(make: Make<Part>, layout: Layout, rank: number, row: number) => Part} */
 export function tileName(make, { tiles }, rank, row) {
-  const { x, y } = tiles?.[row] ?? { x: 0, y: 0 };
-  return make("text", { x, y: y - 7, class: "dlv-rankname", role: "rowheader", "data-rank": rank }, `rank ${rank}`);
+  const { x = 0, y = 0 } = tiles?.[row] ?? {};
+  const look = { x, y: y - 7, class: "dlv-rankname", role: "rowheader", "data-rank": rank };
+  return make("text", look, tiles?.[row] ? `rank ${rank}` : "");
 }
 
 /** A rank's tile: its pixels in the colours of their owners, and a frame around its own block.
@@ -124,13 +92,8 @@ export function tilePicture(make, scene, layout, cell, filled) {
     }
     return found;
   });
-  return [...parts, ...blocksOf(pixels).map((box) => make("rect", { ...box, class: "dlv-owned" }))];
-}
-
-/** The box around a tile's own pixels, if it has any. @type {(pixels: Pixel[]) => Box[]} */
-function blocksOf(pixels) {
   const own = pixels.filter((one) => one.own);
-  return own.length ? [around(own)] : [];
+  return own.length ? [...parts, make("rect", { ...around(own), class: "dlv-owned" })] : parts;
 }
 
 /** @type {(boxes: Box[]) => Box} */
@@ -177,17 +140,14 @@ export function broughtPicture(make, scene, layout, number, cells) {
 /** What a rank's tile holds, in words. @type {(scene: Scene, cell: Cell) => string} */
 export function tileWords(scene, cell) {
   const pixels = pixelsOf(scene, tilesLayout(scene, 0), cell);
-  const { own, held } = /** @type {Image} */ (scene.image);
-  const [block, edges] = [own[cell.row], held[cell.row]];
-  if (!pixels.length || !block || !edges) return `rank ${cell.rank}: no contents were watched`;
-  /** @type {Map<number, number>} */
-  const from = new Map();
-  for (const { owner } of pixels) from.set(owner, (from.get(owner) ?? 0) + 1);
-  const others = [...from].filter(([owner]) => owner >= 0 && owner !== cell.rank).sort(([a], [b]) => a - b);
+  const own = scene.image?.tiles[cell.row]?.own;
+  if (!pixels.length || !own) return `rank ${cell.rank}: no contents were watched`;
+  const others = scene.rows.filter((rank) => rank !== cell.rank)
+    .map((rank) => [rank, pixels.filter(({ owner }) => owner === rank).length]).filter(([, many]) => many);
   const empty = pixels.filter((one) => !one.outside && one.pixel < 0).length;
   const wrong = pixels.filter((one) => one.wrong).length;
   return [
-    `rank ${cell.rank} owns rows ${rangeOf(block[0], block[1])} and columns ${rangeOf(block[2], block[3])}`,
+    `rank ${cell.rank} owns rows ${rangeOf(own[0], own[1])} and columns ${rangeOf(own[2], own[3])}`,
     `holds ${others.map(([rank, many]) => `${many} of rank ${rank}`).join(", ") || "its own alone"}`,
     empty ? `${empty} empty` : "", wrong ? `${wrong} wrong` : "",
   ].filter(Boolean).join("; ");
