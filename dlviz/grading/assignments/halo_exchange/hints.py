@@ -48,7 +48,7 @@ REPLACES = (
     "they are added."
 )
 SYMMETRIC = (
-    "the halo is {} on both sides. With a stride above and below differ: at which row does the "
+    "the halo is {} on both sides. With a stride the two sides differ: at which row does the "
     "window of the first output row begin, and where does that of the last one end?"
 )
 EVERYWHERE = (
@@ -169,11 +169,9 @@ def why_lost(size: Strips, rank: int, lost: Mapping[int, Sequence[Any]]) -> str:
     sides = {q < own[r][0] for r, rows in lost.items() for q in rows}
     if len(sides) == 1:  # is anything there of what comes from the other side?
         above = sides.pop()
-        for r, (first, end) in enumerate(size.need):
-            beyond = (
-                range(own[r][1], min(end, size.rows)) if above else range(max(first, 0), own[r][0])
-            )
-            if r in lost and len(beyond):
+        for r, need in enumerate(size.need):
+            beyond = (own[r][1], size.rows) if above else (0, own[r][0])
+            if r in lost and common(need, beyond):
                 return ONE_SIDE.format("above" if above else "below")
     return BORDERS.format(_are(mine), of_ranks(owners))
 
@@ -219,16 +217,14 @@ def why_back(size: Strips, rank: int, seen: torch.Tensor, parts: Sequence[torch.
 def why_outputs(tried: LayerRun, step: int, rank: int) -> str:
     """A hint for wrong rows of y."""
     size, seen = tried.size, tried.each(step)[rank].y
-    need, own = size.need[rank], size.own
+    need, (lo, hi) = size.need[rank], size.out[rank]
     assert seen is not None
-    geometry, (lo, hi) = size.geometry, size.out[rank]
     if size.stride > 1:  # the symmetric halo of its own rows, or of the rows of its windows
-        for around in (own[rank], (lo * size.stride, hi * size.stride)):
-            pair = around[0] - size.padding, around[1] + size.padding
-            if _same_rows(tried, window(tried.image(step), pair), seen):
+        for first, end in (size.own[rank], (lo * size.stride, hi * size.stride)):
+            if _same_rows(tried, step, (first - size.padding, end + size.padding), seen):
                 return SYMMETRIC.format(number(size.padding, "row"))
     if seen.shape[2] != hi - lo:
-        rows = (seen.shape[2] - 1) * size.stride + geometry.span
+        rows = (seen.shape[2] - 1) * size.stride + size.geometry.span
         return (
             f"{number(seen.shape[2], 'row')} of y need {rows} rows or more of x, and this rank "
             f"needs {need[1] - need[0]}: which rows does the convolution get?"
@@ -237,7 +233,12 @@ def why_outputs(tried: LayerRun, step: int, rank: int) -> str:
         return NAN
     absent = {r: found for r in range(size.ranks) if (found := _absent(tried, step, r))}
     if rank not in absent:
-        return _why_shifted(tried, step, rank, seen)
+        for by in range(-size.geometry.span, size.geometry.span + 1):
+            if _same_rows(tried, step, (need[0] + by, need[1] + by), seen):
+                return f"the windows begin {by:+d} rows from where they should: which row is first?"
+        return (
+            "this is no sum of rows of the image: which rows does the convolution get, and where?"
+        )
     lost, old = absent[rank]
     if old:
         return (
@@ -267,20 +268,12 @@ def _absent(tried: LayerRun, step: int, rank: int) -> tuple[list[int], list[int]
     return [q for r in lost for q in common(size.own[r], need)], old
 
 
-def _same_rows(tried: LayerRun, x: torch.Tensor, seen: torch.Tensor) -> bool:
-    """Whether y begins with what the convolution makes of these rows."""
-    if x.shape[2] < tried.size.geometry.span:
+def _same_rows(tried: LayerRun, step: int, need: Pair, seen: torch.Tensor) -> bool:
+    """Whether y is the beginning of what the convolution makes of these rows."""
+    if need[1] - need[0] < tried.size.geometry.span:
         return False
-    made = tried.conv.forward(x, tried.weight)
-    return near(seen, made) or near(seen, made[:, :, : seen.shape[2]])
-
-
-def _why_shifted(tried: LayerRun, step: int, rank: int, seen: torch.Tensor) -> str:
-    need = tried.size.need[rank]
-    for by in range(-tried.size.geometry.span, tried.size.geometry.span + 1):
-        if _same_rows(tried, window(tried.image(step), (need[0] + by, need[1] + by)), seen):
-            return f"the windows begin {by:+d} rows from where they should: which row is the first?"
-    return "this is no sum of rows of the image. Which rows does the convolution get, and where?"
+    made = tried.conv.forward(window(tried.image(step), need), tried.weight)
+    return near(seen, made[:, :, : seen.shape[2]])
 
 
 def why_gradients(tried: LayerRun, step: int, rank: int, name: str) -> str:
@@ -299,7 +292,7 @@ def why_gradients(tried: LayerRun, step: int, rank: int, name: str) -> str:
     if count is not None:
         return _why_counted(count, rank)
     alone = [
-        conv.backward(window(own.x, _within(size, r)), tried.weight, own.dy)[1]
+        conv.backward(window(tried.image(step), size.need[r], size.own[r]), tried.weight, own.dy)[1]
         for r, own in enumerate(steps)
     ]
     if times(seen, alone) is not None:
@@ -316,11 +309,6 @@ def back_of(tried: LayerRun, step: int, rank: int) -> tuple[torch.Tensor, torch.
     """The gradients of the rows that a rank needs, and of the weight, from its own dy."""
     x = window(tried.image(step), tried.size.need[rank])
     return tried.conv.backward(x, tried.weight, tried.each(step)[rank].dy)
-
-
-def _within(size: Strips, rank: int) -> Pair:
-    """What a rank needs, counted from its first own row."""
-    return size.need[rank][0] - size.own[rank][0], size.need[rank][1] - size.own[rank][0]
 
 
 def _why_counted(count: Sequence[float], rank: int) -> str:

@@ -73,7 +73,7 @@ attempted = partial(harness.attempt, known=KNOWN)
 class Kernel(Size):
     """A kernel, for which `needed` is asked."""
 
-    legend = "kernel x stride x dilation x padding"
+    legend = "kernel"
     kernel: int
     stride: int = 1
     dilation: int = 1
@@ -82,12 +82,16 @@ class Kernel(Size):
     def __str__(self) -> str:
         return f"for {_kernel(self)}"
 
+    @property
+    def short(self) -> str:
+        return f"{self.kernel}{_apart(self)}"
+
 
 @dataclass(frozen=True)
 class Strips(Size):
     """An image whose rows are cut over ranks, and a kernel over it."""
 
-    legend = "ranks x rows x kernel x stride x dilation x padding"
+    legend = "ranks x rows x kernel"
     ranks: int
     rows: int
     kernel: int
@@ -97,6 +101,10 @@ class Strips(Size):
 
     def __str__(self) -> str:
         return f"on {number(self.ranks, 'rank')}, {self.rows} rows, {_kernel(self)}"
+
+    @property
+    def short(self) -> str:
+        return f"{self.ranks}x{self.rows}x{self.kernel}{_apart(self)}"
 
     @staticmethod
     def in_common(passed: Sequence[Any], failed: Sequence[Any]) -> str:
@@ -130,10 +138,18 @@ class Strips(Size):
         ]
 
 
-def _kernel(size: Any) -> str:
-    named = ("stride", size.stride), ("dilation", size.dilation), ("padding", size.padding)
-    asked = [f"{name} {n}" for name, n in named if n != 1 or name == "padding"]
-    return f"a kernel of {size.kernel} x {size.kernel}, {', '.join(asked)}"
+def _kernel(size: Kernel | Strips) -> str:
+    other = [f"{name} {n}, " for name, n in _numbers(size) if n != 1]
+    return f"a kernel of {size.kernel} x {size.kernel}, {''.join(other)}padding {size.padding}"
+
+
+def _apart(size: Kernel | Strips) -> str:
+    other = [f"{name} {n}" for name, n in _numbers(size) if n != 1]
+    return f" ({', '.join(other)})" if other else ""
+
+
+def _numbers(size: Kernel | Strips) -> list[tuple[str, int]]:
+    return [("stride", size.stride), ("dilation", size.dilation)]
 
 
 # -- which rows ------------------------------------------------------------------------------------

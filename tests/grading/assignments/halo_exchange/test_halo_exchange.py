@@ -10,8 +10,7 @@ from rows import checks, rows
 from torch.nn.functional import conv2d
 
 from dlviz.grading.assignments.halo_exchange import checks as halo_checks
-from dlviz.grading.assignments.halo_exchange.checks import KERNELS, SIZES
-from dlviz.grading.assignments.halo_exchange.hints import _formulas
+from dlviz.grading.assignments.halo_exchange.checks import SIZES
 from dlviz.grading.assignments.halo_exchange.model import (
     CHANNELS,
     FILTERS,
@@ -22,7 +21,7 @@ from dlviz.grading.assignments.halo_exchange.model import (
     times,
     window,
 )
-from dlviz.grading.assignments.halo_exchange.run import BLOCKS, Kernel, Strips
+from dlviz.grading.assignments.halo_exchange.run import Strips
 
 globals().update(held_to_rows("halo_exchange"))
 ROWS = {row.what: row for row in rows("halo_exchange")}
@@ -82,43 +81,22 @@ def test_all_ranks_together_are_plain_torch_on_the_whole_image(size):
     assert torch.allclose(sum(dws), due[1], rtol=0, atol=1e-12)
 
 
-def test_sizes_tell_mistakes_apart_that_even_cuts_and_odd_kernels_hide():
-    lengths = [{hi - lo for lo, hi in size.own} for size in ALL if size.ranks > 1]
-    assert all(len(each) == 2 for each in lengths[:4])
-    assert any(size.kernel % 2 == 0 for size in ALL) and any(size.dilation > 1 for size in ALL)
-    sides = [
-        {(own[0] - need[0], need[1] - own[1]) for own, need in zip(s.own, s.need, strict=True)}
-        for s in ALL
-        if s.stride > 1
-    ]
-    assert all(any(above != below for above, below in each) for each in sides)
-    far = [
-        size
+def test_sizes_show_what_even_cuts_odd_kernels_and_stride_1_hide():
+    cuts = [
+        (size, rank, own, size.need[rank])
         for size in ALL
-        for (lo, hi), need in zip(size.own, size.need, strict=True)
-        for r, block in enumerate(size.own)
-        if abs(size.own.index((lo, hi)) - r) > 1 and max(block[0], need[0]) < min(block[1], need[1])
+        for rank, own in enumerate(size.own)
+        if size.ranks > 1
     ]
-    assert far, "blocks thinner than the halo"
-    assert all(size.padding < size.geometry.span for size in ALL)
-
-
-def test_a_wrong_formula_differs_from_the_right_one_at_some_size():
-    sizes = [Kernel(*each) for each in [*KERNELS, (7, 1, 3, 2), (2, 2, 1, 0)]]
-    named = {hint.partition(" ")[0] + hint[-20:] for size in sizes for _, hint in _formulas(size)}
-    for i, (_, hint) in enumerate(_formulas(sizes[0])):
-        differ = [
-            size
-            for size in sizes
-            for reads, formula in [(_right(size), _formulas(size)[i][0])]
-            if [formula(*block) for block in BLOCKS] != [reads(*block) for block in BLOCKS]
-        ]
-        assert differ, hint
-    assert len(named) > 5
-
-
-def _right(size):
-    return lambda lo, hi: Strips(1, 99, *vars(size).values()).geometry.reads(lo, hi)
+    assert {size for size, _, own, _ in cuts if own[1] - own[0] != size.own[0][1]} == {*ALL[:-1]}
+    assert any(size.kernel % 2 == 0 for size in ALL) and any(size.dilation > 1 for size in ALL)
+    strided = {size for size in ALL if size.stride > 1}
+    assert (
+        strided == {s for s, _, own, need in cuts if own[0] - need[0] != need[1] - own[1]} & strided
+    )
+    assert [  # a block thinner than the halo
+        size for size, rank, _, need in cuts for r in range(rank - 1) if size.own[r][1] > need[0]
+    ]
 
 
 def test_a_sum_of_parts_says_how_often_each_is_in_it():
