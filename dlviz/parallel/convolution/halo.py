@@ -28,7 +28,8 @@ finer-grained parallelism", IPDPS 2019, section III-A.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -55,10 +56,14 @@ class Window(NamedTuple):
     padding: int
 
     @property
+    def reach(self) -> int:
+        """From the first to the last pixel that an output reads."""
+        return self.dilation * (self.kernel - 1)
+
+    @property
     def outputs(self) -> int:
         """Pixels of the output, on all ranks together."""
-        room = self.length + 2 * self.padding - self.dilation * (self.kernel - 1) - 1
-        return room // self.stride + 1
+        return (self.length + 2 * self.padding - self.reach - 1) // self.stride + 1
 
     def blocks(self, length: int) -> list[Range]:
         return blocks(length, 1 if self.comm is None else self.comm.size)
@@ -74,7 +79,7 @@ class Window(NamedTuple):
         if self.comm is None:
             return made
         first = -(-(held[0] + self.padding) // self.stride)  # the least j: j s - P >= held[0]
-        room = held[1] + self.padding - self.dilation * (self.kernel - 1) - 1
+        room = held[1] + self.padding - self.reach - 1
         lo, hi = max(first, made[0]), min(room // self.stride + 1, made[1])
         return (lo, hi) if lo < hi else (made[0], made[0])
 
@@ -96,6 +101,8 @@ def computed(
 ) -> torch.Tensor:
     """This rank's block of the output of `operation`, which maps (N, C, h, w), its block with all
     that it reads, to (N, F, h', w'); the interior while the halo travels."""
+    if rows.comm is None and columns.comm is None:
+        return operation(x)
     halo, done = Halo(x, rows, columns, fill, layer), {}
     inner = _Begin.apply(x, halo)
     if _area(halo.interior):
@@ -240,21 +247,16 @@ class Halo:
         about = {"layer": self.layer, "direction": direction, "pixels": pixels}
         return self.comm.span("collective", f"{what} halo {self.layer}".strip(), **about)
 
-    def _rows(self, side: str, rank: int, box: Box) -> _Named:
-        return _Named(f"the halo {side} rank {self.comm.members[rank]}, {_words(box)}")
-
-
-class _Named:
-    """Names the pixels of a message in the error if its other rank is lost."""
-
-    def __init__(self, what: str):
-        self._what = what
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, where: Any) -> None:
-        if isinstance(error, RankLost):
-            raise RankLost(error.rank, f"{error.how}; {self._what}, is lost with it") from error
+    @contextmanager
+    def _rows(self, side: str, rank: int, box: Box) -> Iterator[None]:
+        """Name the pixels of a message in the error if its other rank is lost."""
+        try:
+            yield
+        except RankLost as error:
+            (first, end), (begin, stop) = box
+            what = f"the halo {side} rank {self.comm.members[rank]}, rows {first} to {end - 1}"
+            what += f", columns {begin} to {stop - 1}, is lost with it"
+            raise RankLost(error.rank, f"{error.how}; {what}") from error
 
 
 class _Begin(Function):
@@ -332,11 +334,6 @@ def _part(tensor: torch.Tensor, held: Box, box: Box) -> torch.Tensor:
     return tensor[:, :, first - top : end - top, begin - left : stop - left]
 
 
-def _words(box: Box) -> str:
-    (first, end), (begin, stop) = box
-    return f"rows {first} to {end - 1}, columns {begin} to {stop - 1}"
-
-
 def _check_block(halo: Halo, x: torch.Tensor) -> None:
     due = tuple(map(_length, halo.held))
     if x.dim() != 4 or tuple(x.shape[2:]) != due:
@@ -352,9 +349,10 @@ def _warn_of_idle(halo: Halo, made: list[Box]) -> None:
     idle = [str(rank) for rank, box in enumerate(made) if not _area(box)]
     if idle and not halo.comm.rank:
         rows, columns = halo.windows
+        where = f" in layer {halo.layer}" if halo.layer else ""
         warnings.warn(
-            f"ranks {', '.join(idle)} of {halo.comm.name} are idle in layer {halo.layer or '-'}: "
-            f"there are {halo.comm.size} for {rows.outputs} x {columns.outputs} pixels of output. "
-            "Cut another dim too.",
+            f"ranks {', '.join(idle)} of {halo.comm.name} are idle{where}: there are "
+            f"{halo.comm.size} for {rows.outputs} x {columns.outputs} pixels of output. Cut "
+            "another dim too.",
             stacklevel=2,
         )
