@@ -203,8 +203,6 @@ def _moved(
     old, new = src.block(mesh, shape), dst.block(mesh, shape)
     y = x.new_empty(_shape(new))
     mine = messages(_lengths(mesh), shape, src, dst)
-    # Each begins with the rank after it, so that no two send to the same one at a time.
-    mine = sorted(mine, key=lambda each: (each.dst - each.src) % comm.size)
     receives, sends = [], []
     about = {"nbytes": x.nbytes, "layer": layer, "direction": direction}
     with comm.span("collective", f"redistribute {layer}".strip(), **about):
