@@ -161,7 +161,7 @@ def test_a_run_takes_sends_and_holds_what_is_predicted_and_is_shown_again(cut):
     run, row = state(explorer)["run"], state(explorer)["rows"][0]
     assert run["predicted"] == row and run["sizes"] == "this cut"
     assert run["seconds"] == pytest.approx(row["seconds"], rel=0.05)
-    assert row["words"] * 0.95 <= run["words"] <= row["words"]
+    assert row["words"] * 0.95 <= run["words"] < row["words"] + 8  # rings have uneven chunks
     assert row["memory"] <= run["memory"] < 1.35 * row["memory"]
     explorer.stride = 2
     assert state(explorer)["run"] is None and explorer.measured is None
