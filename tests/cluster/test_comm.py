@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import dlviz
+from dlviz.cluster import grid_of
 from dlviz.cluster.control.form import form_of
 from dlviz.cluster.messages.buffers import BufferPool
 
@@ -198,6 +199,23 @@ def test_a_mesh_gives_each_rank_its_row_and_its_column():
         (4, 5),
         (5, 3),
     ]  # fmt: skip  (global ranks)
+
+
+def grids(comm):
+    part = comm.split(comm.rank % 2, key=-comm.rank)  # 11, 9, .. 1 and 10, 8, .. 0
+    mesh = part.mesh(h=2, w=3)
+    grid, again = grid_of(mesh.h, mesh.w), grid_of(mesh.h, mesh.w)
+    other = grid_of(mesh.w, mesh.h)  # w is the column here
+    total = torch.tensor([comm.rank])
+    grid.all_reduce(total)
+    return grid is again, grid.members == part.members, other.members, total.item()
+
+
+def test_a_column_and_a_row_give_the_whole_grid_once():
+    for rank, found in enumerate(dlviz.launch(grids, ranks=12).results):
+        ranks = [*range(10 + rank % 2, -1, -2)]
+        down = tuple(ranks[3 * h + w] for w in range(3) for h in range(2))
+        assert found == (True, True, down, sum(ranks))
 
 
 def test_a_mesh_that_does_not_fit_and_an_axis_it_lacks_are_named():

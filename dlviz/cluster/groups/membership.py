@@ -36,6 +36,7 @@ class Groups:
     ):
         self.calls: dict[int, int] = {}
         self.saves: dict[int, int] = {}
+        self.grids: dict[tuple[int, int], Any] = {}  # by the numbers of a column and a row
         self.next = 2
         self.folder = folder
         self.threads = threads
@@ -85,6 +86,23 @@ def colors(comm: Any, color: int | None, key: int) -> tuple[int, tuple[int, ...]
     inside = sorted((row[1], rank) for rank, row in enumerate(rows) if row[0] == color)
     members = tuple(comm.members[rank] for _, rank in inside)
     return first + chosen.index(color), members, color
+
+
+def grid_of(column: Any, row: Any) -> Any:
+    """A Comm of all ranks of the grid in which these Comms are this rank's column and row, row by
+    row: neighbours at a corner are in neither. All ranks of the grid must call it; the first call
+    for the two is collective."""
+    groups, key = column.groups, (column.number, row.number)
+    if key not in groups.grids:
+        columns = torch.empty(row.size, column.size, dtype=torch.int64)
+        row.all_gather(columns, torch.tensor(column.members))
+        number = torch.tensor([groups.next])
+        column.all_reduce(number, "max")
+        row.all_reduce(number, "max")
+        groups.next = int(number) + 1
+        members = tuple(columns.T.flatten().tolist())
+        groups.grids[key] = type(row)(row.process, members, int(number), f"grid {members}")
+    return groups.grids[key]
 
 
 class Mesh:

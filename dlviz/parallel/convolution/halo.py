@@ -28,16 +28,16 @@ finer-grained parallelism", IPDPS 2019, section III-A.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import product
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from dlviz.cluster import Comm, RankLost
+from dlviz.cluster import Comm, RankLost, grid_of
 from dlviz.parallel.convolution.distribution import blocks, needed
 
 Range = tuple[int, int]  # from, to (exclusive)
@@ -56,10 +56,14 @@ class Window(NamedTuple):
     padding: int
 
     @property
+    def reach(self) -> int:
+        """From the first to the last pixel that an output reads."""
+        return self.dilation * (self.kernel - 1)
+
+    @property
     def outputs(self) -> int:
         """Pixels of the output, on all ranks together."""
-        room = self.length + 2 * self.padding - self.dilation * (self.kernel - 1) - 1
-        return room // self.stride + 1
+        return (self.length + 2 * self.padding - self.reach - 1) // self.stride + 1
 
     def blocks(self, length: int) -> list[Range]:
         return blocks(length, 1 if self.comm is None else self.comm.size)
@@ -75,7 +79,7 @@ class Window(NamedTuple):
         if self.comm is None:
             return made
         first = -(-(held[0] + self.padding) // self.stride)  # the least j: j s - P >= held[0]
-        room = held[1] + self.padding - self.dilation * (self.kernel - 1) - 1
+        room = held[1] + self.padding - self.reach - 1
         lo, hi = max(first, made[0]), min(room // self.stride + 1, made[1])
         return (lo, hi) if lo < hi else (made[0], made[0])
 
@@ -104,6 +108,8 @@ def computed(
 ) -> torch.Tensor:
     """This rank's block of the output of `operation`, which maps (N, C, h, w), its block with all
     that it reads, to (N, F, h', w'); the interior while the halo travels."""
+    if rows.comm is None and columns.comm is None:
+        return operation(x)
     halo, done = Halo(x, rows, columns, fill, layer), {}
     inner = _Begin.apply(x, halo)
     if _area(halo.interior):
@@ -121,7 +127,7 @@ def computed(
 
 
 class Halo:
-    """One exchange: who sends which pixels to whom, and what is under way."""
+    """One exchange: who sends which pixels to whom, and what is in flight."""
 
     def __init__(
         self,
@@ -151,8 +157,9 @@ class Halo:
         self.interior: Box = (top if overlap else (0, 0), left)
         self.bands = _bands(self.made, self.interior)
         self.rim = [box for band in self.bands for box in band if box != self.interior]
-        if not _area(self.made):  # some are computed, and none taken, to be on the gradient's way
-            self.rim = [tuple((lo, max(hi, lo + 1)) for lo, hi in self.made)]
+        if not _area(self.made):  # some are computed and none taken, so that gradients come here
+            (top, bottom), (left, right) = self.made
+            self.rim = [((top, max(bottom, top + 1)), (left, max(right, left + 1)))]
             self.bands = [self.rim]
         self._arriving: list[Any] = []
         self._leaving: list[Any] = []
@@ -167,7 +174,8 @@ class Halo:
         """The pixels that the interior reads: own ones."""
         if _area(self.interior):
             return self.reads(self.interior)
-        return self.held[0][:1] * 2, self.held[1][:1] * 2
+        (top, _), (left, _) = self.held
+        return (top, top), (left, left)
 
     # -- forward ---------------------------------------------------------------------------------
     def send(self) -> torch.Tensor:
@@ -254,21 +262,16 @@ class Halo:
         about = {"layer": self.layer, "direction": direction, "pixels": pixels}
         return self.comm.span("collective", f"{what} halo {self.layer}".strip(), **about)
 
-    def _rows(self, way: str, rank: int, box: Box) -> _Named:
-        return _Named(f"the halo {way} rank {self.comm.members[rank]}, {_words(box)}")
-
-
-class _Named:
-    """Names the pixels of a message in the error if its other rank is lost."""
-
-    def __init__(self, what: str):
-        self._what = what
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, where: Any) -> None:
-        if isinstance(error, RankLost):
-            raise RankLost(error.rank, f"{error.how}; {self._what}, is lost with it") from error
+    @contextmanager
+    def _rows(self, side: str, rank: int, box: Box) -> Iterator[None]:
+        """Name the pixels of a message in the error if its other rank is lost."""
+        try:
+            yield
+        except RankLost as error:
+            (first, end), (begin, stop) = box
+            what = f"the halo {side} rank {self.comm.members[rank]}, rows {first} to {end - 1}"
+            what += f", columns {begin} to {stop - 1}, is lost with it"
+            raise RankLost(error.rank, f"{error.how}; {what}") from error
 
 
 class _Begin(Function):
@@ -299,27 +302,14 @@ class _End(Function):
         return None, None
 
 
-_grids: WeakKeyDictionary[Comm, dict[int, Comm]] = WeakKeyDictionary()
-
-
 def grid(height: Comm | None, width: Comm | None) -> Comm:
-    """The ranks that share an image, row by row. Two cuts have a Comm of their own, for neighbours
-    at corners are in neither; the first call for them is collective, later ones are not."""
+    """The ranks that share an image, row by row; where both dims are cut, the first call for the
+    two is collective."""
     if height is None or width is None:
         found = height or width
         assert found is not None  # one dim is cut
         return found
-    known = _grids.setdefault(height, {})
-    if width.number not in known:
-        columns = torch.empty(width.size, height.size, dtype=torch.int64)
-        width.all_gather(columns, torch.tensor(height.members))
-        number = torch.tensor([height.groups.next])
-        height.all_reduce(number, "max")
-        width.all_reduce(number, "max")
-        height.groups.next = int(number) + 1
-        members = tuple(columns.T.flatten().tolist())
-        known[width.number] = Comm(height.process, members, int(number), f"image {members}")
-    return known[width.number]
+    return grid_of(height, width)
 
 
 def _bands(made: Box, interior: Box) -> list[list[Box]]:
@@ -359,11 +349,6 @@ def _part(tensor: torch.Tensor, held: Box, box: Box) -> torch.Tensor:
     return tensor[:, :, first - top : end - top, begin - left : stop - left]
 
 
-def _words(box: Box) -> str:
-    (first, end), (begin, stop) = box
-    return f"rows {first} to {end - 1}, columns {begin} to {stop - 1}"
-
-
 def _check_block(halo: Halo, x: torch.Tensor) -> None:
     due = tuple(map(_length, halo.held))
     if x.dim() != 4 or tuple(x.shape[2:]) != due:
@@ -379,9 +364,10 @@ def _warn_of_idle(halo: Halo, made: list[Box]) -> None:
     idle = [str(rank) for rank, box in enumerate(made) if not _area(box)]
     if idle and not halo.comm.rank:
         rows, columns = halo.windows
+        where = f" in layer {halo.layer}" if halo.layer else ""
         warnings.warn(
-            f"ranks {', '.join(idle)} of {halo.comm.name} are idle in layer {halo.layer or 'conv'}: "
-            f"there are {halo.comm.size} for {rows.outputs} x {columns.outputs} pixels of output. "
-            "Cut another dim too.",
+            f"ranks {', '.join(idle)} of {halo.comm.name} are idle{where}: there are "
+            f"{halo.comm.size} for {rows.outputs} x {columns.outputs} pixels of output. Cut "
+            "another dim too.",
             stacklevel=2,
         )

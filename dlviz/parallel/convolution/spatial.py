@@ -87,14 +87,13 @@ def conv2d(
             f"x has {x.shape[1]} channels, and weight {tuple(weight.shape)} with groups={groups} "
             f"takes {weight.shape[1] * groups}: give both the same."
         )
-    how: Any = {"dilation": _pair("dilation", dilation), "stride": _pair("stride", stride)}
-    rows, columns = _windows(x, weight.shape[2:], padding=padding, **how, cuts=(height, width))
-    how |= {"padding": _own_padding(rows, columns), "groups": groups}
+    cuts = height, width
+    rows, columns, how = _sliding(x, weight.shape[2:], stride, padding, dilation, cuts)
 
     def operation(part: torch.Tensor) -> torch.Tensor:
-        return convolve(part, weight, bias, **how)
+        return convolve(part, weight, bias, **how, groups=groups)
 
-    return _applied(x, rows, columns, operation, layer=layer)
+    return computed(x, rows, columns, operation, layer=layer)
 
 
 def max_pool2d(
@@ -109,13 +108,11 @@ def max_pool2d(
     layer: str = "",
 ) -> torch.Tensor:
     """This rank's block of the largest value of each window; the padding is -inf, as torch's."""
-    how = {"stride": kernel_size if stride is None else stride, "dilation": dilation}
-    how = {name: _pair(name, value) for name, value in how.items()}
-    cuts = height, width
-    rows, columns = _windows(x, kernel_size, padding=padding, **how, cuts=cuts, pools=True)
-    padding = _own_padding(rows, columns)
-    operation = partial(F.max_pool2d, kernel_size=kernel_size, padding=padding, **how)
-    return _applied(x, rows, columns, operation, float("-inf"), layer)
+    kernel, cuts = _pair("kernel_size", kernel_size), (height, width)
+    step = kernel if stride is None else stride
+    rows, columns, how = _sliding(x, kernel, step, padding, dilation, cuts, pools=True)
+    operation = partial(F.max_pool2d, kernel_size=kernel, **how)
+    return computed(x, rows, columns, operation, float("-inf"), layer)
 
 
 def avg_pool2d(
@@ -129,12 +126,12 @@ def avg_pool2d(
     layer: str = "",
 ) -> torch.Tensor:
     """This rank's block of the mean of each window, in which padding counts as zeros."""
-    step = _pair("stride", kernel_size if stride is None else stride)
-    about: Any = {"stride": step, "dilation": (1, 1), "cuts": (height, width), "pools": True}
-    rows, columns = _windows(x, kernel_size, padding=padding, **about)
-    padding = _own_padding(rows, columns)
-    operation = partial(F.avg_pool2d, kernel_size=kernel_size, stride=step, padding=padding)
-    return _applied(x, rows, columns, operation, layer=layer)
+    kernel, cuts = _pair("kernel_size", kernel_size), (height, width)
+    step = kernel if stride is None else stride
+    rows, columns, how = _sliding(x, kernel, step, padding, 1, cuts, pools=True)
+    del how["dilation"]  # it has none
+    operation = partial(F.avg_pool2d, kernel_size=kernel, **how)
+    return computed(x, rows, columns, operation, layer=layer)
 
 
 def global_avg_pool(
@@ -154,34 +151,23 @@ def global_avg_pool(
     return g(grid(height and height.comm, width and width.comm), mean, layer=layer)
 
 
-def _applied(
-    x: torch.Tensor,
-    rows: Window,
-    columns: Window,
-    operation: Any,
-    fill: float = 0.0,
-    layer: str = "",
-) -> torch.Tensor:
-    if rows.comm is None and columns.comm is None:
-        return operation(x)
-    return computed(x, rows, columns, operation, fill, layer)
-
-
-def _windows(
+def _sliding(
     x: torch.Tensor,
     kernel: Two,
-    stride: tuple[int, int],
-    dilation: tuple[int, int],
+    stride: Two,
     padding: Two,
+    dilation: Two,
     cuts: tuple[Cut | None, Cut | None],
     pools: bool = False,
-) -> list[Window]:
-    """The kernel along rows and along columns. Raises ValueError for one that does not fit."""
-    found = []
-    kernel, padding = _pair("kernel_size", kernel), _pair("padding", padding, least=0)
-    for dim, (cut, *sizes) in enumerate(zip(cuts, kernel, stride, dilation, padding, strict=True)):
+) -> tuple[Window, Window, dict[str, Any]]:
+    """The kernel along rows and along columns, and torch's arguments: the halo has the padding of a
+    dim that is cut. Raises ValueError for a kernel that does not fit."""
+    sizes = [_pair("kernel_size", kernel), _pair("stride", stride), _pair("dilation", dilation)]
+    sizes.append(_pair("padding", padding, least=0))
+    windows = []
+    for dim, (cut, *about) in enumerate(zip(cuts, *sizes, strict=True)):
         length = x.shape[2 + dim] if cut is None else cut.length
-        window = Window(cut and cut.comm, length, *sizes)
+        window = Window(cut and cut.comm, length, *about)
         what = ("rows", "columns")[dim]
         if window.outputs < 1:
             raise ValueError(
@@ -194,13 +180,10 @@ def _windows(
                 f"padding={window.padding} is more than half of a pool's {window.kernel} {what}: a "
                 "window would hold padding alone."
             )
-        found.append(window)
-    return found
-
-
-def _own_padding(*windows: Window) -> tuple[int, ...]:
-    """What is left to the operation: the halo has the padding of a dim that is cut."""
-    return tuple(w.padding if w.comm is None else 0 for w in windows)
+        windows.append(window)
+    rows, columns = windows
+    own = tuple(w.padding if w.comm is None else 0 for w in windows)
+    return rows, columns, {"stride": sizes[1], "dilation": sizes[2], "padding": own}
 
 
 def _pair(name: str, value: Any, least: int = 1) -> tuple[int, int]:

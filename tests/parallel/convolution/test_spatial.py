@@ -18,7 +18,7 @@ from torch.nn import functional as F
 import dlviz
 from dlviz.parallel.convolution import Cut, blocks, needed, spatial
 from dlviz.parallel.convolution.halo import grid
-from dlviz.parallel.step.batch_norm import SyncBatchNorm
+from dlviz.parallel.step.batch_norm import SyncBatchNorm, weigh_norms
 
 RANKS = 8
 GRIDS = [(h, w) for h, w in product(range(1, RANKS + 1), repeat=2) if h * w <= RANKS]
@@ -91,6 +91,8 @@ def gaps(case, mesh, number, comm):
     """How far this rank's results are from its part of one process's."""
     c, f, groups = case.channels
     whole = distinct(2, c, *case.size), distinct(f, c // groups, *case.kernel), distinct(f)
+    if case.what == "max":
+        whole = whole[0] - 2, *whole[1:]  # all below the zeros of a wrong padding
     rows, columns = Cut(mesh.h, case.size[0]), Cut(mesh.w, case.size[1])
     cuts: Any = {"height": rows, "width": columns if mesh.w.size > 1 else None}
     if mesh.h.size == 1 < mesh.w.size:
@@ -114,7 +116,7 @@ def gaps(case, mesh, number, comm):
     pairs = [(ours, part(y, y.shape[2:])), (mine[0].grad, part(alone[0].grad, case.size))]
     for summand, gradient in zip(mine[1:], alone[1:], strict=True):
         if gradient.grad is not None:
-            total = summand.grad.clone()
+            total = summand.grad
             mesh.comm.all_reduce(total)
             pairs.append((total, gradient.grad))
     found = []
@@ -225,8 +227,9 @@ def by_hand(comm, rows):
     x, w, b = distinct(2, 3, rows, 6), distinct(4, 3, 5, 3), distinct(4)
     height = Cut(comm, rows)
     lo, hi = height.block
-    found = []
-    for function in (spatial.conv2d_by_hand, spatial.conv2d):
+    found: list[Any] = []
+    functions: Any = (spatial.conv2d_by_hand, spatial.conv2d)
+    for function in functions:
         leaves = [each.clone().requires_grad_() for each in (x[:, :, lo:hi], w, b)]
         y = function(*leaves, padding=(2, 1), height=height)
         y.backward(distinct(2, 4, rows, 6, seed=1)[:, :, lo:hi])
@@ -282,7 +285,7 @@ class Blocks:
     def __init__(self, mesh, *size):
         self.mesh, self.size = mesh, size
 
-    def cuts(self):
+    def cuts(self) -> dict[str, Any]:
         return {"height": Cut(self.mesh.h, self.size[0]), "width": Cut(self.mesh.w, self.size[1])}
 
     def conv2d(self, x, layer):
@@ -305,15 +308,15 @@ class Blocks:
 
 def train(net, at, x, labels, total=lambda parameters: None):
     """20 steps; the outputs of the first, and the weights after the last."""
-    optimizer, first = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), None
+    optimizer, seen = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), []
     for _ in range(20):
         optimizer.zero_grad()
         outputs = net(x, at())
-        first = outputs.detach() if first is None else first
+        seen.append(outputs.detach())
         F.cross_entropy(outputs, labels).backward()
         total([p for name, p in net.named_parameters() if not name.startswith("head")])
         optimizer.step()
-    return first, {name: value.clone() for name, value in net.state_dict().items()}
+    return seen[0], {name: value.clone() for name, value in net.state_dict().items()}
 
 
 def on_blocks(comm, h, w, size, joint):
@@ -328,8 +331,7 @@ def on_blocks(comm, h, w, size, joint):
     first, weights = train(alone, Whole, x, labels)
     if joint:
         net = SyncBatchNorm.convert_sync_batchnorm(net, grid(mesh.h, mesh.w))
-        for norm in net.norms:
-            norm.shard_weight = 1.0  # all ranks' loss is one loss, not a part of it
+        weigh_norms(net, 1.0)  # all ranks' loss is one loss, not a part of it each
 
     def total(parameters):
         for p in parameters:
