@@ -43,6 +43,8 @@ def rows() -> list[Row]:
             ),
         }
     )
+    limits = {what: None if "prices" in what else MOST for what in found}
     return [
-        Row(what, median(own), MOST, MOST / median(own), most=MOST) for what, own in found.items()
+        Row(what, median(own), MOST, MOST / median(own), most=limits[what])
+        for what, own in found.items()
     ]

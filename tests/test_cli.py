@@ -171,6 +171,27 @@ def test_a_transformer_cut_over_ranks_says_what_each_sent_and_held(tmp_path, cap
     assert main(["show", str(out), "--no-open"]) == 0
 
 
+@pytest.mark.parametrize("strategy", ["spatial", "channel_filter", "cnn_hybrid"])
+def test_a_net_whose_convolutions_are_cut_shows_timeline_traffic_and_memory(
+    strategy, tmp_path, capsys
+):
+    out = tmp_path / "t.json.gz"
+    line = ["run", strategy, "--ranks", "4", "--steps", "2", "--rule", "adam", "--out", str(out)]
+    assert main(line) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{strategy} on 4 ranks, digits, 2 steps of 64 images: ")
+    trace = Trace.load(out)
+    rows = [re.split(r" {3,}", row.strip()) for row in printed.splitlines()[2:7]]
+    assert rows[0][4] == "sent" and rows[0][-1] == "held"
+    found = zip(metrics.bytes_sent(trace), metrics.peak_memory(trace), strict=True)
+    assert [(row[4], row[-1]) for row in rows[1:]] == [(size_of(a), size_of(b)) for a, b in found]
+    assert re.search(
+        r"^peak +[\d.]+ [KM]B parameters, .* activations, .* communication", printed, re.M
+    )
+    assert re.search(r"^loss +2\.\d+ in the first step, .*\naccuracy +\d", printed, re.M)
+    assert main(["show", str(out), "--no-open"]) == 0
+
+
 @pytest.mark.slow
 def test_one_command_trains_on_a_mesh_of_eight_ranks_and_says_what_each_axis_sent(tmp_path, capsys):
     """The placement is the order in --mesh. Two blocks, h = 64, 64 positions, V padded to 48; a

@@ -48,8 +48,9 @@ COMMON = {"losses", "state", "steps", "evaluations"}  # of every Result
 OWN = {"bucket_bytes": 2**16}  # for small models: three buckets, not one
 PARTS = {"noise_multiplier": "--private", "threshold": "--secure"}  # argument -> its option
 KINDS = {"int": int, "float": float, "str": str, "bool": bool}
-DATA = {"mlp": "digits", "lstm": "sentences", "transformer": "sentences"}  # by model
-MEASURED = {"zero", "offload"}  # strategies whose memory is measured, storage by storage
+DATA = {"mlp": "digits", "alexnet": "digits", "lstm": "sentences", "transformer": "sentences"}
+CONVOLVED = {"spatial", "channel_filter", "cnn_hybrid"}  # strategies that cut convolutions
+MEASURED = {"zero", "offload", *CONVOLVED}  # whose memory is measured, storage by storage
 FEDERATED = "federated"  # not a strategy: it has clients and rounds, not batches (federated.py)
 FEDERATED_LINE = "rank 0 serves clients that keep their data: --rounds of local training, averaged"
 RULES = ("sgd", "decay", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
@@ -94,10 +95,13 @@ def add_run(commands: Any) -> None:
         help="processes to train on (4; under torchrun as many as it started)",
     )
     run.add_argument(
-        "--model", choices=DATA, help=f"{', '.join(DATA)} (mlp; on a mesh a transformer)"
+        "--model",
+        choices=DATA,
+        help=f"{', '.join(DATA)} (mlp; alexnet where convolutions are cut, on a mesh a "
+        "transformer)",
     )
     data = [*dict.fromkeys(DATA.values())]
-    run.add_argument("--data", choices=data, help="digits for the mlp, else sentences")
+    run.add_argument("--data", choices=data, help="digits for mlp and alexnet, else sentences")
     run.add_argument(
         "--rule", choices=RULES, default="sgd", metavar="RULE", help=f"{', '.join(RULES)} (sgd)"
     )
@@ -279,7 +283,9 @@ def run_command(options: argparse.Namespace) -> int:
     if options.out is not None:
         check_target(options.out, ENDINGS)
     on_mesh = bool(_axes(options.strategy))
-    options.model = options.model or ("transformer" if on_mesh else "mlp")
+    convolved = options.strategy in CONVOLVED
+    usual = "transformer" if on_mesh else "alexnet" if convolved else "mlp"
+    options.model = options.model or usual
     if on_mesh and options.model != "transformer":
         raise Unusable(f"{options.strategy} trains a transformer: leave out --model.")
     if options.data not in (None, DATA[options.model]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,14 +55,15 @@ class Passes(Sequence[tuple[torch.Tensor, torch.Tensor]]):
         return Passes, (*self._of, self._batch, self._steps)
 
 
-def _digit_batches(batch: int, steps: int) -> Batches:
-    return Passes(*datasets.digits("train"), batch, steps)
+def _digit_batches(batch: int, steps: int, side: int = 8) -> Batches:
+    return Passes(*datasets.digits("train", side=side), batch, steps)
 
 
-def _digits_summary(losses: list[float], state: dict[str, Any]) -> dict[str, str]:
-    model = models.MLP()
+def _digits_summary(
+    model: nn.Module, side: int, losses: list[float], state: dict[str, Any]
+) -> dict[str, str]:
     model.load_state_dict(state)
-    right = models.accuracy(model, *datasets.digits("test"))
+    right = models.accuracy(model, *datasets.digits("test", side=side))
     return {
         "loss": f"{losses[0]:.3f} in the first step, {losses[-1]:.3f} in the last",
         "accuracy": f"{right:.1%} of the test images",
@@ -106,7 +108,17 @@ TASKS = {
         rows,
         {"sgd": 0.5, "decay": 0.5, "momentum": 0.1, "nesterov": 0.1}
         | {"adagrad": 0.02, "rmsprop": 0.002, "adam": 0.005},
-        _digits_summary,
+        lambda *found: _digits_summary(models.MLP(), 8, *found),
+    ),
+    "alexnet": Task(
+        "images",
+        models.SmallAlexNet,
+        partial(_digit_batches, side=32),
+        nn.functional.cross_entropy,
+        rows,
+        {"sgd": 0.1, "decay": 0.1, "momentum": 0.03, "nesterov": 0.03}
+        | {"adagrad": 0.01, "rmsprop": 0.001, "adam": 0.003},
+        lambda *found: _digits_summary(models.SmallAlexNet(), 32, *found),
     ),
     "lstm": Task(
         "sentences",

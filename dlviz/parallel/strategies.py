@@ -112,6 +112,11 @@ STRATEGIES = Strategies(
             "each convolution is cut over --filters ranks and --channels ranks, the next the other "
             "way about",
         ),
+        "cnn_hybrid": (
+            "convolution.cnn_hybrid.train",
+            "one weird trick: data parallel convolutions, dense layers cut over the ranks "
+            "(--crossing all, one, slices)",
+        ),
         "3d": (
             "hybrid.train",
             "data, pipeline and tensor parallel together, on the axes of --mesh dp=2,pp=2,tp=2",

@@ -7,14 +7,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlviz.machine import Machine, Topology
 from dlviz.machine.hardware import DEVICES, LINKS
 from dlviz.sim import best_single, cheapest_path, convolution_cuts, cut_name, net_costs, net_layers
 
-AMOUNTS = st.one_of(st.integers(0, 9), st.just(math.inf))
+AMOUNTS = st.integers(0, 30).map(lambda amount: math.inf if amount == 30 else amount)
 
 
 @st.composite
@@ -39,18 +39,24 @@ def every_path(costs, switches, memory):
         yield total, sum(row[cut] for row, cut in zip(memory, path, strict=True)), [*path]
 
 
-@given(nets(), st.one_of(st.none(), st.integers(0, 45)))
-def test_the_cheapest_path_is_the_least_of_all(net, limit):
+@settings(max_examples=300)
+@given(nets(), st.one_of(st.none(), st.floats(-0.2, 1)))
+def test_the_cheapest_path_is_the_least_of_all(net, share):
+    """With a limit between the least memory and that of the cheapest path, or below both."""
     found = [each for each in every_path(*net) if math.isfinite(each[0])]
-    fitting = [each for each in found if limit is None or each[1] <= limit]
-    if not fitting:
-        missing = "no path has a finite cost"
-        if found:
-            least = min(held for _, held, _ in found)
-            missing = f"{least - limit} bytes are missing; give {least} or more"
-        with pytest.raises(ValueError, match=missing):
-            cheapest_path(*net, limit)
+    if not found:
+        with pytest.raises(ValueError, match="no path has a finite cost"):
+            cheapest_path(*net)
         return
+    least, free, limit = min(held for _, held, _ in found), min(found)[1], None
+    if share is not None:
+        limit = max(0, round(least + share * (free - least + 1)))
+        if limit < least:
+            missing = f"{least - limit} bytes are missing; give {least} or more"
+            with pytest.raises(ValueError, match=missing):
+                cheapest_path(*net, limit)
+            return
+    fitting = [each for each in found if limit is None or each[1] <= limit]
     cost, path = cheapest_path(*net, limit)
     assert cost == min(fitting)[0]
     assert [total for total, _, own in fitting if own == path] == [cost]

@@ -41,6 +41,9 @@ def one_of_each(**theme):
             {"a": {"gradients": 2, "other": 1}}, formula={"a": 2}, **theme
         ),
         "memory_by_kind": viz.memory_by_kind(trace, **theme),
+        "cut_map": viz.cut_map({"a": [[1]]}, channels=[1], sizes=[1], **theme),
+        "stationary": viz.stationary([(2, 2)], **theme),
+        "layer_path": viz.layer_path([[1, 2]], np.ones((0, 2, 2)), [0], **theme),
         "memory_map": viz.memory_map({"a": [[1]]}, parameters=[1], ranks=[1], memory=2, **theme),
         "traffic": viz.traffic(ring, **theme),
         "messages": viz.messages(ring, **theme),

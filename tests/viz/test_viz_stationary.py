@@ -65,13 +65,16 @@ def test_what_moves_is_patterned_and_what_stays_is_plain(grid, moves, name, shar
 
 
 def test_the_frame_is_what_a_rank_multiplies():
-    figure = viz.stationary([(2, 2)], rank=3)
-    frame = figure.data[-1]
-    assert frame.name == "what rank 3 multiplies"
-    corners = [*zip(frame.x, frame.y, strict=True)][::6]  # upper left, of x, w and y
+    frame = viz.stationary([(2, 4)], rank=5).data[-1]  # f = 1, c = 1
+    assert frame.name == "what rank 5 multiplies"
+    corners = [*zip(frame.x, frame.y, strict=True)]
     x, w, y = BOXES["x"], BOXES["w"], BOXES["y"]
-    half = SIDE / 2
-    assert corners == [(x[0], x[1] + half), (w[0] + half, w[1] + half), (y[0], y[1] + half)]
+    for place, (left, top, wide, high) in enumerate(
+        ((x[0], x[1] + 1 / 4, 1, 1 / 4), (w[0] + 1 / 4, w[1] + 1 / 2, 1 / 4, 1 / 2),
+         (y[0], y[1] + 1 / 2, 1, 1 / 2))
+    ):  # fmt: skip
+        assert corners[6 * place] == pytest.approx((left, top))
+        assert corners[6 * place + 2] == pytest.approx((left + wide, top + high))
 
 
 def test_a_hover_says_who_sends_what_to_whom():

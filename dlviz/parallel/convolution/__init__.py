@@ -6,6 +6,7 @@ layers.py          its layers, each on this rank's block; checks.py says which t
 spatial.py         rows and columns: convolutions and pools on blocks; halo.py moves their rims
 channel_filter.py  channels and filters: what is gathered, and what is summed and scattered
 segmented.py       a weight's gradient, summed by the ranks that hold the same block
+cnn_hybrid.py      one weird trick: data parallel convolutions, dense layers cut over the ranks
 distribution.py    which dim of a tensor lies on which mesh axis, and the way between two cuts
 """
 

@@ -63,10 +63,10 @@ def conv2d(
 ) -> Tensor:
     """This rank's part (N, F_fc, H', W') of the convolution, of its part `x` (N, C_cf, H, W), its
     block of the whole weight (`weight_block`) and its filters' `bias` (F_f). The parts are those of
-    torch.tensor_split, of C over `channels` and of each block over `filters`; of F the other way
-    about. Some may be empty. `convolve` is what torch's conv2d is, with the same arguments, up to
-    `groups`. With `keep_gathered` the gathered x is saved for the backward, else gathered again.
-    `layer` names the spans.
+    torch.tensor_split: of C over `channels`, and of each block over `filters`; of F over `filters`,
+    and of each block over `channels`. Some may be empty. `convolve` takes what torch's conv2d does,
+    up to `groups`. With `keep_gathered` the gathered x is saved for the backward, else it is
+    gathered again. `layer` names the spans.
 
     Raises ValueError for an x, a weight or a bias that is not this rank's block, and for groups
     that the cut of the channels splits.

@@ -134,8 +134,8 @@ class Distribution:
     def block(self, mesh: Mesh, shape: Sequence[int], rank: int | None = None) -> Block:
         """The slices of a tensor of `shape` that `rank` of the mesh (None: this one) holds. Raises
         ValueError for an axis that the mesh lacks."""
-        lengths = tuple((name, axis.size) for name, axis in vars(mesh).items())
-        return _blocks(lengths, tuple(shape), self)[mesh.comm.rank if rank is None else rank]
+        found = _blocks(_lengths(mesh), tuple(shape), self)
+        return found[mesh.comm.rank if rank is None else rank]
 
 
 class Message(NamedTuple):
@@ -171,7 +171,7 @@ def redistribute(
             f"rank {mesh.comm.rank} has x of shape {tuple(x.shape)}, and its block of "
             f"{tuple(shape)} under {src} is {due}: give it that block, or the right shape=."
         )
-    if all(src.block(mesh, shape, r) == dst.block(mesh, shape, r) for r in range(mesh.comm.size)):
+    if _blocks(_lengths(mesh), shape, src) == _blocks(_lengths(mesh), shape, dst):
         return x
     return _Redistribute.apply(x, mesh, src, dst, shape, layer)
 
@@ -202,8 +202,7 @@ def _moved(
     comm = mesh.comm
     old, new = src.block(mesh, shape), dst.block(mesh, shape)
     y = x.new_empty(_shape(new))
-    lengths = tuple((name, axis.size) for name, axis in vars(mesh).items())
-    mine = messages(lengths, shape, src, dst)
+    mine = messages(_lengths(mesh), shape, src, dst)
     receives, sends = [], []
     about = {"nbytes": x.nbytes, "layer": layer, "direction": direction}
     with comm.span("collective", f"redistribute {layer}".strip(), **about):
@@ -250,7 +249,8 @@ def messages(
             else:
                 found.append(Message(group[others % len(group)], rank, both))
                 others += 1
-    return found
+    ranks = len(new)  # each sends to the next rank first: no port receives from all at once
+    return sorted(found, key=lambda message: (message.dst - message.src) % ranks)
 
 
 @lru_cache(1024)
@@ -286,6 +286,10 @@ def _whole_shape(x: torch.Tensor, mesh: Mesh, src: Distribution) -> tuple[int, .
         # The blocks along the axes that cut this dim, on ranks that are first on the others.
         shape.append(int(along[tuple(slice(None) if a in axes else 0 for a in vars(mesh))].sum()))
     return tuple(shape)
+
+
+def _lengths(mesh: Mesh) -> tuple[tuple[str, int], ...]:
+    return tuple((name, axis.size) for name, axis in vars(mesh).items())
 
 
 def _ends(block: Block) -> tuple:

@@ -29,13 +29,13 @@ from dlviz.parallel.convolution.checks import Shape, check_flatten, warn_of_idle
 from dlviz.parallel.convolution.distribution import Distribution, redistribute
 from dlviz.parallel.convolution.layers import (
     Chain,
+    CutLayer,
+    CutNorm,
+    CutPool,
     DistributedConv2d,
-    Held,
-    Layer,
-    Local,
-    Norm,
-    Pool,
-    Sum,
+    HeldBlock,
+    LocalLayer,
+    ResidualSum,
 )
 from dlviz.parallel.step.replicas import check_same_model
 from dlviz.parallel.tensor.train import ELEMENTWISE
@@ -49,7 +49,7 @@ class DistributedNet(Chain):
     """A net that is cut. Called with a whole batch, which every rank has, it gives the rank's rows
     of the outputs, those of `rows`."""
 
-    def __init__(self, mesh: Mesh, layers: Mapping[str, Layer]):
+    def __init__(self, mesh: Mesh, layers: Mapping[str, CutLayer]):
         super().__init__(mesh, layers)
         self.head = Distribution(N=tuple(vars(mesh)))
         self._seen: set[Shape] = set()
@@ -78,12 +78,12 @@ class DistributedNet(Chain):
         return redistribute(y, self.mesh, held, self.head, self.outputs(shape), "outputs")
 
     @property
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor, Held]]:
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor, HeldBlock]]:
         """This rank's blocks of the plain model's parameters and buffers, by its names."""
-        for name, layer in self.named_modules():
-            if isinstance(layer, Layer):
+        for layer in self.modules():
+            if isinstance(layer, CutLayer):
                 for key, held in layer.held.items():
-                    yield f"{name}.{key}", getattr(layer, key), held
+                    yield f"{layer.name}.{key}".strip("."), getattr(layer, key), held
 
     def whole_state(self) -> dict[str, torch.Tensor]:
         """On rank 0 the plain model's state, assembled one tensor at a time; empty on the others.
@@ -134,14 +134,14 @@ def cut(
     if mesh.comm.members != comm.members:
         raise ValueError(f"{mesh} has other ranks than {comm}: make it by comm.mesh(...).")
     check_same_model(comm, model)
-    layers = Cutter(mesh, model, distributions).layers_of("", model)
+    layers = NetCutter(mesh, model, distributions).layers_of("", model)
     net = DistributedNet(mesh, layers)
     if shape is not None:
         net.check(tuple(shape))
     return net
 
 
-class Cutter:
+class NetCutter:
     """Cuts a model layer by layer. `held`: how the last layer leaves its output; `next`: how the
     next one with a weight is cut."""
 
@@ -160,18 +160,19 @@ class Cutter:
         self.next = first if self.images else self.head
         self.held: Distribution | None = None
 
-    def layers_of(self, prefix: str, module: nn.Module) -> dict[str, Layer]:
-        parts = dict(module.named_children()) if type(module) is nn.Sequential else {"0": module}
-        return {name: self.layer(prefix + name, part) for name, part in parts.items()}
+    def layers_of(self, prefix: str, module: nn.Module) -> dict[str, CutLayer]:
+        if type(module) is not nn.Sequential:
+            return {"0": self.layer(prefix.strip("."), module)}
+        return {name: self.layer(prefix + name, part) for name, part in module.named_children()}
 
-    def layer(self, name: str, module: nn.Module) -> Layer:
+    def layer(self, name: str, module: nn.Module) -> CutLayer:
         made = self._made(name, module)
         self.held = made.gives
         for p in module.parameters():
             p.data = p.data.new_empty(0)  # this rank has its part
         return made
 
-    def _made(self, name: str, module: nn.Module) -> Layer:
+    def _made(self, name: str, module: nn.Module) -> CutLayer:
         kind, given = type(module), self.named.get(name)
         if given and given.F and kind not in (nn.Conv2d, nn.Linear):
             raise ValueError(
@@ -185,24 +186,24 @@ class Cutter:
             self.next = replace(d, C=d.F, F=d.C)
             return DistributedConv2d(self.mesh, cast(Any, module), d, None, name)
         if kind is nn.BatchNorm2d:
-            return Norm(self.mesh, cast(nn.BatchNorm2d, module), held, name)
+            return CutNorm(self.mesh, cast(nn.BatchNorm2d, module), held, name)
         if kind in POOLS:
-            return Pool(self.mesh, module, held, name)
+            return CutPool(self.mesh, module, held, name)
         if kind is nn.Flatten:
             self.images, self.next = False, given or self.head
             check_flatten(name, cast(nn.Flatten, module), self.next)
-            return Local(self.mesh, module, self.next, name)
+            return LocalLayer(self.mesh, module, self.next, name)
         if isinstance(module, Residual):
             return self._sum(name, module, held)
         if isinstance(module, ELEMENTWISE):
-            return Local(self.mesh, module, held, name)
+            return LocalLayer(self.mesh, module, held, name)
         raise ValueError(
             f"layer {name}, a {kind.__name__}, cannot be cut: use an nn.Sequential of "
             f"{', '.join(each.__name__ for each in (*OF_IMAGES, nn.Flatten, nn.Linear))}, "
             f"models.Residual, {', '.join(each.__name__ for each in ELEMENTWISE)}."
         )
 
-    def _sum(self, name: str, block: Residual, held: Distribution) -> Sum:
+    def _sum(self, name: str, block: Residual, held: Distribution) -> ResidualSum:
         start, self.held = self.next, held
         body = Chain(self.mesh, self.layers_of(f"{name}.body.", block.body))
         shortcut, after = None, self.next
@@ -210,4 +211,4 @@ class Cutter:
             self.next, self.held = start, held
             shortcut = Chain(self.mesh, self.layers_of(f"{name}.shortcut.", block.shortcut))
         self.next = after
-        return Sum(self.mesh, body, shortcut, held, name)
+        return ResidualSum(self.mesh, body, shortcut, held, name)

@@ -148,7 +148,8 @@ class Halo:
         self.held, self.made = held[me], made[me]
         _check_block(self, x)
         _warn_of_idle(self, made)
-        others = [rank for rank in range(self.comm.size) if rank != me]
+        size = self.comm.size  # no two send to the same one at a time
+        others = [(me + further) % size for further in range(1, size)]
         reads = [self.reads(each) for each in made]
         self.receives = [(rank, both) for rank in others if (both := _meet(held[rank], reads[me]))]
         self.sends = [(rank, both) for rank in others if (both := _meet(held[me], reads[rank]))]

@@ -33,11 +33,12 @@ from dlviz.parallel.convolution.checks import (
     warn_of_idle,
 )
 from dlviz.parallel.convolution.distribution import Block, Cut, Distribution, redistribute
+from dlviz.parallel.convolution.halo import grid
 from dlviz.parallel.convolution.segmented import group, summed
 from dlviz.parallel.step.batch_norm import SyncBatchNorm
 
 
-class Held(NamedTuple):
+class HeldBlock(NamedTuple):
     """Which block of a whole parameter or buffer a rank has. `copies`: how many ranks have it;
     `first`: this is the first of them."""
 
@@ -47,14 +48,14 @@ class Held(NamedTuple):
     first: bool
 
     @classmethod
-    def of(cls, mesh: Mesh, axes: Sequence[str], block: Block, whole: torch.Tensor) -> Held:
+    def of(cls, mesh: Mesh, axes: Sequence[str], block: Block, whole: torch.Tensor) -> HeldBlock:
         """The block of a tensor that is cut over `axes`."""
         others = [axis for name, axis in vars(mesh).items() if name not in axes]
         first = all(axis.rank == 0 for axis in others)
         return cls(block, tuple(whole.shape), prod(axis.size for axis in others), first)
 
 
-class Layer(nn.Module):
+class CutLayer(nn.Module):
     """A layer of a net that is cut. It takes its input under the distribution `takes` and leaves
     its output under `gives`; `held` says which blocks its parameters and buffers are."""
 
@@ -70,7 +71,9 @@ class Layer(nn.Module):
         for each in (takes, gives):
             each.check(vars(mesh))
         self.mesh, self.takes, self.gives, self.name = mesh, takes, gives, name
-        self.held: dict[str, Held] = {}
+        if len(takes.H) == len(takes.W) == 1:  # now, as making it takes a collective
+            grid(getattr(mesh, takes.H[0]), getattr(mesh, takes.W[0]))
+        self.held: dict[str, HeldBlock] = {}
 
     def outputs(self, shape: Shape) -> Shape:
         """The shape of the whole output, of a whole input of `shape`. Raises ValueError for an
@@ -91,14 +94,14 @@ class Layer(nn.Module):
         return found
 
 
-class Product(nn.Module):
+class OwnProduct(nn.Module):
     """What a convolution computes on this rank, between its communication."""
 
     def forward(self, *given: Any, **keywords: Any) -> torch.Tensor:
         return F.conv2d(*given, **keywords)
 
 
-class DistributedConv2d(Layer):
+class DistributedConv2d(CutLayer):
     """`conv`, an `nn.Conv2d` or `nn.Linear` (a convolution of one pixel), cut by `distribution`;
     all ranks of the mesh make it, of the same `conv`, whose parameters it copies. `shape` is that
     of the whole input, if all have the same. `name` is the layer's in the Trace. With
@@ -110,6 +113,9 @@ class DistributedConv2d(Layer):
     Cost: that of its halo (spatial.py), of its channels and filters (channel_filter.py), and
     backward an all-reduce of its block of w over the ranks that have the same one.
     """
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
 
     def __init__(
         self,
@@ -139,7 +145,7 @@ class DistributedConv2d(Layer):
         self._filters = Cut(group(mesh, distribution.F), self.filters)
         self._channels = Cut(group(mesh, distribution.C), self.channels)
         self._same = group(mesh, (*distribution.N, *distribution.H, *distribution.W))
-        self.product = Product()
+        self.product = OwnProduct()
         warn_of_idle(mesh, name, "filters", self.filters, distribution.F)
         warn_of_idle(mesh, name, "channels", self.channels, distribution.C)
         with naming(name):
@@ -153,7 +159,7 @@ class DistributedConv2d(Layer):
 
     def _hold(self, key: str, whole: torch.Tensor, block: Block, axes: tuple[str, ...]) -> None:
         setattr(self, key, nn.Parameter(whole[block].to(self.mesh.comm.device, copy=True)))
-        self.held[key] = Held.of(self.mesh, axes, block, whole)
+        self.held[key] = HeldBlock.of(self.mesh, axes, block, whole)
 
     def extra_repr(self) -> str:
         return f"{self.channels}, {self.filters}, kernel_size={self.kernel}, {self.distribution}"
@@ -194,7 +200,7 @@ class DistributedConv2d(Layer):
         return y[..., 0, 0] if self.linear else y
 
 
-class Pool(Layer):
+class CutPool(CutLayer):
     """Max and average pooling, and the average of whole images."""
 
     def __init__(self, mesh: Mesh, pool: nn.Module, held: Distribution, name: str):
@@ -228,7 +234,7 @@ class Pool(Layer):
         return y[:, 0].unflatten(0, x.shape[:2])
 
 
-class Norm(Layer, SyncBatchNorm):
+class CutNorm(CutLayer, SyncBatchNorm):
     """Batch norm of this rank's channels, by the joint statistics of the ranks that have the same
     channels of other samples or pixels."""
 
@@ -245,7 +251,7 @@ class Norm(Layer, SyncBatchNorm):
             if isinstance(tensor, nn.Parameter):
                 mine = nn.Parameter(mine, tensor.requires_grad)
             setattr(self, key, mine)
-            self.held[key] = Held.of(mesh, held.C if tensor.dim() else (), block, tensor)
+            self.held[key] = HeldBlock.of(mesh, held.C if tensor.dim() else (), block, tensor)
 
     def shared(self, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return summed(cast(Comm, self.comm), *parameters, layer=self.name)
@@ -263,12 +269,12 @@ class Norm(Layer, SyncBatchNorm):
         return SyncBatchNorm.forward(self, x)
 
 
-class Local(Layer):
+class LocalLayer(CutLayer):
     """A layer of which each rank needs its own block only: an activation, or a Flatten."""
 
     def __init__(self, mesh: Mesh, layer: nn.Module, held: Distribution, name: str):
         super().__init__(mesh, held, held, name)
-        self.layer = copy.copy(layer)
+        self.layer: Any = copy.copy(layer)
         if hasattr(layer, "inplace"):
             self.layer.inplace = False  # x may be a view of what a message has brought
 
@@ -285,14 +291,14 @@ class Local(Layer):
 class Chain(nn.Module):
     """Layers one after the other; between two whose cuts differ, a redistribution."""
 
-    def __init__(self, mesh: Mesh, layers: Mapping[str, Layer]):
+    def __init__(self, mesh: Mesh, layers: Mapping[str, CutLayer]):
         super().__init__()
         self.mesh = mesh
         for name, layer in layers.items():
             self.add_module(name, layer)
 
-    def __iter__(self) -> Iterator[Layer]:
-        return cast(Iterator[Layer], self.children())
+    def __iter__(self) -> Iterator[CutLayer]:
+        return cast(Iterator[CutLayer], self.children())
 
     def outputs(self, shape: Shape) -> Shape:
         """The shape of the whole output, of a whole input of `shape`."""
@@ -310,7 +316,7 @@ class Chain(nn.Module):
         return x, held
 
 
-class Sum(Layer):
+class ResidualSum(CutLayer):
     """A residual block, body(x) + shortcut(x); the sum is cut as the body leaves it."""
 
     def __init__(

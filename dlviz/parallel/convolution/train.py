@@ -21,7 +21,7 @@ from dlviz.counts import check_counts
 from dlviz.models.mean_of import MeanOverRows, of_batch, weighed
 from dlviz.parallel.convolution.distribution import Distribution
 from dlviz.parallel.convolution.general import DistributedNet, Distributions, cut
-from dlviz.parallel.convolution.layers import Layer
+from dlviz.parallel.convolution.layers import CutLayer
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
 from dlviz.parallel.step.batches import Batch, Batches, on
 from dlviz.parallel.step.hooks import Hook
@@ -93,7 +93,7 @@ def learn(
     recorded = [
         layer.register_forward_hook(Hook(lambda *_: comm.memory("activations", saved.nbytes)))
         for layer in net.modules()
-        if isinstance(layer, Layer)
+        if isinstance(layer, CutLayer)
     ]
     with saved:
         outputs = net(inputs)

@@ -130,14 +130,16 @@ class Training:
         alike: bool = True,
         learn: Callable[..., tuple[float, float]] = learn,
         state: Callable[[], dict[str, torch.Tensor] | None] = lambda: None,
+        whose: str = "",
     ) -> Result:
         """Forward and backward of `net`, by default the model, on this rank's shard of each batch,
         by `learn`; then `finish(share)`, the weight of the shard; the ranks share the rows as
         evenly as possible. `end()` follows the last; then the ranks' models are `alike`. `state()`
-        is the trained one, by default the model's."""
+        is the trained one, by default the model's. With `whose` inputs are one tensor, as in
+        `batches.read`."""
         comm, losses, net = self.comm, Losses(self.comm), net or self.model
         sharded = self.options.get("sharded", False)
-        pairs = read(comm, batches, sharded=sharded)
+        pairs = read(comm, batches, whose, sharded)
         for step, batch in enumerate(comm.progress(pairs, "training")):
             with comm.span("phase", f"step {step}", step=step):
                 part = batch if sharded else shard(batch, comm.rank, comm.size)

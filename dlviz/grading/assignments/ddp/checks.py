@@ -70,7 +70,7 @@ CUT_WRONG = (
 
 
 @dataclass(frozen=True)
-class Cut(Size):
+class CutSize(Size):
     """The number of parameters of a network, and the most bytes of a bucket."""
 
     legend = "parameters x bytes"
@@ -91,7 +91,7 @@ class Cut(Size):
         return [nn.Parameter(torch.zeros(size, dtype=torch.float64)) for size in sizes]
 
 
-def _cut(programs: Sequence[Callable[..., Any]], sizes: Sequence[Cut]) -> dict[Cut, Any]:
+def _cut(programs: Sequence[Callable[..., Any]], sizes: Sequence[CutSize]) -> dict[CutSize, Any]:
     """Each size with its buckets, as parameter numbers; a run that does not finish is repeated
     size by size, so that one size costs no other."""
     try:
@@ -109,7 +109,7 @@ def _cut(programs: Sequence[Callable[..., Any]], sizes: Sequence[Cut]) -> dict[C
 
 
 def _cut_each(
-    comm: Comm, program: Callable[..., Any], sizes: Sequence[Cut]
+    comm: Comm, program: Callable[..., Any], sizes: Sequence[CutSize]
 ) -> list[tuple[Any, str, str]]:
     """At each size the buckets, or the error that the function raised, and a hint."""
     found = []
@@ -122,7 +122,7 @@ def _cut_each(
     return found
 
 
-def _numbers(program: Callable[..., Any], size: Cut) -> list[list[int]] | str | None:
+def _numbers(program: Callable[..., Any], size: CutSize) -> list[list[int]] | str | None:
     """The buckets; the call, if dlviz made them; None if they are not lists of lists."""
     made = size.made
     place = {id(p): i for i, p in enumerate(made)}
@@ -141,11 +141,11 @@ def _numbers(program: Callable[..., Any], size: Cut) -> list[list[int]] | str | 
 @check(
     "parameters are cut into buckets in backward's order",
     points=3,
-    size=Cut,
+    size=CutSize,
     sizes=((5, 72), (8, 72), (8, 24), (6, 10_000), (1, 64)),
     run=_cut,
 )
-def check_buckets(left: tuple[Cut, Any]) -> None:
+def check_buckets(left: tuple[CutSize, Any]) -> None:
     """Each parameter is in one bucket, the last one first; a bucket is as full as its bytes
     allow."""
     size, seen = left
@@ -367,7 +367,7 @@ def rehearse_buckets(
     program: Callable[..., Any], parameters: int = 5, most: int = 72
 ) -> CutRehearsal:
     """Cut the parameters of a small network, by default the first size of the check."""
-    size, nothing = Cut(parameters, most), Trace(meta={"ranks": 1})
+    size, nothing = CutSize(parameters, most), Trace(meta={"ranks": 1})
     left = _cut([program], [size])[size]
     try:
         if isinstance(left, CheckFailed):
