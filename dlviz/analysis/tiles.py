@@ -82,10 +82,9 @@ def cut_image(trace: Trace, buffer: str | None = None) -> CutImage | None:
     own, held = (
         {rank: cells(one[what]) for rank, one in fields.items()} for what in ("own", "held")
     )
-    shape = next(iter(own.values())).shape
-    image = CutImage(
-        shape, *({rank: _box(one) for rank, one in each.items()} for each in (own, held))
-    )
+    height, width = next(iter(own.values())).shape
+    boxes = ({rank: _box(one) for rank, one in each.items()} for each in (own, held))
+    image = CutImage((height, width), *boxes)
     for one in trace.buffers:
         rank, size = one["rank"], len(one["array"])
         if one["name"] == name and rank in held and size != len(image.place(rank)):

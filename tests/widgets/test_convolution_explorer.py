@@ -159,9 +159,9 @@ def test_a_run_takes_sends_and_holds_what_is_predicted_and_is_shown_again(cut):
     explorer = ConvolutionExplorer("own", 4, channels=16, filters=32, size=28, alpha=0.0, **cut)
     explorer.run()
     run, row = state(explorer)["run"], state(explorer)["rows"][0]
-    assert run["predicted"] == row and run["sizes"] == "this cut"
+    assert run["predicted"] == row and run["sizes"] == ""
     assert run["seconds"] == pytest.approx(row["seconds"], rel=0.05)
-    assert row["words"] * 0.95 <= run["words"] <= row["words"]
+    assert row["words"] * 0.95 <= run["words"] < row["words"] + 8  # rings have uneven chunks
     assert row["memory"] <= run["memory"] < 1.35 * row["memory"]
     explorer.stride = 2
     assert state(explorer)["run"] is None and explorer.measured is None

@@ -48,7 +48,7 @@ def watch(tile: torch.Tensor, halo: Halo) -> None:
     if not all(end - begin for begin, end in halo.made):
         return
     shape = halo.windows[0].length, halo.windows[1].length
-    watch_tile(halo.comm, tile, halo.held, halo.reads(halo.rim[0]), shape)
+    watch_tile(halo.comm, tile, halo.held, halo.reads(halo.made), shape)
 
 
 def watch_tile(

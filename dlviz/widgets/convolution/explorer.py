@@ -34,7 +34,7 @@ WIDTHS = (1, 3, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
 SIZES = (4, 7, 8, 13, 14, 16, 27, 28, 32, 56, 64, 112, 128, 224, 256)
 KERNELS, STRIDES = (1, 2, 3, 4, 5, 7, 11), (1, 2, 3, 4)
 BANDWIDTHS = [float(f"{10 ** (step / 4):.2g}") for step in range(24, 49)]  # bytes/s, to 1 TB/s
-OWN = {"where": ("layer", cuts.OWN)}
+OWN = ("layer", cuts.OWN)
 OWN_SIZES = {"channels": 4096, "filters": 4096, "size": 512, "kernel": 11, "stride": 4}  # at most
 LIMITS = {"samples": 1024, **OWN_SIZES, **dict.fromkeys(cuts.DIMS, MOST)}
 
@@ -63,11 +63,11 @@ class ConvolutionExplorer(Recording):
                    keys=("↑ ↓", "more images, fewer")),
         ),
         (
-            Slider("channels", "channels", 64, values=WIDTHS, **OWN),
-            Slider("filters", "filters", 64, values=WIDTHS, **OWN),
-            Slider("size", "rows and columns", 56, values=SIZES, **OWN),
-            Slider("kernel", "kernel", 3, values=KERNELS, says="{0} by {0}", **OWN),
-            Slider("stride", "stride", 1, values=STRIDES, **OWN),
+            Slider("channels", "channels", 64, values=WIDTHS, where=OWN),
+            Slider("filters", "filters", 64, values=WIDTHS, where=OWN),
+            Slider("size", "rows and columns", 56, values=SIZES, where=OWN),
+            Slider("kernel", "kernel", 3, values=KERNELS, says="{0} by {0}", where=OWN),
+            Slider("stride", "stride", 1, values=STRIDES, where=OWN),
         ),
         (
             Slider("n", "N", 2, values=PARTS, says="{} ranks along samples"),
@@ -200,7 +200,7 @@ DETAILS = [
     "computation waits. dw is summed over the ranks that hold the same weights.",
     "Elements sent and memory are those of the rank with most, the elements part by part. Memory "
     "is weights, their gradients, and what the backward needs of x. Idle ranks have no outputs.",
-    "A run is of 3 steps on real ranks, held to the same link and speed. A layer of more than "
-    f"{text.count(LARGEST)} multiplications is cut down for two cores; its prediction is for the "
-    "sizes that ran.",
+    "A run is of 3 steps on real ranks, held to the same link and speed; its seconds are by the "
+    f"device clock. A layer of more than {text.count(LARGEST)} multiplications is cut down for two "
+    "cores; its prediction is for the sizes that ran.",
 ]

@@ -16,7 +16,6 @@ from dlviz.analysis.memory import peak_by_use
 from dlviz.analysis.steps import step_seconds
 from dlviz.sim.layer_shapes import LayerShape
 from dlviz.trace import Trace
-from dlviz.viz.words import text
 from dlviz.widgets.convolution import cuts
 from dlviz.widgets.running import Found, Progress, late_words
 
@@ -76,15 +75,14 @@ def found(values: dict[str, Any], layer: LayerShape, trace: Trace) -> dict[str, 
     whole = layer == cuts.layer_of(values)
     late = trace.meta["lateness"]["worst"]
     return {
-        "sizes": "this cut" if whole else sizes(layer),
+        "sizes": "" if whole else sizes(layer),
         "predicted": predicted,
         "seconds": float(np.median(step_seconds(trace))),
         "words": float(sent.max() / 4),
         "memory": max(sum(peak.each.get(kind, 0) for kind in KINDS) for peak in peaks),
         "late": late_words(late, max(LATE, predicted["seconds"] / 10), cuts.ranks_of(values)),
         "summary": [
-            f"The median of {STEPS} steps; by the wall clock "
-            f"{text.seconds(float(np.median(step_seconds(trace, 'wall'))))}.",
+            f"The median of {STEPS} steps.",
             *([] if whole else [f"The layer was cut down to {sizes(layer)}."]),
         ],
     }

@@ -1,6 +1,6 @@
 // x, w and y as boxes of blocks in the colours of their ranks: images side by side, channels one behind the other.
 import { fitted } from "../shared/chart.js";
-import { h, s, write } from "../shared/dom.js";
+import { h, s } from "../shared/dom.js";
 import { fills } from "../shared/paint.js";
 import { tooltip } from "../shared/tooltip.js";
 
@@ -22,8 +22,7 @@ export function boxes({ shown }) {
   const svg = s("svg", { class: "dlv-matrices", role: "img" });
   const plot = h("div", { class: "dlv-plot" }, svg);
   const tip = tooltip(plot);
-  const about = h("p", { class: "dlv-about" });
-  const element = h("div", { class: "dlv-owners" }, h("h4", {}, "Which rank has which block"), plot, about);
+  const element = h("div", { class: "dlv-owners" }, h("h4", {}, "Which rank has which block"), plot);
   plot.append(tip.element);
   const looks = fills(now.data.ranks);
   let hot = -1;
@@ -33,15 +32,15 @@ export function boxes({ shown }) {
     if (rank === hot) return;
     hot = rank;
     for (const one of svg.querySelectorAll("[data-block]")) {
-      one.classList.toggle("dlv-dim", hot >= 0 && !one.getAttribute("data-block")?.endsWith(` ${hot}`));
+      one.classList.toggle("dlv-dim", hot >= 0 && one.getAttribute("data-block") !== String(hot));
     }
-    write(about, hot >= 0 ? rankWords(now.data, hot) : "");
   }
   svg.addEventListener("pointermove", (event) => {
     const part = /** @type {Element} */ (event.target).closest("[data-block]");
-    const [place, rank] = (part?.getAttribute("data-block") ?? "-1 -1").split(" ").map(Number);
+    const rank = Number(part?.getAttribute("data-block") ?? -1);
     point(rank);
-    if (rank >= 0) tip.show(event, [`rank ${rank}`, blockWords(now.data.tensors[place], rank)]);
+    const words = (/** @type {Tensor} */ tensor) => `${tensor.name}: ${blockWords(tensor, rank)}`;
+    if (rank >= 0) tip.show(event, [`rank ${rank}`, ...now.data.tensors.map(words)]);
     else tip.hide();
   });
   svg.addEventListener("pointerleave", () => {
@@ -52,21 +51,21 @@ export function boxes({ shown }) {
     if (!plot.clientWidth) return;
     const width = fitted(svg, plot.clientWidth, HEIGHT);
     const placed = placedIn(now.data.tensors, width, HEIGHT);
-    svg.replaceChildren(looks.defs, ...placed.flatMap((one, i) => drawn(one, i, looks.of, width / placed.length)));
+    svg.replaceChildren(looks.defs, ...placed.flatMap((one) => drawn(one, looks.of, width / placed.length)));
     svg.setAttribute("aria-label", now.data.tensors.map(({ name, shape, moves }) =>
       `${name}, ${shape.join(" × ")}: ${moves}`).join(". "));
   });
   return element;
 }
 
-/** @type {(placed: Placed, i: number, fillOf: (rank: number) => string, room: number) => SVGElement[]} */
-function drawn({ tensor: { name, shape, moves }, sheets, middle }, i, fillOf, room) {
+/** @type {(placed: Placed, fillOf: (rank: number) => string, room: number) => SVGElement[]} */
+function drawn({ tensor: { name, shape, moves }, sheets, middle }, fillOf, room) {
   const most = Math.floor(room / CHARACTER);
   return [
     s("text", { x: middle, y: 11, class: "dlv-named" }, name),
     s("text", { x: middle, y: 24 }, shape.join(" × ")),
     ...sheets.map(({ rank, x, y, width, height }) => s("rect", {
-      class: "dlv-block", "data-block": `${i} ${rank}`, x, y, width, height, fill: fillOf(rank),
+      class: "dlv-block", "data-block": rank, x, y, width, height, fill: fillOf(rank),
     })),
     s("text", { x: middle, y: HEIGHT - 6 }, moves.length > most ? `${moves.slice(0, most - 1)}…` : moves,
       s("title", {}, moves)),
@@ -145,12 +144,7 @@ function stacked({ shape: [filters, channels], blocks }, ranks, wide, tall) {
   }).sort((one, other) => other.back - one.back);
 }
 
-/** A rank's blocks in words. @type {(data: Data, rank: number) => string} */
-function rankWords({ tensors }, rank) {
-  return `rank ${rank}: ${tensors.map((tensor) => `${tensor.name} ${blockWords(tensor, rank)}`).join("; ")}`;
-}
-
-/** @type {(tensor: Tensor, rank: number) => string} */
+/** A rank's block in words. @type {(tensor: Tensor, rank: number) => string} */
 function blockWords({ name, blocks }, rank) {
   const names = name === "w" ? ["filters", "channels"]
     : ["samples", name === "x" ? "channels" : "filters", "rows", "columns"];

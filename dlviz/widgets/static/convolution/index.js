@@ -18,7 +18,7 @@ import { boxes } from "./boxes.js";
 /** A tensor, the block of each rank as bounds of its dims, and what moves.
  * @typedef {{ name: string, shape: number[], blocks: number[][], moves: string }} Tensor */
 
-/** The layer that ran, `sizes` in words, with its prediction.
+/** What ran, with its prediction; `sizes` in words, if the layer was cut down.
  * @typedef {{ error?: string, stopped?: string, late: string, sizes: string, predicted: Cut, words: number, memory:
  *   number, seconds: number, summary: string[] }} Run */
 
@@ -58,7 +58,8 @@ function costs(own) {
       cells: [...cells(cut, cut.seconds === least ? " ◆" : ""), cut.idle ? String(cut.idle) : "–"],
     });
     const ran = run?.seconds ? [
-      { name: `predicted for ${run.sizes}`, kind: "dlv-ran", cells: [...cells(run.predicted), ""] },
+      ...(run.sizes ? [{ name: `predicted for ${run.sizes}`, kind: "dlv-ran", cells: [...cells(run.predicted), ""] }]
+        : []),
       { name: "measured", kind: "dlv-ran", cells: [...cells(run, "", ""), ""] },
     ] : [];
     const [first, ...others] = rows.map(line);
@@ -74,8 +75,8 @@ function ranWords({ data: { run, long }, live }) {
   if (!run) return live ? long : "";
   return outcome(run, () => [
     `A step took ${besideWords(run.seconds, run.predicted.seconds, seconds)}.`,
-    `A rank sent ${besideWords(Math.round(run.words), Math.round(run.predicted.words), amount)} elements.`,
-    `It held ${besideWords(Math.round(run.memory), Math.round(run.predicted.memory), bytes)}.`, ...run.summary,
+    `Elements sent: ${besideWords(Math.round(run.words), Math.round(run.predicted.words), amount)}.`,
+    `A rank held ${besideWords(Math.round(run.memory), Math.round(run.predicted.memory), bytes)}.`, ...run.summary,
   ]);
 }
 
