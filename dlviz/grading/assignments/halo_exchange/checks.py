@@ -23,7 +23,7 @@ from dlviz.grading.assignments.halo_exchange.hints import (
     standing,
     wanted,
     why_back,
-    why_gradients,
+    why_dw,
     why_needed,
     why_outputs,
     why_rows,
@@ -58,6 +58,7 @@ SIZES = [
     (4, 17, 5, 2, 1, 2),
 ]  # fmt: skip
 KERNELS = [(3,), (5, 1, 1, 2), (3, 1, 2, 2), (4,), (3, 2), (5, 2, 2, 3)]
+GRADIENTS = "the gradients that one process has of the whole image"
 Programs = Sequence[Callable[..., Any]]
 
 
@@ -172,17 +173,21 @@ def check_gradients(tried: LayerRun) -> None:
         every, weights = zip(*(back_of(tried, step, r) for r in range(size.ranks)), strict=True)
         dw = torch.stack(weights).sum(0)
         for rank, own in enumerate(tried.each(step)):
-            dx = torch.stack(returns(size, rank, every)).sum(0)
-            for name, found, due in (("dx", own.dx, dx), ("dw", own.dw, dw)):
-                where = f"{size}, backward of rank {rank} in step {step}"
-                seen = _of_shape(f"{where}, {name}", found, due)
-                if not near(seen, due):
-                    wrong = _wrong("its dx", seen, due) if name == "dx" else "its dw is wrong"
-                    raise CheckFailed(
-                        f"{where}: {wrong}",
-                        "the gradients that one process has of the whole image",
-                        why_gradients(tried, step, rank, name),
-                    )
+            where = f"{size}, backward of rank {rank} in step {step}"
+            parts = returns(size, rank, every)
+            dx = torch.stack(parts).sum(0)
+            seen = _of_shape(f"{where}, dx", own.dx, dx)
+            if not near(seen, dx):
+                raise CheckFailed(
+                    f"{where}: {_wrong('its dx', seen, dx)}",
+                    GRADIENTS,
+                    why_back(size, rank, seen, parts),
+                )
+            seen = _of_shape(f"{where}, dw", own.dw, dw)
+            if not near(seen, dw):
+                raise CheckFailed(
+                    f"{where}: its dw is wrong", GRADIENTS, why_dw(tried, step, rank, seen)
+                )
 
 
 @strips("a step sends halos, and dw", points=2, run=_training)

@@ -276,19 +276,12 @@ def _same_rows(tried: LayerRun, step: int, need: Pair, seen: torch.Tensor) -> bo
     return near(seen, made[:, :, : seen.shape[2]])
 
 
-def why_gradients(tried: LayerRun, step: int, rank: int, name: str) -> str:
-    """A hint for a wrong dx or dw, of the right shape."""
+def why_dw(tried: LayerRun, step: int, rank: int, seen: torch.Tensor) -> str:
+    """A hint for a wrong dw, of the right shape."""
     size, steps, conv = tried.size, tried.each(step), tried.conv
-    backs = [back_of(tried, step, r) for r in range(size.ranks)]
-    if name == "dx":
-        assert steps[rank].dx is not None
-        parts = returns(size, rank, [dx for dx, _ in backs])
-        return why_back(size, rank, steps[rank].dx, parts)
-    seen = steps[rank].dw
-    assert seen is not None
     if seen.isnan().any():
         return NAN
-    count = times(seen, [dw for _, dw in backs])
+    count = times(seen, [back_of(tried, step, r)[1] for r in range(size.ranks)])
     if count is not None:
         return _why_counted(count, rank)
     alone = [

@@ -36,8 +36,8 @@ from dlviz.grading.assignments.halo_exchange.model import (
 from dlviz.grading.harness import attempt as harness
 from dlviz.grading.harness.attempt import Left, OwnWork
 from dlviz.grading.harness.dealt import copied, drawn
-from dlviz.grading.harness.feedback import number
-from dlviz.grading.harness.guard import Guard, calls_of_dlviz
+from dlviz.grading.harness.feedback import PACKAGE, number, shown_line
+from dlviz.grading.harness.guard import LIBRARIES, OWN, Guard, calls_of_dlviz, line_of
 from dlviz.grading.harness.sizes import ONE_ALONE, Size, one_number_alone
 from dlviz.trace import Trace
 
@@ -224,7 +224,7 @@ def exchange(size: Strips, program: Program, back: bool = False) -> ExchangeRun:
 
 def _exchange(comm: Comm, size: Strips, program: Program, back: bool) -> RowsLeft:
     first, end = (size.need if back else size.own)[comm.rank]
-    left, guard = RowsLeft(_rows(end - first), None), Guard(comm)
+    left, guard = RowsLeft(_rows(end - first), None), Alone(comm)
     with guard.watching(), comm.recorder.open("phase", program.__name__, {}, whole=False):
         found = program(comm, left.given.clone(), [*size.own], [*size.need])
     left.found = copied(found) if isinstance(found, torch.Tensor) else None
@@ -246,6 +246,18 @@ def collectives(trace: Trace, most: int) -> list[str]:
 
 def _rows(count: int) -> torch.Tensor:
     return drawn(SAMPLES, CHANNELS, count, WIDTH)
+
+
+class Alone(Guard):
+    """Records calls of dlviz's other layers, too: one may send by a Comm that is not guarded."""
+
+    def _profile(self, frame: Any, event: str, argument: Any) -> None:
+        super()._profile(frame, event, argument)
+        code, by = frame.f_code, frame.f_back
+        theirs = code.co_filename.startswith(PACKAGE) and not code.co_filename.startswith(OWN)
+        if event == "call" and theirs and by is not None:
+            if not by.f_code.co_filename.startswith((*LIBRARIES, "<frozen importlib")):
+                self.borrowed[f"dlviz's {code.co_name}, {shown_line(line_of(by))}"] = None
 
 
 def _report(guard: Guard, left: Any) -> Any:
@@ -330,7 +342,7 @@ def _trained(comm: Comm, size: Strips, weight: torch.Tensor, program: Program) -
     steps = [
         Step(_rows(hi - lo), drawn(SAMPLES, FILTERS, out_hi - out_lo, wide)) for _ in range(STEPS)
     ]
-    left, guard = LayerLeft(steps=steps), Guard(comm)
+    left, guard = LayerLeft(steps=steps), Alone(comm)
     given = [(own.x.clone(), own.dy.clone()) for own in steps]
     made = []
     with guard.watching():

@@ -70,15 +70,12 @@ def test_all_ranks_together_are_plain_torch_on_the_whole_image(size):
     assert torch.allclose(found, y, rtol=0, atol=1e-12)
     parts = [dy[:, :, lo:hi] for lo, hi in size.out]
     gs, dws = zip(*(conv.backward(a, w, b) for a, b in zip(given, parts, strict=True)), strict=True)
-    dx = torch.cat(
-        [
-            sum(returned(g, need, own) for g, need in zip(gs, size.need, strict=True))
-            for own in size.own
-        ],
-        2,
-    )
-    assert torch.allclose(dx, due[0], rtol=0, atol=1e-12)
-    assert torch.allclose(sum(dws), due[1], rtol=0, atol=1e-12)
+    dx = [
+        torch.stack([returned(g, *both) for g, both in zip(gs, pairs, strict=True)]).sum(0)
+        for pairs in ([(need, own) for need in size.need] for own in size.own)
+    ]
+    assert torch.allclose(torch.cat(dx, 2), due[0], rtol=0, atol=1e-12)
+    assert torch.allclose(torch.stack(dws).sum(0), due[1], rtol=0, atol=1e-12)
 
 
 def test_sizes_show_what_even_cuts_odd_kernels_and_stride_1_hide():
