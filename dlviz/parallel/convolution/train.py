@@ -147,7 +147,7 @@ def channel_filter(
     **options: Unpack[Options],
 ) -> Result:
     """`train` with the filters of the first convolution cut over `filters` ranks (None: all) and
-    its channels over `channels`; of each next one the other way about."""
+    its channels over `channels`; of each next one with the two exchanged."""
     filters = over(comm, "filters", filters, "channels", channels)
     mesh = comm.mesh(f=filters, c=channels)
     how: Any = {"loss": loss, "weight": weight, "lr": lr, **options}
