@@ -101,7 +101,7 @@ def learn(
         hook.remove()
     tried = MeanOverRows(loss) if counted is rows and comm.size > 1 else None
     mean = (tried or loss)(outputs, own[1])
-    # The mean of no row is NaN: such a rank has no part in the loss, but in the messages.
+    # The mean of rows of which none counts is NaN: their rank has a part in the messages alone.
     value = mean * (share / total) if share else outputs.sum() * 0
     value.backward()
     comm.memory("activations", 0)

@@ -1,4 +1,4 @@
-"""Networks in which every layer is cut in its own way: trained, beside one process of plain torch.
+"""Networks in which every layer has a cut of its own: trained, beside one process of plain torch.
 All cases run in one launch of eight ranks."""
 
 from __future__ import annotations
