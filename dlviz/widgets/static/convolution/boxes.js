@@ -64,8 +64,8 @@ function drawn({ tensor: { name, shape, moves }, sheets, middle }, fillOf, room)
   return [
     s("text", { x: middle, y: 11, class: "dlv-named" }, name),
     s("text", { x: middle, y: 24 }, shape.join(" × ")),
-    ...sheets.map(({ rank, x, y, width, height }) => s("rect", {
-      class: "dlv-block", "data-block": rank, x, y, width, height, fill: fillOf(rank),
+    ...sheets.map(({ rank, x, y, width, height }) => s("path", {
+      class: "dlv-block", "data-block": rank, d: `M${x} ${y}h${width}v${height}h${-width}z`, fill: fillOf(rank),
     })),
     s("text", { x: middle, y: HEIGHT - 6 }, moves.length > most ? `${moves.slice(0, most - 1)}…` : moves,
       s("title", {}, moves)),
