@@ -150,12 +150,6 @@ def check_outputs(tried: LayerRun) -> None:
         for rank, own in enumerate(tried.each(step)):
             due = tried.conv.forward(window(image, size.need[rank]), tried.weight)
             where = f"{size}, forward of rank {rank} in step {step}"
-            if own.y is not None and own.y.shape[2:] != due.shape[2:] and own.y.ndim == 4:
-                raise CheckFailed(
-                    f"{where} returned y of the shape {tuple(own.y.shape)}",
-                    f"{tuple(due.shape)}",
-                    why_outputs(tried, step, rank),
-                )
             seen = _of_shape(where, own.y, due)
             if not near(seen, due):
                 raise CheckFailed(

@@ -223,12 +223,6 @@ def why_outputs(tried: LayerRun, step: int, rank: int) -> str:
         for first, end in (size.own[rank], (lo * size.stride, hi * size.stride)):
             if _same_rows(tried, step, (first - size.padding, end + size.padding), seen):
                 return SYMMETRIC.format(number(size.padding, "row"))
-    if seen.shape[2] != hi - lo:
-        rows = (seen.shape[2] - 1) * size.stride + size.geometry.span
-        return (
-            f"{number(seen.shape[2], 'row')} of y need {rows} rows or more of x, and this rank "
-            f"needs {need[1] - need[0]}: which rows does the convolution get?"
-        )
     if seen.isnan().any():
         return NAN
     absent = {r: found for r in range(size.ranks) if (found := _absent(tried, step, r))}
