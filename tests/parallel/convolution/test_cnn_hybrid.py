@@ -33,7 +33,7 @@ def net(dense: int = 2, frozen: str = "") -> nn.Sequential:
     layers = [nn.Conv2d(2, 4, 3), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(4, 5, 2, padding=1)]
     layers += [nn.ReLU(), nn.Flatten()]
     for before, width in zip((PIXELS, *WIDTHS[dense]), WIDTHS[dense], strict=False):
-        layers += [nn.Linear(before, width, bias=width != 7), nn.GELU()]
+        layers += [nn.Linear(before, width, bias=width != 4), nn.GELU()]
     made = nn.Sequential(*layers[:-1]).double()
     for name, p in made.named_parameters():
         of_convolutions = int(name.split(".")[0]) < 6
@@ -88,7 +88,7 @@ def alone(dense, rows, frozen):
         (2, 3, 7, ""),
         (3, 2, 10, ""),  # 5 outputs of a dense layer on 3 ranks
         (3, 4, 8, "convolutions"),
-        (3, 4, 4, "weights"),  # rank 0 alone has the bias of a sum
+        (3, 3, 4, "weights"),  # rank 0 alone has the bias of a sum
         (4, 1, 5, ""),  # slices of a row or none
         (5, 2, 3, ""),  # ranks without rows, and without classes
     ],
