@@ -265,14 +265,17 @@ class Halo:
 
     @contextmanager
     def _rows(self, side: str, rank: int, box: Box) -> Iterator[None]:
-        """Name the pixels of a message in the error if its other rank is lost."""
+        """Say which pixels a message holds: in its spans, and in the error if its other rank is
+        lost."""
+        (first, end), (begin, stop) = box
+        where = f"rows {first} to {end - 1}, columns {begin} to {stop - 1}"
+        halo = f"{side} rank {self.comm.members[rank]}, {where}"
+        self.comm.label(halo=halo)
         try:
             yield
         except RankLost as error:
-            (first, end), (begin, stop) = box
-            what = f"the halo {side} rank {self.comm.members[rank]}, rows {first} to {end - 1}"
-            what += f", columns {begin} to {stop - 1}, is lost with it"
-            raise RankLost(error.rank, f"{error.how}; {what}") from error
+            how = f"{error.how}; the halo {halo}, is lost with it"
+            raise RankLost(error.rank, how) from error
 
 
 class _Begin(Function):

@@ -183,8 +183,13 @@ def test_where_a_rank_dies_its_neighbours_say_who_and_which_rows():
         who, said = results[rank]
         assert who == 1 and "rank 1 is lost: it was killed by signal 9" in said
         assert f"the halo from rank 1, rows {rows}, columns 0 to 4" in said
-    with pytest.raises(dlviz.RankError, match="rank 1 was killed by SIGKILL"):
+    said = r"(?s)rank 1 was killed by SIGKILL.* rank 0 waits in irecv from rank 1 .*conv1"
+    with pytest.raises(dlviz.RankError, match=said) as failed:
         dlviz.launch(dies, 3, timeout=30)
+    rows = [row for row in failed.value.trace.spans.rows() if (row.fields or {}).get("unfinished")]
+    waits = {row.rank: row.fields["halo"] for row in rows if row.kind == "wait"}
+    assert waits[0] == "from rank 1, rows 4 to 5, columns 0 to 4"
+    assert waits[2] == "from rank 1, rows 6 to 7, columns 0 to 4"
 
 
 def refused(comm):
