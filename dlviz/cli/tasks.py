@@ -116,7 +116,7 @@ TASKS = {
         partial(_digit_batches, side=32),
         nn.functional.cross_entropy,
         rows,
-        {"sgd": 0.1, "decay": 0.1, "momentum": 0.03, "nesterov": 0.03}
+        {"sgd": 0.1, "decay": 0.1, "momentum": 0.02, "nesterov": 0.02}
         | {"adagrad": 0.01, "rmsprop": 0.001, "adam": 0.003},
         lambda *found: _digits_summary(models.SmallAlexNet(), 32, *found),
     ),

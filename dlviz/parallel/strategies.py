@@ -109,8 +109,8 @@ STRATEGIES = Strategies(
         ),
         "channel_filter": (
             "convolution.train.channel_filter",
-            "each convolution is cut over --filters ranks and --channels ranks, the next the other "
-            "way about",
+            "each convolution is cut over --filters ranks and --channels ranks, the two exchanged "
+            "from one to the next",
         ),
         "cnn_hybrid": (
             "convolution.cnn_hybrid.train",

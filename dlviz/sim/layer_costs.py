@@ -41,7 +41,7 @@ from dlviz.sim.layer_shapes import LayerShape
 DIMS = ("N", "H", "W", "C", "F")
 Cut = Mapping[str, int]
 Bounds = tuple[np.ndarray, np.ndarray]  # of each rank: the first, and the end (exclusive)
-Block = tuple[Bounds, Bounds, Bounds, Bounds]  # of samples, channels or filters, rows, columns
+Block = tuple[Bounds, ...]  # of samples, channels or filters, rows, columns
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def layer_cost(
     x, y = own.input(layer), own.output(layer)
     gathered = (x[0], own.bounds(layer.channels, "C"), *x[2:])
     read = (*gathered[:2], *_read(layer, y))  # with the halo
-    weights = _weights(layer, gathered[1], y[1])
+    weights = _weights(layer, own)
     if weights is None:
         raise ValueError(
             f"groups={layer.groups} are split by the cut {cut_name(cut)}: each rank needs the "
@@ -171,8 +171,8 @@ def net_costs(
             ]
         if layer.input not in switches and not first:
             moved = _moved(layer, places, places)
-            both = (_travels(machine.topology, each) for each in (moved, moved.swapaxes(2, 3)))
-            switches[layer.input] = sum(each.max(axis=2) for each in both)
+            there, back = (_travels(machine.topology, x) for x in (moved, moved.swapaxes(2, 3)))
+            switches[layer.input] = there.max(axis=2) + back.max(axis=2)
     costs = np.array([own[key] for key in keys])
     between = np.array([switches[layer.input] for layer, first in keys if not first])
     shape = len(layers) - 1, len(candidates), len(candidates)
@@ -183,9 +183,7 @@ def _cost(
     layer: LayerShape, cut: Cut, machine: Machine, first: bool, keep_gathered: bool
 ) -> tuple[float, float]:
     """Seconds and memory."""
-    own = _places(cut, machine)
-    channels, filters = own.bounds(layer.channels, "C"), own.bounds(layer.filters, "F")
-    if _weights(layer, channels, filters) is None:
+    if _weights(layer, _places(cut, machine)) is None:
         return math.inf, 0.0
     found = layer_cost(layer, cut, machine, first=first, keep_gathered=keep_gathered)
     return found.seconds, found.memory
@@ -236,14 +234,13 @@ class _Places:
 
     def input(self, layer: LayerShape, channels: str = "CF") -> Block:
         """Of x; as the layer before leaves it, its `channels` are cut by F and then C."""
-        cuts = (layer.samples, "N"), (layer.channels, channels), (layer.height, "H")
-        return *(self.bounds(*each) for each in cuts), self.bounds(layer.width, "W")
+        dims = zip(layer.input, ("N", channels, "H", "W"), strict=True)
+        return tuple(self.bounds(*each) for each in dims)
 
     def output(self, layer: LayerShape) -> Block:
         """Of y before the sum over C."""
-        height, width = layer.outputs
-        cuts = (layer.samples, "N"), (layer.filters, "F"), (height, "H"), (width, "W")
-        return tuple(self.bounds(*each) for each in cuts)
+        sizes = layer.samples, layer.filters, *layer.outputs
+        return tuple(self.bounds(*each) for each in zip(sizes, "NFHW", strict=True))
 
     def inside(self, layer: LayerShape) -> np.ndarray:
         """The share of each rank's outputs that read its own pixels alone."""
@@ -301,17 +298,18 @@ def _read(layer: LayerShape, y: Block) -> tuple[Bounds, Bounds]:
     return found[0], found[1]
 
 
-def _weights(layer: LayerShape, channels: Bounds, filters: Bounds) -> np.ndarray | None:
+def _weights(layer: LayerShape, own: _Places) -> np.ndarray | None:
     """Elements of w on each rank: its filters of its channels, or of those groups of which it has
     the channels; None where these are no whole groups."""
+    channels, filters = own.bounds(layer.channels, "C"), own.bounds(layer.filters, "F")
     inputs, outputs = layer.channels // layer.groups, layer.filters // layer.groups  # of a group
     if layer.groups == 1:
         return _lengths(filters) * _lengths(channels) * layer.kernel**2
     if (channels[0] % inputs).any():
         return None
     low, high = (edge // inputs * outputs for edge in channels)
-    own = np.minimum(filters[1], high) - np.maximum(filters[0], low)
-    return np.maximum(own, 0) * inputs * layer.kernel**2
+    rows = np.minimum(filters[1], high) - np.maximum(filters[0], low)
+    return np.maximum(rows, 0) * inputs * layer.kernel**2
 
 
 def _moved(layer: LayerShape, before: list[_Places], after: list[_Places]) -> np.ndarray:
@@ -323,7 +321,7 @@ def _moved(layer: LayerShape, before: list[_Places], after: list[_Places]) -> np
     return _shared(held, wanted)
 
 
-def _shared(held: Sequence[Any], wanted: Sequence[Any]) -> np.ndarray:
+def _shared(held: Any, wanted: Any) -> np.ndarray:
     """The elements that each rank holds of what another one wants, (..., from, to); 0 of its own.
     `held` and `wanted` are bounds (..., ranks) of each dim."""
     found = 1 - np.eye(held[0][0].shape[-1], dtype=np.int64)

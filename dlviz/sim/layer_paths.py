@@ -16,7 +16,6 @@ Parallelism", IPDPS 2019, section V.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,9 +30,9 @@ def best_single(costs: Any, switches: Any) -> tuple[float, int]:
 
 
 def cheapest_path(
-    costs: Sequence[Any],
-    switches: Sequence[Any],
-    memory: Sequence[Any] | None = None,
+    costs: Any,
+    switches: Any,
+    memory: Any = None,
     limit: float | None = None,
 ) -> tuple[float, list[int]]:
     """The path through the layers with the least sum, and the place of each layer's cut on it.
@@ -47,11 +46,12 @@ def cheapest_path(
     Raises ValueError where the shapes do not fit, where no path is finite, and where none keeps to
     the limit, with the bytes that are missing."""
     prices, edges = _amounts("costs", costs), _amounts("switches", switches)
+    held = [np.zeros_like(row) for row in prices]
     if limit is not None:
         check_amounts(limit=limit)
         if memory is None:
             raise ValueError(f"limit={limit!r} limits nothing: give memory= as well.")
-    held = [np.zeros_like(row) for row in prices] if limit is None else _amounts("memory", memory)
+        held = _amounts("memory", memory)
     _check_shapes(prices, edges, held)
     if not math.isfinite(_to_go(prices, edges)[0].min()):
         raise ValueError("no path has a finite cost: give a layer a cut that suits it.")
@@ -62,8 +62,8 @@ def cheapest_path(
     )
     if (least := rest[0].min()) > room:
         raise ValueError(
-            f"limit={limit!r} is met by no path: {least - room:g} bytes are missing; give "
-            f"{least:g} or more."
+            f"limit={limit!r} is met by no path: {least - room:.17g} bytes are missing; give "
+            f"{least:.17g} or more."
         )
     fronts = [[_Front(np.zeros(1), np.zeros(1), np.zeros(1, int), np.zeros(1, int))]]
     for i, edge in enumerate([np.zeros((1, len(prices[0]))), *edges]):
@@ -116,7 +116,7 @@ def _to_go(nodes: list[np.ndarray], edges: list[np.ndarray]) -> list[np.ndarray]
     return found[::-1]
 
 
-def _amounts(what: str, rows: Sequence[Any]) -> list[np.ndarray]:
+def _amounts(what: str, rows: Any) -> list[np.ndarray]:
     found = [np.asarray(row, dtype=np.float64) for row in rows]
     for i, row in enumerate(found):
         if np.isnan(row).any() or (row < 0).any():

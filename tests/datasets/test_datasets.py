@@ -70,7 +70,9 @@ def test_images_are_enlarged_between_their_pixels():
     assert torch.equal(large[..., 0, 0], small[..., 0, 0]), "a corner keeps its value"
 
 
-def test_an_unknown_split_is_refused():
+def test_an_unknown_split_and_no_pixels_are_refused():
+    with pytest.raises(ValueError, match="^side=0 has to be a whole number, 1 or more"):
+        digits("test", side=0)
     with pytest.raises(ValueError, match="^split='valid' is not a part of the digits"):
         digits("valid")
 

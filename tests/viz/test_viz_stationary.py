@@ -80,7 +80,9 @@ def test_the_frame_is_what_a_rank_multiplies():
 def test_a_hover_says_who_sends_what_to_whom():
     bars = [bar for bar in viz.stationary([(2, 2)]).data if bar.customdata is not None]
     texts = "\n".join(words for bar in bars for words in bar.customdata)
-    assert "rank 3</b><br>goes to rank 1; backward their dx of it come and are added" in texts
+    assert (
+        "rank 3</b><br>goes to rank 1, backward once more unless they store it; their dx" in texts
+    )
     assert "rank 3</b><br>is the sum of what ranks 2, 3 have; backward dy goes to them" in texts
     assert "w: filters 2 of 2, channels 1 of 2, rank 2</b><br>stays, and so does dw" in texts
 

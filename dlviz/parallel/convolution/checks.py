@@ -107,9 +107,9 @@ def warn_of_idle(mesh: Mesh, name: str, what: str, length: int, axes: tuple[str,
     blocks = [along.block(mesh, (length,), rank)[0] for rank in range(mesh.comm.size)]
     idle = [str(rank) for rank, each in enumerate(blocks) if each.start == each.stop]
     if idle and mesh.comm.rank == 0:
-        ways = prod(getattr(mesh, axis).size for axis in axes)
+        parts = prod(getattr(mesh, axis).size for axis in axes)
         warnings.warn(
-            f"ranks {', '.join(idle)} are idle in layer {name or 'conv'}: there are {ways} ranks "
+            f"ranks {', '.join(idle)} are idle in layer {name or 'conv'}: there are {parts} ranks "
             f"for {length} {what}. Cut another dim too.",
             stacklevel=2,
         )

@@ -102,14 +102,14 @@ def train(
     )
 
 
-class Part(NamedTuple):
+class Crossing(NamedTuple):
     """The rows that cross together: `own`, of this rank's shard, and how many of each rank."""
 
     own: slice
     counts: list[int]
 
 
-def parts_of(crossing: str, counts: Sequence[int], rank: int) -> list[Part]:
+def parts_of(crossing: str, counts: Sequence[int], rank: int) -> list[Crossing]:
     """The crossings of shards that have `counts` rows, as rank `rank` sees them, those of no row
     left out."""
     everyone, found = range(len(counts)), []
@@ -120,7 +120,7 @@ def parts_of(crossing: str, counts: Sequence[int], rank: int) -> list[Part]:
             own = [(0, counts[r] if r == turn else 0) for r in everyone]
         else:  # from rank to rank another slice, as the first ones of a shard may be a row longer
             own = [blocks(counts[r], len(counts))[(turn + r) % len(counts)] for r in everyone]
-        found.append(Part(slice(*own[rank]), [end - first for first, end in own]))
+        found.append(Crossing(slice(*own[rank]), [end - first for first, end in own]))
     return [part for part in found if any(part.counts)]
 
 
@@ -140,9 +140,12 @@ class Hybrid:
         for number, (name, layer) in enumerate(layers.items()):
             if type(layer) is nn.Linear:
                 after = len(linear) - 1 - linear.index(name)  # the last one is cut by its inputs
-                layer = Block(comm, layer, 1 - after % 2, name == linear[0], not after)
+                layer = DenseBlock(comm, layer, 1 - after % 2, name == linear[0], not after)
             self.net.add_module(name, layer)
             (convolutions if number < first else self.dense).add_module(name, layer)
+        # All ranks need the same graph, and a bias that alone is trained may be on rank 0 only.
+        dense = [p for layer in [*layers.values()][first:] for p in layer.parameters()]
+        self._all_trained = all(p.requires_grad for p in dense)
         self._share = 0.0  # the weight of this rank's rows
         self.net.to(comm.device)
         self.convolutions: nn.Module = convolutions
@@ -171,19 +174,19 @@ class Hybrid:
         tried = MeanOverRows(loss) if weight is rows and comm.size > 1 else None
         net.zero_grad()
         x = self.convolutions(inputs)  # (b, D)
-        home, on_the_way = torch.zeros_like(x), None  # this rank's dx
+        home, returning = torch.zeros_like(x), None  # this rank's dx
         seen = 0.0
         for number, part in enumerate(parts_of(self.crossing, counts, comm.rank)):
             target = tree_map(lambda each, own=part.own: each[own], labels)
             share = weighs(inputs[part.own], target)
             every_x = gather(comm, f"x {number}", x.detach()[part.own], part.counts)  # (Σ b, D)
-            every_x.requires_grad_(x.requires_grad)
+            every_x.requires_grad_(x.requires_grad or not self._all_trained)
             sums = self.dense(every_x)  # (Σ b, n), of which each rank has a part of every sum
             y = sums.new_empty(len(x[part.own]), *sums.shape[1:])  # (b, n)
             scatter(comm, f"outputs {number}", sums.detach(), part.counts, y)
-            if on_the_way is not None:
-                on_the_way.wait()  # before this backward makes another dx
-                on_the_way = None
+            if returning is not None:
+                returning.wait()  # before this backward makes another dx
+                returning = None
             slope = torch.zeros_like(y)
             if share:  # the mean of no row is NaN
                 value = (tried or loss)(y.requires_grad_(), target)
@@ -192,11 +195,11 @@ class Hybrid:
             sums.backward(gather(comm, f"gradients {number}", slope, part.counts))
             if x.requires_grad:
                 back = f"dx {number}", every_x.grad, part.counts, home[part.own]
-                on_the_way = self._lane.submit(scatter, *back)
+                returning = self._lane.submit(scatter, *back)
                 del back
             del every_x, sums  # x is freed now, dx when it is home
-        if on_the_way is not None:
-            on_the_way.wait()
+        if returning is not None:
+            returning.wait()
         if x.requires_grad:  # DDP weighs the gradients of this rank's mean by its share
             x.backward(home * (total / self._share) if self._share else home)
         if tried is not None:
@@ -229,7 +232,7 @@ class Hybrid:
         return state
 
 
-class Block(nn.Module):
+class DenseBlock(nn.Module):
     """This rank's block of a linear `layer`, whose weight W (n, k) is cut along `dim`, 0: by its
     outputs, 1: by its inputs. The layer is left empty.
 
@@ -241,15 +244,11 @@ class Block(nn.Module):
         super().__init__()
         self.comm, self.dim, self.first, self.last = comm, dim, first, last
         self.own = slice(*blocks(layer.weight.shape[dim], comm.size)[comm.rank])
-        parts = {"weight": layer.weight[self.own] if dim == 0 else layer.weight[:, self.own]}
-        bias: Any = layer.bias  # a sum needs it once, from rank 0
-        if bias is not None and (dim == 0 or comm.rank == 0):
-            parts["bias"] = bias[self.own] if dim == 0 else bias
+        weight, bias = layer.weight, layer.bias
+        self.weight = _own(weight, weight[self.own] if dim == 0 else weight[:, self.own])
         self.bias = None
-        for name, part in parts.items():
-            whole = layer.get_parameter(name)
-            own = part.detach().clone(memory_format=torch.contiguous_format)
-            setattr(self, name, nn.Parameter(own, whole.requires_grad))
+        if bias is not None and (dim == 0 or comm.rank == 0):  # a sum needs it once
+            self.bias = _own(bias, bias[self.own] if dim == 0 else bias)
         for p in layer.parameters():
             p.data = p.data.new_empty(0)
 
@@ -266,6 +265,11 @@ class Block(nn.Module):
             x = x[..., self.own]  # (N, k/K): there is no layer before that cuts it
         sums = nn.functional.linear(x, self.weight, self.bias)  # (N, n), a part of every sum
         return sums if self.last else g(self.comm, sums)
+
+
+def _own(whole: torch.Tensor, part: torch.Tensor) -> nn.Parameter:
+    own = part.detach().clone(memory_format=torch.contiguous_format)
+    return nn.Parameter(own, whole.requires_grad)
 
 
 def gather(comm: Comm, name: str, own: torch.Tensor, counts: list[int]) -> torch.Tensor:

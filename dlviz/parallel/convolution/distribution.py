@@ -1,4 +1,4 @@
-"""Which dim of a tensor lies on which axis of a mesh of ranks, and the way from one to another.
+"""Which dim of a tensor lies on which axis of a mesh of ranks, and what moves from one to another.
 
 A Distribution names for each dim the mesh axes that cut it. On a mesh of n=2, h=2 ranks:
 
@@ -111,7 +111,7 @@ class Distribution:
         return replace(self, C=(*self.F, *self.C), F=())
 
     def check(self, axes: Collection[str]) -> None:
-        """Raise ValueError for an axis that is none of a mesh's `axes`."""
+        """Raise ValueError for an axis that is not among a mesh's `axes`."""
         for axis in self.axes:
             if axis not in axes:
                 raise ValueError(
@@ -156,7 +156,7 @@ def redistribute(
 ) -> torch.Tensor:
     """This rank's block under `dst` of the tensor of which `x` is its block under `src`. All ranks
     of the mesh call it. `shape` is the whole tensor's; None: the ranks ask each other. `layer`
-    names the spans. The gradient goes the way back.
+    names the spans. The gradient is redistributed back.
 
     Raises ValueError for an `x` that is not this rank's block.
 

@@ -1,4 +1,4 @@
-"""A convolutional network in which every layer is cut in its own way.
+"""A convolutional network in which every layer has a cut of its own.
 
 On a mesh of ranks each layer has a Distribution: over which axes its samples, channels, filters,
 rows and columns are cut. A layer takes its input under its own distribution, and where the layer

@@ -101,7 +101,7 @@ def learn(
         hook.remove()
     tried = MeanOverRows(loss) if counted is rows and comm.size > 1 else None
     mean = (tried or loss)(outputs, own[1])
-    # The mean of no row is NaN: such a rank has no part in the loss, but in the messages.
+    # The mean of rows of which none counts is NaN: their rank has a part in the messages alone.
     value = mean * (share / total) if share else outputs.sum() * 0
     value.backward()
     comm.memory("activations", 0)
@@ -147,7 +147,7 @@ def channel_filter(
     **options: Unpack[Options],
 ) -> Result:
     """`train` with the filters of the first convolution cut over `filters` ranks (None: all) and
-    its channels over `channels`; of each next one the other way about."""
+    its channels over `channels`; of each next one with the two exchanged."""
     filters = over(comm, "filters", filters, "channels", channels)
     mesh = comm.mesh(f=filters, c=channels)
     how: Any = {"loss": loss, "weight": weight, "lr": lr, **options}

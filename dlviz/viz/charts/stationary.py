@@ -113,7 +113,10 @@ def _parts(p_f: int, p_c: int, left: float) -> list[_Part]:
         row = [rank for rank in ranks if rank // p_c == f and rank != own]  # of other channels
         gathered, summed = "stays, and so does dx", "stays, and so does dy"
         if column:
-            gathered = f"goes to {text.ranks(column)}; backward their dx of it come and are added"
+            gathered = (
+                f"goes to {text.ranks(column)}, backward once more unless they store it; their dx "
+                "of it come back and are added"
+            )
         if row:
             summed = f"is the sum of what {text.ranks([own, *row])} have; backward dy goes to them"
         high = SIDE / (p_f * p_c)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from timing import attempts
 from torch import nn
 
 import dlviz
-from dlviz import models
+from dlviz import models, sim
 from dlviz.cluster import Storages
 from dlviz.machine import Link, classroom
 from dlviz.parallel import STRATEGIES
@@ -27,14 +28,16 @@ WIDTHS = {1: (CLASSES,), 2: (5, CLASSES), 3: (7, 4, CLASSES), 4: (4, 6, 2, CLASS
 WEIGHTS = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)
 
 
-def net(dense: int = 2, frozen: bool = False) -> nn.Sequential:
+def net(dense: int = 2, frozen: str = "") -> nn.Sequential:
     torch.manual_seed(dense)
     layers = [nn.Conv2d(2, 4, 3), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(4, 5, 2, padding=1)]
     layers += [nn.ReLU(), nn.Flatten()]
     for before, width in zip((PIXELS, *WIDTHS[dense]), WIDTHS[dense], strict=False):
-        layers += [nn.Linear(before, width, bias=width != 7), nn.GELU()]
+        layers += [nn.Linear(before, width, bias=width != 4), nn.GELU()]
     made = nn.Sequential(*layers[:-1]).double()
-    made[:6].requires_grad_(not frozen)
+    for name, p in made.named_parameters():
+        of_convolutions = int(name.split(".")[0]) < 6
+        p.requires_grad_(not (frozen and of_convolutions or frozen == "weights" and p.dim() > 1))
     return made
 
 
@@ -49,7 +52,7 @@ def batches(rows: int, steps: int = 2) -> list[tuple[torch.Tensor, torch.Tensor]
 LOSS = nn.CrossEntropyLoss(WEIGHTS)
 
 
-def trained(comm, crossing, dense, rows, frozen=False):
+def trained(comm, crossing, dense, rows, frozen):
     """Losses, state, and of each step the gradients of the convolutions."""
     seen = []
 
@@ -81,17 +84,18 @@ def alone(dense, rows, frozen):
 @pytest.mark.parametrize(
     ("ranks", "dense", "rows", "frozen"),
     [
-        (1, 2, 3, False),
-        (2, 3, 7, False),
-        (3, 2, 10, False),  # 5 outputs of a dense layer on 3 ranks
-        (3, 4, 8, True),
-        (4, 1, 5, False),  # slices of a row or none
-        (5, 2, 3, False),  # ranks without rows, and without classes
+        (1, 2, 3, ""),
+        (2, 3, 7, ""),
+        (3, 2, 10, ""),  # 5 outputs of a dense layer on 3 ranks
+        (3, 4, 8, "convolutions"),
+        (3, 3, 4, "weights"),  # rank 0 alone has the bias of a sum
+        (4, 1, 5, ""),  # slices of a row or none
+        (5, 2, 3, ""),  # ranks without rows, and without classes
     ],
 )
 def test_every_crossing_trains_as_one_process(ranks, dense, rows, frozen):
     losses, state, gradients = alone(dense, rows, frozen)
-    close = {"rtol": 1e-11, "atol": 1e-12}
+    close: Any = {"rtol": 1e-11, "atol": 1e-12}
     results = dlviz.launch(each_way, ranks, args=(dense, rows, frozen)).results
     for rank, found in enumerate(results):
         for crossing, (own_losses, own_state, own_gradients) in zip(CROSSINGS, found, strict=True):
@@ -127,6 +131,8 @@ def test_crossings_take_each_row_once_and_are_of_the_size_of_a_shard(counts, cro
     elif sum(counts):
         least = sum(count // len(counts) for count in counts)
         assert all(least <= size <= least + len(counts) for size in sizes)
+        if len({*counts}) == 1:
+            assert sizes == counts  # also where shards of a few rows make slices of one or none
 
 
 def of_small_alexnet(comm, name, b, how):
@@ -145,8 +151,8 @@ def sent(run: dlviz.Run) -> dict[str, Counter[int]]:
     spans = [row for row in run.trace.only(step=1).spans if row.kind == "send"]
     collectives = [row for row in run.trace.only(step=1).spans if row.kind == "collective"]
     for row in spans:
-        around = next(
-            c.name.split()[0]
+        around: str = next(
+            str(c.name).split()[0]
             for c in collectives
             if (c.rank, c.lane) == (row.rank, row.lane)
             and c.wall_start <= row.wall_start <= row.wall_end <= c.wall_end
@@ -161,19 +167,22 @@ def test_a_whole_step_of_the_small_net_sends_240_kb_and_by_data_parallelism_1624
     ranks, b, inputs, dense, convolutions = 4, 4, 2048, 263562, 7120
     run = dlviz.launch(of_small_alexnet, ranks, args=("cnn_hybrid", b, {"crossing": crossing}))
     by = sent(run)
-    flags = 6 + 2  # a flag for each parameter, a counter, the weight
+    crossed, averaged = sim.one_weird_trick(b, inputs, dense, ranks)
+    flags = 6 + 2  # a flag for each parameter of the convolutions, a counter, the weight
     for rank in range(ranks):
-        assert by["x"][rank] == by["dx"][rank] == (ranks - 1) * b * inputs * 4
+        assert by["x"][rank] + by["dx"][rank] == crossed == 2 * (ranks - 1) * b * inputs * 4
+        assert by["x"][rank] == by["dx"][rank]
         assert by["outputs"][rank] == 2 * (ranks - 1) * b * 10 * 4
         most = 2 * (ranks - 1) * 4 / ranks * (convolutions + flags)
         assert by["buckets"][rank] == pytest.approx(most, abs=8 * ranks)
-    whole = sum(count[0] for count in by.values())
-    assert round(whole / 1000) == 240
-    # With data parallelism the dense part alone: (b) of 32 images and more would send as much.
-    assert dense // (ranks * inputs) == 32
+    assert round(sum(count[0] for count in by.values()) / 1000) == 240
+    assert dense // (ranks * inputs) == 32  # images a worker up to which the crossings send less
     if crossing == "slices":
         run = dlviz.launch(of_small_alexnet, ranks, args=("ddp", b, {}))
-        assert round(sum(count[0] for count in sent(run).values()) / 1000) == 1624
+        whole = sum(count[0] for count in sent(run).values())
+        assert round(whole / 1000) == 1624
+        most = averaged + 2 * (ranks - 1) * 4 / ranks * (convolutions + flags + 4)
+        assert whole == pytest.approx(most, abs=8 * ranks)
 
 
 class Mark(torch.autograd.Function):

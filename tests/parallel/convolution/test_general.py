@@ -1,4 +1,4 @@
-"""Networks in which every layer is cut in its own way: trained, beside one process of plain torch.
+"""Networks in which every layer has a cut of its own: trained, beside one process of plain torch.
 All cases run in one launch of eight ranks."""
 
 from __future__ import annotations
@@ -167,9 +167,36 @@ def test_the_strategies_clip_by_the_norm_of_all_blocks_and_evaluate_the_plain_mo
             assert close(value, model.state_dict()[name]), name
 
 
+def masked(outputs, labels):
+    """NaN, and so is its gradient, where no row counts."""
+    counts = (labels >= 0).double()
+    return (outputs.square().sum(1) * counts).sum() / counts.sum()
+
+
+def counted(inputs, labels):
+    return (labels >= 0).sum()
+
+
+def without_a_row(comm):
+    warnings.simplefilter("ignore")
+    given = [(x, torch.tensor([-1, 2, -1])) for x, _ in batches(3, 2)]  # of four ranks one counts
+    return spatial(comm, net(1), given, "sgd", lr=0.1, loss=masked, weight=counted)
+
+
+def test_rows_that_weigh_nothing_move_nothing():
+    model = net(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, _ in batches(3, 2):
+        optimizer.zero_grad()
+        masked(model(x), torch.tensor([-1, 2, -1])).backward()
+        optimizer.step()
+    for name, value in dlviz.launch(without_a_row, 4).results[0].state.items():
+        assert close(value, model.state_dict()[name]), name
+
+
 def switching(comm):
-    mesh = comm.mesh(p=4)
-    cuts = {"0": Distribution(H="p"), "3": Distribution(F="p"), "6": Distribution(C="p")}
+    mesh = comm.mesh(p=2, q=2)
+    cuts = {"0": Distribution(N=("p", "q")), "3": Distribution(F="p", C="q")}
     model = nn.Sequential(
         nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 8, 3, padding=1),
         nn.ReLU(), nn.AvgPool2d(1), nn.Conv2d(8, 4, 1), nn.Flatten(), nn.Linear(64, 4),
@@ -182,7 +209,7 @@ def test_a_switch_is_a_span_with_its_bytes_and_only_where_the_cut_changes():
     trace = dlviz.launch(switching, 4).trace
     spans = [row for row in trace.spans.rows() if (row.name or "").startswith("redistribute")]
     fields = [(s.name, s.fields["direction"], s.nbytes) for s in spans if s.rank == 1]
-    # Of F over p after H over p; of the next C over p nothing, as F and C have changed places.
+    # To C and F after N; none to 6, where these two have changed places.
     at_3, at_7 = 4 * 8 * 4 * 4 * 4 // 4, 4 * 8 * 4 * 8 * 8 // 4 // 4
     assert fields == [
         ("redistribute 3", "forward", at_3), ("redistribute 7", "forward", at_7),

@@ -11,7 +11,7 @@ import numpy as np
 from dlviz.grading.assignments.one_bit_sgd.model import (
     ORDERS,
     WRONG,
-    Residual,
+    ResidualRule,
     TwoEnds,
     Values,
     code_bytes,
@@ -139,7 +139,7 @@ def why_decoded(left: Coded) -> str:
 # -- feedback --------------------------------------------------------------------------------------
 
 
-def chain(left: Compensated, rule: Residual) -> list[tuple[Values, Values]]:
+def chain(left: Compensated, rule: ResidualRule) -> list[tuple[Values, Values]]:
     """What is decoded, and the residual, in each step by a rule."""
     e, found = np.zeros(left.size.values), []
     for g in left.gradients:
@@ -150,7 +150,7 @@ def chain(left: Compensated, rule: Residual) -> list[tuple[Values, Values]]:
     return found
 
 
-def follows(left: Compensated, rule: Residual) -> int:
+def follows(left: Compensated, rule: ResidualRule) -> int:
     """The first step that differs from the rule, -1 if there is none."""
     seen = zip(left.decoded, left.residuals, strict=True)
     pairs = [

@@ -85,7 +85,7 @@ def code_bytes(n: int, per: int) -> int:
 
 
 @dataclass(frozen=True)
-class Residual:
+class ResidualRule:
     """What is coded of a gradient and a residual, and the next residual of these, v and d."""
 
     hint: str
@@ -93,35 +93,35 @@ class Residual:
     after: Callable[..., Values] = lambda g, e, v, d: v - d
 
 
-RIGHT = Residual("")
+RIGHT = ResidualRule("")
 WRONG = (
-    Residual(
+    ResidualRule(
         "no residual is ever used: each step codes the gradient alone. If the line that stores the "
         "residual begins with `residual =`, it gives a new tensor that name. Who holds the old "
         "one?",
         v=lambda g, e: g,
         after=lambda g, e, v, d: e,
     ),
-    Residual(
+    ResidualRule(
         "the residual is right, but what is coded is the gradient without it. What should the "
         "loss of one step be added to?",
         v=lambda g, e: g,
     ),
-    Residual(
+    ResidualRule(
         "the residual is added twice before the coding: how often was that part lost?",
         v=lambda g, e: g + 2 * e,
     ),
-    Residual(
+    ResidualRule(
         "the residual is fed back twice: v contains the old one already, so what replaces it is "
         "only the loss of v, and nothing is added to it.",
         after=lambda g, e, v, d: e + v - d,
     ),
-    Residual(
+    ResidualRule(
         "the new residual is the gradient minus what was decoded. Which values were coded, the "
         "gradient's or v?",
         after=lambda g, e, v, d: g - d,
     ),
-    Residual(
+    ResidualRule(
         "the residual has the wrong sign: is it what was lost, or what was sent too much?",
         after=lambda g, e, v, d: d - v,
     ),
@@ -137,8 +137,8 @@ class TwoEnds:
     or the "sum" or "mean" that comes back; or it is "averaged" over the ranks), which ends have one
     residual for all buckets, whether the mean is coded, and the divisor: p to this power."""
 
-    sent: Residual = RIGHT
-    owned: Residual = RIGHT
+    sent: ResidualRule = RIGHT
+    owned: ResidualRule = RIGHT
     against: str = "own"
     shared: str = ""  # "sent", "owned" or "both"
     coded: bool = True
