@@ -1,5 +1,5 @@
-"""A halo exchange to look at: each pixel's value says which pixel it is, and the buffer in which the
-halo arrives is watched. `dlviz.widgets.MessagePlayer` shows the Trace as tiles of the image.
+"""A halo exchange to look at: each pixel's value says which pixel it is, and the buffer in which
+the halo arrives is watched. `dlviz.widgets.MessagePlayer` shows the Trace as tiles of the image.
 
     run = dlviz.launch(exchange, ranks=4, args=((12, 12), (2, 2)))
     dlviz.widgets.MessagePlayer(run.trace)
