@@ -55,7 +55,7 @@ SINGLE, WHICH = best_single(COSTS.seconds, COSTS.switches)
 
 def crossing(images: int, nbytes: int = 8192) -> float:
     """Seconds in which a port sends so many images to each of three ranks."""
-    return 3 * (1e-5 + images * nbytes / 1e7)
+    return 3 * (1e-5 + images * nbytes / 5e6)
 
 
 FORMULAS = {  # a question's answer, by its id
