@@ -23,7 +23,7 @@ import pytest
 sys.modules["rfc3987_syntax"] = None  # pyright: ignore[reportArgumentType]
 importlib.import_module("IPython")  # as a notebook's, our fork server loads what optimizers need
 _preload = forkserver.set_forkserver_preload  # and pytest: a rank that checks takes five times as
-forkserver.set_forkserver_preload = lambda names: _preload([*names, "pytest"])  # long to load it
+forkserver.set_forkserver_preload = lambda names: _preload(["pytest", *names])  # long to load it
 gc.disable()  # until all tests are there: what is loaded and collected stays
 os.environ["DLVIZ_PREDICTIONS"] = ""  # neither a test nor its kernels keep predictions
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side: more threads than cores take turns
