@@ -33,20 +33,34 @@ PROC = Path("/proc/self/stat")
 SHARED_MEMORY = Path("/dev/shm")
 GRACE = 2.0  # seconds that what a test left may take to go
 # The files that take longest come first, so that none is begun last: a process runs whole files.
+# One that waits beside one that computes.
 LONGEST = (
     "test_timeline_browser",
-    "test_faults_of_hosts",
-    "test_cli",
-    "test_nbgrader",
-    "test_ring_all_reduce",
-    "test_tensor_parallel_mlp",
-    "test_mesh_3d",
-    "test_two_hosts",
-    "test_schedules_browser",
     "test_faults",
+    "test_cli",
+    "test_every_explorer",
+    "test_two_hosts",
     "test_explorer_browser",
-    "test_collectives",
+    "test_torchrun",
+    "test_player_browser",
+    "test_transports",
+    "test_all_widgets_browser",
     "test_results",
+    "test_one_form",
+    "test_readme",
+    "test_explorer",
+    "test_launch",
+    "test_federated_explorer",
+    "test_collectives",
+    "test_schedules_browser",
+    "test_nbgrader",
+    "test_sim_strategies",
+    "test_hybrid",
+    "test_schedules",
+    "test_fedavg",
+    "test_saved_pages_browser",
+    "test_pipeline",
+    "test_teaching",
 )
 BROWSER_FLAGS = [
     "--no-sandbox",
