@@ -22,6 +22,8 @@ import pytest
 # jsonschema builds the grammars of links that nobody checks here: seconds of each process.
 sys.modules["rfc3987_syntax"] = None  # pyright: ignore[reportArgumentType]
 importlib.import_module("IPython")  # as a notebook's, our fork server loads what optimizers need
+_preload = forkserver.set_forkserver_preload  # and pytest: a rank that checks takes five times as
+forkserver.set_forkserver_preload = lambda names: _preload(["pytest", *names])  # long to load it
 gc.disable()  # until all tests are there: what is loaded and collected stays
 os.environ["DLVIZ_PREDICTIONS"] = ""  # neither a test nor its kernels keep predictions
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side: more threads than cores take turns
@@ -31,20 +33,34 @@ PROC = Path("/proc/self/stat")
 SHARED_MEMORY = Path("/dev/shm")
 GRACE = 2.0  # seconds that what a test left may take to go
 # The files that take longest come first, so that none is begun last: a process runs whole files.
+# One that waits beside one that computes.
 LONGEST = (
     "test_timeline_browser",
-    "test_faults_of_hosts",
-    "test_cli",
-    "test_nbgrader",
-    "test_ring_all_reduce",
-    "test_tensor_parallel_mlp",
-    "test_mesh_3d",
-    "test_two_hosts",
-    "test_schedules_browser",
     "test_faults",
+    "test_cli",
+    "test_every_explorer",
+    "test_two_hosts",
     "test_explorer_browser",
-    "test_collectives",
+    "test_torchrun",
+    "test_player_browser",
+    "test_transports",
+    "test_all_widgets_browser",
     "test_results",
+    "test_one_form",
+    "test_readme",
+    "test_explorer",
+    "test_launch",
+    "test_federated_explorer",
+    "test_collectives",
+    "test_schedules_browser",
+    "test_nbgrader",
+    "test_sim_strategies",
+    "test_hybrid",
+    "test_schedules",
+    "test_fedavg",
+    "test_saved_pages_browser",
+    "test_pipeline",
+    "test_teaching",
 )
 BROWSER_FLAGS = [
     "--no-sandbox",

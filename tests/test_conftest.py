@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import conftest
@@ -30,6 +31,11 @@ def test_a_child_and_a_zombie_and_a_folder_are_leftovers():
 def test_each_file_that_is_to_come_first_is_there():
     files = {path.stem for path in Path(conftest.TESTS).rglob("test_*.py")}
     assert set(conftest.LONGEST) <= files
+
+
+def test_no_two_modules_of_tests_have_one_name_which_pytest_could_not_import():
+    names = Counter(path.name for path in Path(conftest.TESTS).rglob("*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_what_was_there_before_may_have_children():

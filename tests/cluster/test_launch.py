@@ -9,6 +9,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +96,17 @@ def test_what_students_call_is_loaded_before_ranks_start():
         return sorted({*sys.modules} - before)
 
     assert launch(worker, 1).results == [[]]
+
+
+def test_what_ranks_are_forked_from_lies_in_huge_pages():
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
+    if release < (6, 1) or not setting.exists() or "[never]" in setting.read_text():
+        pytest.skip("this system has no huge pages")
+    launch(rank, 1)
+    pid = forkserver._forkserver._forkserver_pid
+    pages = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    assert int(re.findall(r"AnonHugePages: +(\d+) kB", pages)[0]) > 0
 
 
 def test_any_callable_may_be_a_worker():

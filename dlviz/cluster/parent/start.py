@@ -44,6 +44,7 @@ PRELOADED = [
     # takes gradients under vmap, which takes as long as torch itself; and at its first update.
     "torch._dynamo",
     "torch.profiler._cupti_monitor",
+    "dlviz.cluster.parent.huge_pages",  # of all that is above
 ]
 LONGEST = 60  # characters of a folder in which a socket may lie, whose whole path has 107 at most
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too

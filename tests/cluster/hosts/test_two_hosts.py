@@ -84,7 +84,7 @@ def done(hosts):
     last of them."""
     for host in hosts:  # else a network that is back may be silent as long again as it was cut
         host.run("sysctl", "-qe", "net.ipv4.tcp_rto_max_ms=1000")
-    outcome, cable = Outcome(hosts, SCRIPT, "works", "gpus", "refused", "cut"), hosts[1]
+    outcome, cable = Outcome(hosts, SCRIPT, "works", "command", "gpus", "refused", "cut"), hosts[1]
     outcome.said_by_rank_0("cut for 2 s")
     cable.link("ip", "link", "set", "eth0", "down")
     time.sleep(2)
@@ -242,17 +242,13 @@ def test_hosts_with_one_secret_run(done):
     assert done.outcomes(0)["one secret"]["results"]
 
 
-def test_the_command_leaves_one_trace_of_all_ranks_which_show_draws(tmp_path):
-    namespaces.need(namespaces.why_not())
-    with several_hosts() as pair:
-        command = ("-m", "dlviz", "run", "ddp", "--steps", "3", "--out", "/tmp/trace.json.gz")
-        outcome = Outcome(pair, *command).wait()
-        assert outcome.codes == [0, 0], outcome.said
-        trace = outcome.trace("trace")
-        written = shutil.copy(pair[0].file("/tmp/trace.json.gz"), tmp_path)
+def test_the_command_leaves_one_trace_of_all_ranks_which_show_draws(hosts, done, tmp_path):
+    assert [done.outcomes(rank)["command"]["code"] for rank in range(4)] == [0, 0, 0, 0]
+    trace = done.trace("command")
+    written = shutil.copy(hosts[0].file("/tmp/command.json.gz"), tmp_path)
     assert list(trace.ranks) == [0, 1, 2, 3] and trace.meta["outcome"] == "completed"
     assert {"forward", "backward", "update"} <= set(trace.spans.kind)
-    assert "ddp on 4 ranks" in outcome.said[0][0] and "ddp" not in outcome.said[1][0]
+    assert "ddp on 4 ranks" in done.said[0][0] and "ddp" not in done.said[1][0]
     assert cli.main(["show", written, "--no-open", "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     (traits,) = re.findall(r'<script type="application/json" id="state">(.*?)</script>', page)

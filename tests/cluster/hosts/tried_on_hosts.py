@@ -13,6 +13,7 @@ import pretended
 import torch
 
 import dlviz
+from dlviz import cli
 from dlviz.cluster.hosts import rendezvous
 
 FOLDER = "/tmp"
@@ -252,6 +253,9 @@ def main(*steps):
         for worker in FAILING:
             note(**tried(worker, timeout=2.0 if worker is too_long else 40.0))
         note(**tried(ring, machine=dlviz.machine.classroom(4)) | {"name": "paced"})
+    if "command" in steps:
+        out = f"{FOLDER}/command.json.gz"
+        note(name="command", code=cli.main(["run", "ddp", "--steps", "3", "--out", out]))
     if "gpus" in steps:
         note(**tried(with_gpus, args=(SEED,)))
         note(**tried(ring_of_gpus))
