@@ -152,8 +152,9 @@ def test_the_bytes_and_times_of_the_text():
     assert sent == [11_046, 39_807, 6_288] and 6 * N == 156_732
     assert 2 * 4 * N / code_bytes("one_bit", N) == pytest.approx(56.8, abs=0.05)
     assert "up to 56 ranks" in TEXT and "a fourteenth of the bytes" in TEXT
-    assert factors_win_below(128, 128, 4) == 32
-    assert factor_bytes(16, 128, 128, 4) == 49_152 == 0.5 * 2 * 3 / 4 * 128 * 128 * 4
+    assert factors_win_below(128, 128, 4) == 32 and "below 32 samples a rank" in TEXT
+    assert factor_bytes(16, 128, 128, 4) == 49_152 and "take 49,152 bytes" in TEXT
+    assert 2 * 3 / 4 * 128 * 128 * 4 == 98_304 and "sends 98,304" in TEXT
     free = [exchange(None, b) / exchange("one_bit", b, 0.0) for b in (1e6, 1e8)]
     assert [round(each, 2) for each in free] == [7.17, 2.09]
     fast = exchange(None, 1e8) / exchange("one_bit", 1e8)
