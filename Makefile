@@ -75,8 +75,9 @@ again = { [ $$? = 1 ] && failed="$$(grep -oE '$(1)' .pytest_cache/v/cache/lastfa
   && [ "$$(echo "$$failed" | wc -l)" -le 3 ] \
   && printf '%s\n' "Failed beside others, so once more by themselves:" "$$failed" && $(2); }
 
-# Three at a time keep two cores busy: a third of them wait, for a clock or for a page. Whole files,
-# as what the tests of one share, two hosts say, takes longest to make.
+# Three at a time keep two cores busy: a third of them wait, for a clock or for a page; of the labs
+# four, which wait for most of their time. Whole files, as what the tests of one share, two hosts say,
+# takes longest to make.
 test: style
 	$(BIN)/python -m pytest -p no:nbval -m "not sweep" --cache-clear \
 	  -n 3 --dist loadfile --no-loadscope-reorder tests \
@@ -84,7 +85,7 @@ test: style
 	    --last-failed --last-failed-no-failures none tests)
 	export DLVIZ_PREDICTIONS= OMP_NUM_THREADS=1; \
 	$(BIN)/python -m pytest --nbval-lax --nbval-current-env --cache-clear \
-	  -n 3 --dist loadfile --no-loadscope-reorder $(LABS) \
+	  -n 4 --dist loadfile --no-loadscope-reorder $(LABS) \
 	  || $(call again,labs/[^"]*\.ipynb,$(BIN)/python -m pytest --nbval-lax \
 	    --nbval-current-env $$failed)
 
