@@ -62,6 +62,10 @@ def test_the_figures_in_the_text_follow():
     chosen = {"parameters": 10**10, "precision": "bfloat16", "stage": 3, "memory": 24 * 10**9}
     said = [MemoryExplorer(**chosen, ranks=ranks).payload()["answer"] for ranks in (7, 8)]
     assert "too much" in said[0] and "holds 23.8 GB a rank" in said[1]
+    on_top = MemoryExplorer(**chosen, ranks=8).payload()["rows"][3]["parts"][4]
+    assert on_top == 3 * 2 * 10e9 / 16 and "3.75 GB: two gathered layers of 16" in PAGE
+    small = [64 * 128 + 128, 128 * 128 + 128, 128 * 10 + 10]
+    assert round(100 * small[1] / sum(small)) == 63 and "63 %" in TEXT and "63 %" in PAGE
     one, three = (zero_bytes(1, 8, stage, **MIXED) for stage in (1, 3))
     assert (one, three) == (5.5, 2) and zero_bytes(2e9, 1, 0, **MIXED) == 32e9
     assert largest_model(32e9, 64, 0, **MIXED) == 2e9
@@ -80,8 +84,9 @@ def test_the_stored_runs_have_what_the_text_says():
     assert [line.split()[-1] for line in outputs("table.assign").splitlines()[1:]] == [
         "16.0", "10.0", "7.0", "4.0",
     ]  # fmt: skip
-    units = [line.split()[-2] for line in outputs("pd.DataFrame(sent)").splitlines()[-5:]]
-    assert units == ["3.0", "2.0", "5.0", "12.0", "8.0"]
+    rows = [line.split()[-2:] for line in outputs("pd.DataFrame(sent)").splitlines()[-5:]]
+    assert [units for units, _ in rows] == ["3.0", "2.0", "5.0", "12.0", "8.0"]
+    assert 0.5 < float(rows[4][1]) - float(rows[2][1]) < 1.5  # layers stay: "about a byte above"
     small = float(outputs("{ratio[20_000]:.2f}").split()[-1])
     assert 0.94 < small < 0.98 and "0.95 to 0.97" in PAGE
     measured, formula = outputs('"k + 16/k": formula').splitlines()[1:]
