@@ -189,6 +189,7 @@ def _cost(
     return found.seconds, found.memory
 
 
+@of_numbers
 def cut_seconds(
     candidates: Sequence[Cut],
     machine: Machine,

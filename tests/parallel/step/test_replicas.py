@@ -68,6 +68,8 @@ def refusals():
             model, options = nn.Linear(2, 3 if comm.rank else 2), {}
             if name == "3d":  # the model is its stages
                 model, options = [model], {"dp": 2, "pp": 1, "tp": 1, "microbatches": 1}
+            if name == "cnn_hybrid":  # its dense layers are among others
+                model = nn.Sequential(model)
             with comm.span("phase", name):
                 try:
                     STRATEGIES[name](comm, model, batches, "sgd", **options)
