@@ -194,7 +194,7 @@ def test_krum_tolerates_three_of_ten_and_its_two_clients_share_their_labels():
     honest = set.union(*has[:6])
     _, labels = digits("test")
     rest = 100 * (labels != 9).double().mean().item()
-    assert {*range(10)} - honest == {9} and f"where {rest:.0f} % can be recognised" in TEXT
+    assert {*range(10)} - honest == {9} and f"can teach at most {rest:.0f} %" in TEXT
 
 
 def test_krum_stays_with_one_client_whose_updates_have_become_the_shortest():
