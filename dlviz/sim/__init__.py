@@ -20,6 +20,16 @@ from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.sim.matmul import best_grid, matmul_lower_bound, matmul_table, matmul_words
 from dlviz.sim.mesh import MeshStep, mesh_groups, mesh_step
 from dlviz.sim.offload import stream_seconds, tokens_to_hide
+from dlviz.sim.placement import (
+    Devices,
+    Graph,
+    bounds,
+    count,
+    play,
+    search,
+    seconds_of,
+    upward_ranks,
+)
 from dlviz.sim.planner import plans, why_none_fits
 from dlviz.sim.recompute import best_segments, recompute_peak
 from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
@@ -35,6 +45,8 @@ from dlviz.sim.zero import deepspeed_bytes, largest_model, zero_bytes, zero_traf
 
 __all__ = [
     "Costs",
+    "Devices",
+    "Graph",
     "Layer",
     "MeshStep",
     "TransformerShape",
@@ -42,11 +54,13 @@ __all__ = [
     "best_cut",
     "best_grid",
     "best_segments",
+    "bounds",
     "code_bytes",
     "collective",
     "collective_seconds",
     "communication_share",
     "compressed_seconds",
+    "count",
     "data_parallel",
     "data_parallel_seconds",
     "deepspeed_bytes",
@@ -63,8 +77,11 @@ __all__ = [
     "mesh_step",
     "mlp_layers",
     "plans",
+    "play",
     "recompute_peak",
     "saved_activations",
+    "search",
+    "seconds_of",
     "scaling_curves",
     "simulate",
     "strategy",
@@ -72,6 +89,7 @@ __all__ = [
     "tokens_to_hide",
     "transformer_flops",
     "transformer_parameters",
+    "upward_ranks",
     "why_none_fits",
     "workspace_bytes",
     "zero_bytes",

@@ -1,0 +1,266 @@
+"""One placement played: what each device runs when, and which messages that takes.
+
+    a device   runs, of its groups that are ready, the one of the highest upward rank (own seconds
+               and the longest path of seconds to an end, messages left out; ties: the lower index)
+    a value    goes once to each other device that needs it, first to the device of the group with
+               the highest upward rank that needs it (ties: the lower index)
+    a port     sends one message at a time, in the order in which they were ready, and takes one at
+               a time in order of arrival (ties: the lower group); each occupies it for latency +
+               bytes / bandwidth. Computing goes on meanwhile
+
+No rule asks for a device's number, so that renaming equal devices changes no time. Ports are those
+of dlviz/sim/collective.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from dlviz.machine.topology import PICOSECONDS, moment
+from dlviz.sim.placement.bounds import urgency
+from dlviz.sim.placement.graph import Devices, Graph, takes
+from dlviz.trace import Trace
+
+
+class Message(NamedTuple):
+    """The value of `group`, from one device to another; times in picoseconds."""
+
+    group: int
+    src: int
+    dst: int
+    sent: int
+    arrived: int
+
+
+class Player:
+    """What a graph on devices costs, in picoseconds: computed once for many placements."""
+
+    def __init__(self, graph: Graph, devices: Devices):
+        self.graph, self.devices = graph, devices
+        self.takes = takes(graph, devices)
+        self.messages = [moment(devices.link.seconds(nbytes)) for nbytes in graph.nbytes]
+        self.weights: Sequence[int] = graph.weights or ()
+        self.ranks = urgency(graph, self.takes)
+        self.by_rank = sorted(range(len(graph)), key=lambda group: (-self.ranks[group], group))
+        self.heaviest = sorted(range(len(graph)), key=lambda group: -self.weights[group])
+        self._place = [0] * len(graph)
+        for place, group in enumerate(self.by_rank):
+            self._place[group] = place
+        self._children = [sorted(own, key=self._place.__getitem__) for own in graph.children]
+        self._inputs = [len(own) for own in graph.parents]
+
+    def check(self, placement: Sequence[int]) -> None:
+        """Raises ValueError unless `placement` has a device for each group, and memory for all."""
+        groups, count = len(self.graph), self.devices.count
+        if len(placement) != groups:
+            raise ValueError(
+                f"placement has {len(placement)} devices and the graph {groups} groups: give the "
+                "device of each group."
+            )
+        for group, device in enumerate(placement):
+            if device not in range(count):
+                raise ValueError(
+                    f"placement[{group}]={device!r} is not a device: they are 0 to {count - 1}."
+                )
+        for device, over in enumerate(self.missing(placement)):
+            if over > 0:
+                room = self.devices.room[device]
+                raise ValueError(
+                    f"placement: the groups on device {device} hold {room + over:g} bytes and it "
+                    f"has {room:g}: {over:g} bytes are missing. Move a group to another device."
+                )
+
+    def check_fits(self) -> None:
+        """Raises ValueError where no placement can fit: a group is larger than every device, or all
+        are larger than all devices."""
+        room = self.devices.room
+        for group, weight in enumerate(self.weights):
+            if weight > max(room):
+                raise ValueError(
+                    f"group {group} holds {weight} bytes and no device has more than "
+                    f"{max(room):g}: {weight - max(room):g} bytes are missing. Make groups smaller."
+                )
+        total = sum(self.weights)
+        if total > sum(room):
+            raise ValueError(
+                f"the groups hold {total} bytes and all devices together {sum(room):g}: "
+                f"{total - sum(room):g} bytes are missing. Use more devices."
+            )
+
+    def missing(self, placement: Sequence[int]) -> list[float]:
+        """Of each device the bytes that its groups hold beyond its memory."""
+        held = [0] * self.devices.count
+        for weight, device in zip(self.weights, placement, strict=True):
+            held[device] += weight
+        return [max(0, own - room) for own, room in zip(held, self.devices.room, strict=True)]
+
+    def seconds(self, placement: Sequence[int]) -> float:
+        """The makespan of a placement that `check` would accept."""
+        return self.run(placement)[0] / PICOSECONDS
+
+    def run(self, placement: Sequence[int]) -> tuple[int, list[int], list[Message]]:
+        """The makespan, the start of each group, and the messages in order of arrival."""
+        taken, costs, children, place = self.takes, self.messages, self._children, self._place
+        groups, count = len(taken), self.devices.count
+        inputs, starts = self._inputs.copy(), [0] * groups
+        ready: list[list[int]] = [[] for _ in range(count)]  # by device, as places in by_rank
+        busy, out, into = [False] * count, [0] * count, [0] * count
+        sent: dict[int, int] = {}
+        messages: list[Message] = []
+        events: list[tuple[int, int]] = []  # when, and of which group the end, or a message of it
+        arrival = groups * count
+        push, pop, now = heapq.heappush, heapq.heappop, 0
+        for place_of_source in sorted(place[g] for g in range(groups) if not inputs[g]):
+            ready[placement[self.by_rank[place_of_source]]].append(place_of_source)
+        while True:
+            for device in range(count):
+                if ready[device] and not busy[device]:
+                    group = self.by_rank[pop(ready[device])]
+                    busy[device], starts[group] = True, now
+                    push(events, (now + taken[group][device], group))
+            if not events:
+                return now, starts, messages
+            now = events[0][0]
+            while events and events[0][0] == now:  # all of this moment, before a device goes on
+                code = pop(events)[1]
+                if code < groups:
+                    group = code
+                    device = placement[group]
+                    busy[device] = False
+                    for child in children[group]:
+                        to = placement[child]
+                        key = groups + group * count + to
+                        if to != device and key not in sent:
+                            sent[key] = max(now, out[device])
+                            out[device] = sent[key] + costs[group]
+                            push(events, (out[device], key))
+                else:
+                    key = groups + (code - groups) % arrival
+                    group, device = divmod(key - groups, count)
+                    if code == key:  # it is at the port, which may take another one first
+                        into[device] = max(now, into[device] + costs[group])
+                        source = placement[group]
+                        messages.append(Message(group, source, device, sent[key], into[device]))
+                        if into[device] > now:
+                            push(events, (into[device], key + arrival))
+                            continue
+                for child in children[group]:
+                    if placement[child] == device:
+                        inputs[child] -= 1
+                        if not inputs[child]:
+                            push(ready[device], place[child])
+
+
+@lru_cache(maxsize=64)
+def player_of(graph: Graph, devices: Devices) -> Player:
+    return Player(graph, devices)
+
+
+def seconds_of(graph: Graph, placement: Sequence[int], devices: Devices) -> float:
+    """The makespan of `play`, without its Trace. Raises what `play` does."""
+    player = player_of(graph, devices)
+    player.check(placement)
+    return player.seconds(placement)
+
+
+def missing(graph: Graph, placement: Sequence[int], devices: Devices) -> float:
+    """Bytes that `placement` needs beyond the devices' memory: 0 where it fits."""
+    return sum(player_of(graph, devices).missing(placement))
+
+
+def play(graph: Graph, placement: Sequence[int], devices: Devices) -> Trace:
+    """The Trace of `placement` (the device of each group), a rank a device.
+
+    Lanes: compute has a span of kind forward for each group, whose `stage` is the group and whose
+    `flow` is the last message that it needed; send and recv are the two sides of a device's port.
+    A message's `tag` is its group. `memory` has what a device holds, as "parameters".
+
+    Raises ValueError for a group without a device, an unknown device, and more bytes on a device
+    than it has.
+    """
+    player = player_of(graph, devices)
+    player.check(placement)
+    _, starts, messages = player.run(placement)
+    last = {(message.group, message.dst): flow for flow, message in enumerate(messages)}
+    spans = []
+    for group, (device, start) in enumerate(zip(placement, starts, strict=True)):
+        inputs = [last.get((parent, device), -1) for parent in graph.parents[group]]
+        end = (start + player.takes[group][device]) / PICOSECONDS
+        spans.append({
+            "rank": device, "lane": "compute", "kind": "forward", "name": f"group {group}",
+            "stage": group, "start": start / PICOSECONDS, "end": end,
+            "flow": max(inputs, key=lambda f: (messages[f].arrived if f >= 0 else -1, f), default=-1),
+        })  # fmt: skip
+    rows = []
+    for flow, (group, src, dst, sent, arrived) in enumerate(messages):
+        cost, nbytes = player.messages[group], graph.nbytes[group]
+        for rank, peer, lane, begin in (
+            (src, dst, "send", sent),
+            (dst, src, "recv", arrived - cost),
+        ):
+            spans.append({
+                "rank": rank, "lane": lane, "kind": lane, "name": f"value {group}", "peer": peer,
+                "start": begin / PICOSECONDS, "end": (begin + cost) / PICOSECONDS,
+                "stage": group, "nbytes": nbytes, "flow": flow,
+            })  # fmt: skip
+        arrives = arrived / PICOSECONDS
+        rows.append({
+            "src": src, "dst": dst, "nbytes": nbytes, "tag": group, "sent": sent / PICOSECONDS,
+            "arrived": arrives, "received": arrives,
+        })  # fmt: skip
+    held = [0] * devices.count
+    for weight, device in zip(player.weights, placement, strict=True):
+        held[device] += weight
+    memory = [
+        {"rank": device, "time": 0.0, "what": "parameters", "nbytes": own}
+        for device, own in enumerate(held)
+    ]
+    meta = {"clock": "simulated", "ranks": devices.count, "placement": [*placement]}
+    return Trace(spans, rows, memory, meta=meta)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found: `placement`, its `seconds` as played, the seconds that the method
+    `promised`, and the seconds of every sample in order (inf for one that did not fit)."""
+
+    placement: list[int]
+    seconds: float
+    promised: float
+    samples: list[float]
+
+
+def found(player: Player, placement: Sequence[int], promised: int | None = None) -> Found:
+    """A method's one placement; `promised` in picoseconds, by default what is played."""
+    seconds = player.seconds(placement)
+    believed = seconds if promised is None else promised / PICOSECONDS
+    return Found([*placement], seconds, believed, [seconds])
+
+
+class Room:
+    """The bytes that are free on each device while groups are placed one by one."""
+
+    def __init__(self, player: Player):
+        self._weights, self._free = player.weights, [*player.devices.room]
+
+    def devices(self, group: int) -> list[int]:
+        """Those with room for `group`. Raises ValueError if there is none."""
+        weight = self._weights[group]
+        fitting = [device for device, free in enumerate(self._free) if weight <= free]
+        if not fitting:
+            free = max(self._free)
+            raise ValueError(
+                f"group {group} holds {weight} bytes and no device has more than {free:g} free: "
+                f"{weight - free:g} bytes are missing. Give devices more memory, or try another "
+                "method."
+            )
+        return fitting
+
+    def place(self, group: int, device: int) -> None:
+        if not math.isinf(self._free[device]):
+            self._free[device] -= self._weights[group]
