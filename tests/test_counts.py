@@ -191,6 +191,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     sim.zero_traffic: {"stage": 2, "microbatches": 4},
     sim.recompute_peak: {"layers": 4, "segments": 2},
     sim.best_segments: {"layers": 4},
+    sim.Devices: {"count": 4},
     sim.workspace_bytes: {
         "method": "im2col", "batch": 4, "channels": 1, "filters": 1, "kernel": 3, "height": 4,
         "width": 4,

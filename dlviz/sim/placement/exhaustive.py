@@ -6,6 +6,7 @@ is still unused: ten groups on four equal devices have 43,947 placements instead
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from dlviz.sim.placement.player import Found, Player
@@ -16,43 +17,45 @@ MOST = 2_000_000  # about a minute
 def exhaustive(player: Player) -> Found:
     """The best of all placements that fit; of equally good ones the first. Raises ValueError where
     there are more than MOST, and where none fits."""
-    best, least, samples = None, float("inf"), []
-    for placement in placements(player):
+    best, least, samples = [], math.inf, []
+    for placement in placements(player, player.devices.room):
         seconds = player.seconds(placement)
         samples.append(seconds)
-        if len(samples) > MOST:
-            raise ValueError(
-                f"{len(player.graph)} groups on {player.devices.count} devices have more than "
-                f"{MOST:,} placements: group more operators, or try another method."
-            )
         if seconds < least:
             best, least = placement, seconds
-    if best is None:
+    if not samples:
+        anywhere = placements(player, (math.inf,) * player.devices.count)
+        missing = min(sum(player.missing(placement)) for placement in anywhere)
         raise ValueError(
-            "no placement fits: however the groups are packed, some device lacks memory. Give "
-            "devices more, or make groups smaller."
+            f"no placement fits: in the best of all {missing:g} bytes are missing. Give devices "
+            "more memory, or make groups smaller."
         )
     return Found([*best], least, least, samples)
 
 
-def placements(player: Player) -> Iterator[tuple[int, ...]]:
-    """All that fit, in lexicographic order; of those alike but for the names of equal devices the
-    first."""
-    room, devices = player.devices.room, range(player.devices.count)
-    columns = zip(*player.takes, strict=True) if player.takes else ((),) * len(devices)
-    kinds = [*zip(room, columns, strict=True)]
-    earlier = [[other for other in range(each) if kinds[other] == kinds[each]] for each in devices]
-    before = [own[-1] if own else None for own in earlier]  # the equal device that is used first
+def placements(player: Player, room: tuple[float, ...]) -> Iterator[tuple[int, ...]]:
+    """All that fit into `room`, in lexicographic order; of those that differ only by the names of
+    equal devices the first. Raises ValueError after MOST of them."""
+    groups, devices = len(player.graph), range(player.devices.count)
+    kinds = [*zip(player.devices.room, zip(*player.takes, strict=True), strict=True)]
+    equal = [[one for one in devices[:each] if kinds[one] == kinds[each]] for each in devices]
+    before = [own[-1] if own else None for own in equal]  # the equal device that comes first
     heads: list[tuple[int, ...]] = [()]
+    many = 0
     while heads:
         head = heads.pop()
-        if len(head) == len(player.graph):
+        if len(head) == groups:
+            many += 1
+            if many > MOST:
+                raise ValueError(
+                    f"{groups} groups on {len(devices)} devices have more than {MOST:,} "
+                    "placements: make fewer groups, or try another method."
+                )
             yield head
             continue
-        used = {None, *head}
+        used, weight = {None, *head}, player.weights[len(head)]
         for device in reversed(devices):
             if device in used or before[device] in used:
-                held = player.weights[len(head)]
-                held += sum(w for w, at in zip(player.weights, head) if at == device)
-                if held <= room[device]:
+                held = sum(player.weights[group] for group, at in enumerate(head) if at == device)
+                if held + weight <= room[device]:
                     heads.append((*head, device))

@@ -5,9 +5,11 @@ Each believes that its devices never wait: it promises the work of the busiest o
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from itertools import accumulate, pairwise
 
-from dlviz.sim.placement.player import Found, Player, Room, found
+from dlviz.sim.placement.player import Found, FreeMemory, Player, found
 
 
 def one(player: Player) -> Found:
@@ -26,7 +28,7 @@ def one(player: Player) -> Found:
 
 def round_robin(player: Player) -> Found:
     """Groups in turn, parents first, each on the next device that has room for it."""
-    room, count, device = Room(player), player.devices.count, -1
+    room, count, device = FreeMemory(player), player.devices.count, -1
     placement = [0] * len(player.graph)
     for group in player.graph.in_order():
         device = min(room.devices(group), key=lambda each: (each - device - 1) % count)
@@ -41,7 +43,7 @@ def layers(player: Player) -> Found:
     order, room = player.graph.in_order(), player.devices.room
     held = [0, *accumulate(player.weights[group] for group in order)]
     ends = range(len(order) + 1)
-    busiest: list[float] = [0.0, *(float("inf") for _ in order)]  # of the first groups, until now
+    busiest: list[float] = [0.0, *(math.inf for _ in order)]  # of the first groups, until now
     cuts = []
     for device, free in enumerate(room):
         work = [0, *accumulate(player.takes[group][device] for group in order)]
@@ -55,10 +57,13 @@ def layers(player: Player) -> Found:
                     best[end], cut[end] = max(own, busiest[first]), first
         busiest = best
         cuts.append(cut)
-    if busiest[-1] == float("inf"):
+    if busiest[-1] == math.inf:
+        first = 0  # of the groups that are left when each device in turn takes what fits
+        for free in room:
+            first = bisect_right(held, held[first] + free) - 1
         raise ValueError(
-            f"no cut into {len(room)} runs fits: the groups in a row hold {held[-1]} bytes. Give "
-            "devices more memory, or try another method."
+            f"no cut of the groups, in order, fits {len(room)} devices: {held[-1] - held[first]:g} "
+            "bytes are missing. Give devices more memory, or try another method."
         )
     borders = [len(order)]
     for cut in reversed(cuts):

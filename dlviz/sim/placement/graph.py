@@ -11,10 +11,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 from dlviz.counts import check_amounts, check_counts
 from dlviz.machine import Link
+from dlviz.machine.machine import slow_ranks
 from dlviz.machine.topology import moment, require
 
 Row = float | Sequence[float]
@@ -25,16 +27,19 @@ class Graph:
     """Groups of operators: `seconds` of each (a number, or one a device), `parents` (the groups
     whose values it needs), `nbytes` of its value, `weights`: bytes that it holds (None: 0 each).
 
-    Raises ValueError for columns of unequal length, an amount below 0, an unknown parent, a cycle.
+    Raises ValueError for no groups, columns of unequal length, an amount below 0, an unknown parent
+    and a cycle.
     """
 
     seconds: Sequence[Row]
-    parents: Sequence[Iterable[int]]
+    parents: Sequence[Sequence[int]]
     nbytes: Sequence[int]
     weights: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         groups = len(self.seconds)
+        if not groups:
+            raise ValueError("Graph: it has no groups: give the seconds of one or more.")
         weights = [0] * groups if self.weights is None else self.weights
         columns = {"parents": self.parents, "nbytes": self.nbytes, "weights": weights}
         for name, column in columns.items():
@@ -49,15 +54,15 @@ class Graph:
             for name in ("nbytes", "weights"):
                 check_counts(0, whose, **{name: columns[name][group]})
             for parent in self.parents[group]:
-                if parent not in range(groups):
+                if not isinstance(parent, Integral) or not 0 <= parent < groups:
                     raise ValueError(
                         f"{whose}parent {parent!r} is unknown: the groups are 0 to {groups - 1}."
                     )
         found: dict[str, Any] = {
             "seconds": tuple(map(_row, self.seconds)),
-            "parents": tuple(tuple(dict.fromkeys(own)) for own in self.parents),
-            "nbytes": tuple(self.nbytes),
-            "weights": tuple(weights),
+            "parents": tuple(tuple(dict.fromkeys(map(int, own))) for own in self.parents),
+            "nbytes": tuple(map(int, self.nbytes)),
+            "weights": tuple(map(int, weights)),
         }
         for name, column in found.items():
             object.__setattr__(self, name, column)
@@ -127,6 +132,15 @@ class Devices:
             for device, value in enumerate(values):
                 require("Devices", f"{name}[{device}]", value, zero=zero, infinite=zero)
             object.__setattr__(self, name, values)
+
+    def __str__(self) -> str:
+        """One line for a figure: `4 devices, a message takes 0.5 s + 2 s a MB, rank 2 takes 3x as
+        long`."""
+        pace = 1e6 / self.link.bandwidth
+        message = f"a message takes {self.link.latency:g} s" + (
+            f" + {pace:g} s a MB" if pace else ""
+        )
+        return ", ".join([f"{self.count} devices", message, *slow_ranks(self.slower)])
 
     @property
     def room(self) -> tuple[float, ...]:

@@ -9,13 +9,13 @@ than what is played.
 
 from __future__ import annotations
 
-from dlviz.sim.placement.player import Found, Player, Room, found
+from dlviz.sim.placement.player import Found, FreeMemory, Player, found
 
 
 def greedy(player: Player) -> Found:
     """Groups in order of upward rank (ties: the lower index), each on the device with room on which
     it ends first (ties: the lower device)."""
-    graph, room = player.graph, Room(player)
+    graph, room = player.graph, FreeMemory(player)
     free = [0] * player.devices.count
     placement, ends = [0] * len(graph), [0] * len(graph)
     for group in graph.in_order([-rank for rank in player.ranks]):

@@ -13,13 +13,13 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 
 from dlviz.sim.placement.graph import Graph
-from dlviz.sim.placement.player import Found, Player, Room, found
+from dlviz.sim.placement.player import Found, FreeMemory, Player, found
 
 
 def heft(player: Player) -> Found:
     """Each group, by falling rank, on the device with room on which it ends first (ties: the lower
     device)."""
-    graph, room = player.graph, Room(player)
+    graph, room = player.graph, FreeMemory(player)
     messages = [[player.messages[parent] for parent in own] for own in graph.parents]
     placement, promised = schedule(graph, player.takes, messages, room.devices, room.place)
     return found(player, placement, promised)

@@ -1,7 +1,8 @@
 """Local search: a group moves to another device, or two groups swap theirs, if that is no worse.
 
 After so many attempts in a row without a gain as there are pairs of a group and a device, it starts
-again from another random placement. Moves alone get stuck where devices are full; swaps do not.
+again from another random placement. Of placements that do not fit, the one with fewer bytes missing
+is better. Where devices are full no group can move, but two can swap.
 """
 
 from __future__ import annotations
@@ -10,44 +11,35 @@ from random import Random
 
 from dlviz.counts import check_counts
 from dlviz.sim.placement.player import Found, Player
-from dlviz.sim.placement.sampled import draw
+from dlviz.sim.placement.sampled import Samples, draw
 
 
 def moves(player: Player, *, budget: int = 1000, seed: int = 0) -> Found:
-    """The best of `budget` played placements. Raises ValueError for a budget below 1."""
+    """The best of `budget` placements. Raises ValueError for a budget below 1, and where no sample
+    fits."""
     check_counts(budget=budget)
-    generator, samples = Random(seed), []
-    best, least = [], float("inf")
-    patience = len(player.graph) * player.devices.count
-    while len(samples) < budget:
-        now = draw(player, generator)
-        seconds = player.seconds(now)
-        samples.append(seconds)
-        attempts = 0
-        while True:
-            if seconds < least:
-                best, least = now, seconds
-            if len(samples) == budget or attempts == patience:
-                break
+    generator, samples = Random(seed), Samples(player)
+    while len(samples.seconds) < budget:
+        placement, attempts = draw(player, generator), 0
+        best = samples.add(placement)
+        while len(samples.seconds) < budget and attempts < len(placement) * player.devices.count:
             attempts += 1
-            after = _neighbour(player, now, generator)
-            if after == now or any(player.missing(after)):
+            after = neighbour(player, placement, generator)
+            if after == placement:
                 continue
-            samples.append(player.seconds(after))
-            if samples[-1] <= seconds:
-                attempts = 0 if samples[-1] < seconds else attempts
-                now, seconds = after, samples[-1]
-    return Found(best, least, least, samples)
+            value = samples.add(after)
+            if value <= best:
+                attempts = 0 if value < best else attempts
+                placement, best = after, value
+    return samples.found()
 
 
-def _neighbour(player: Player, placement: list[int], generator: Random) -> list[int]:
+def neighbour(player: Player, placement: list[int], generator: Random) -> list[int]:
+    """`placement` after a move or a swap, each as likely."""
     after, groups = [*placement], range(len(placement))
-    if not groups:
-        return after
-    one = generator.choice(groups)
+    one, other = generator.choice(groups), generator.choice(groups)
     if generator.random() < 0.5:
         after[one] = generator.randrange(player.devices.count)
     else:
-        other = generator.choice(groups)
         after[one], after[other] = after[other], after[one]
     return after

@@ -19,12 +19,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral
 from typing import NamedTuple
 
 from dlviz.machine.topology import PICOSECONDS, moment
 from dlviz.sim.placement.bounds import urgency
 from dlviz.sim.placement.graph import Devices, Graph, takes
 from dlviz.trace import Trace
+
+TIMES = ("start", "end", "sent", "arrived", "received")
 
 
 class Message(NamedTuple):
@@ -47,15 +50,15 @@ class Player:
         self.weights: Sequence[int] = graph.weights or ()
         self.ranks = urgency(graph, self.takes)
         self.by_rank = sorted(range(len(graph)), key=lambda group: (-self.ranks[group], group))
-        self.heaviest = sorted(range(len(graph)), key=lambda group: -self.weights[group])
         self._place = [0] * len(graph)
         for place, group in enumerate(self.by_rank):
             self._place[group] = place
         self._children = [sorted(own, key=self._place.__getitem__) for own in graph.children]
         self._inputs = [len(own) for own in graph.parents]
 
-    def check(self, placement: Sequence[int]) -> None:
-        """Raises ValueError unless `placement` has a device for each group, and memory for all."""
+    def checked(self, placement: Sequence[int]) -> list[int]:
+        """`placement` in plain numbers. Raises ValueError unless it has a device for each group,
+        and each device memory for its groups."""
         groups, count = len(self.graph), self.devices.count
         if len(placement) != groups:
             raise ValueError(
@@ -63,17 +66,19 @@ class Player:
                 "device of each group."
             )
         for group, device in enumerate(placement):
-            if device not in range(count):
+            whole = isinstance(device, Integral) and not isinstance(device, bool)
+            if not whole or not 0 <= device < count:
                 raise ValueError(
                     f"placement[{group}]={device!r} is not a device: they are 0 to {count - 1}."
                 )
         for device, over in enumerate(self.missing(placement)):
-            if over > 0:
+            if over:
                 room = self.devices.room[device]
                 raise ValueError(
                     f"placement: the groups on device {device} hold {room + over:g} bytes and it "
                     f"has {room:g}: {over:g} bytes are missing. Move a group to another device."
                 )
+        return [*map(int, placement)]
 
     def check_fits(self) -> None:
         """Raises ValueError where no placement can fit: a group is larger than every device, or all
@@ -94,17 +99,22 @@ class Player:
 
     def missing(self, placement: Sequence[int]) -> list[float]:
         """Of each device the bytes that its groups hold beyond its memory."""
-        held = [0] * self.devices.count
+        held = zip(self.held(placement), self.devices.room, strict=True)
+        return [max(0, own - room) for own, room in held]
+
+    def held(self, placement: Sequence[int]) -> list[int]:
+        """Of each device the bytes of its groups."""
+        found = [0] * self.devices.count
         for weight, device in zip(self.weights, placement, strict=True):
-            held[device] += weight
-        return [max(0, own - room) for own, room in zip(held, self.devices.room, strict=True)]
+            found[device] += weight
+        return found
 
     def seconds(self, placement: Sequence[int]) -> float:
-        """The makespan of a placement that `check` would accept."""
+        """The makespan of a placement, which is not checked."""
         return self.run(placement)[0] / PICOSECONDS
 
     def run(self, placement: Sequence[int]) -> tuple[int, list[int], list[Message]]:
-        """The makespan, the start of each group, and the messages in order of arrival."""
+        """The makespan, the start of each group, and the messages as they reach their ports."""
         taken, costs, children, place = self.takes, self.messages, self._children, self._place
         groups, count = len(taken), self.devices.count
         inputs, starts = self._inputs.copy(), [0] * groups
@@ -164,8 +174,7 @@ def player_of(graph: Graph, devices: Devices) -> Player:
 def seconds_of(graph: Graph, placement: Sequence[int], devices: Devices) -> float:
     """The makespan of `play`, without its Trace. Raises what `play` does."""
     player = player_of(graph, devices)
-    player.check(placement)
-    return player.seconds(placement)
+    return player.seconds(player.checked(placement))
 
 
 def missing(graph: Graph, placement: Sequence[int], devices: Devices) -> float:
@@ -184,44 +193,37 @@ def play(graph: Graph, placement: Sequence[int], devices: Devices) -> Trace:
     than it has.
     """
     player = player_of(graph, devices)
-    player.check(placement)
+    placement = player.checked(placement)
     _, starts, messages = player.run(placement)
-    last = {(message.group, message.dst): flow for flow, message in enumerate(messages)}
+    arrived = {(one.group, one.dst): (one.arrived, flow) for flow, one in enumerate(messages)}
     spans = []
     for group, (device, start) in enumerate(zip(placement, starts, strict=True)):
-        inputs = [last.get((parent, device), -1) for parent in graph.parents[group]]
-        end = (start + player.takes[group][device]) / PICOSECONDS
+        needed = (arrived.get((parent, device), (0, -1)) for parent in graph.parents[group])
         spans.append({
             "rank": device, "lane": "compute", "kind": "forward", "name": f"group {group}",
-            "stage": group, "start": start / PICOSECONDS, "end": end,
-            "flow": max(inputs, key=lambda f: (messages[f].arrived if f >= 0 else -1, f), default=-1),
+            "stage": group, "start": start, "end": start + player.takes[group][device],
+            "flow": max(needed, default=(0, -1))[1],
         })  # fmt: skip
-    rows = []
-    for flow, (group, src, dst, sent, arrived) in enumerate(messages):
-        cost, nbytes = player.messages[group], graph.nbytes[group]
-        for rank, peer, lane, begin in (
-            (src, dst, "send", sent),
-            (dst, src, "recv", arrived - cost),
-        ):
-            spans.append({
-                "rank": rank, "lane": lane, "kind": lane, "name": f"value {group}", "peer": peer,
-                "start": begin / PICOSECONDS, "end": (begin + cost) / PICOSECONDS,
-                "stage": group, "nbytes": nbytes, "flow": flow,
-            })  # fmt: skip
-        arrives = arrived / PICOSECONDS
-        rows.append({
-            "src": src, "dst": dst, "nbytes": nbytes, "tag": group, "sent": sent / PICOSECONDS,
-            "arrived": arrives, "received": arrives,
-        })  # fmt: skip
-    held = [0] * devices.count
-    for weight, device in zip(player.weights, placement, strict=True):
-        held[device] += weight
+    for flow, one in enumerate(messages):
+        cost = player.messages[one.group]
+        ends = (one.src, one.dst, "send", one.sent), (one.dst, one.src, "recv", one.arrived - cost)
+        spans += [{
+            "rank": rank, "lane": lane, "kind": lane, "name": f"value {one.group}", "peer": peer,
+            "stage": one.group, "start": begin, "end": begin + cost, "flow": flow,
+            "nbytes": graph.nbytes[one.group],
+        } for rank, peer, lane, begin in ends]  # fmt: skip
+    rows = [{
+        "src": one.src, "dst": one.dst, "nbytes": graph.nbytes[one.group], "tag": one.group,
+        "sent": one.sent, "arrived": one.arrived, "received": one.arrived,
+    } for one in messages]  # fmt: skip
+    for row in (*spans, *rows):
+        row |= {name: row[name] / PICOSECONDS for name in TIMES if name in row}
+    held = enumerate(player.held(placement))
     memory = [
-        {"rank": device, "time": 0.0, "what": "parameters", "nbytes": own}
-        for device, own in enumerate(held)
+        {"rank": device, "time": 0.0, "what": "parameters", "nbytes": own} for device, own in held
     ]
-    meta = {"clock": "simulated", "ranks": devices.count, "placement": [*placement]}
-    return Trace(spans, rows, memory, meta=meta)
+    meta = {"clock": "simulated", "ranks": devices.count, "machine": str(devices)}
+    return Trace(spans, rows, memory, meta=meta | {"placement": placement})
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,7 @@ def found(player: Player, placement: Sequence[int], promised: int | None = None)
     return Found([*placement], seconds, believed, [seconds])
 
 
-class Room:
+class FreeMemory:
     """The bytes that are free on each device while groups are placed one by one."""
 
     def __init__(self, player: Player):
