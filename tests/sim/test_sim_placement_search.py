@@ -64,8 +64,9 @@ def test_exhaustive_finds_what_brute_force_finds_and_no_search_beats_it(seed):
     if seed % 5 in (0, 1):
         assert len(found.samples) == count(len(graph), devices)
     for method in METHODS:
+        options = {"budget": 100} if method in SAMPLING else {}
         try:
-            other = search(graph, devices, method)
+            other = search(graph, devices, method, **options)
         except ValueError as error:
             assert devices.memory != (math.inf,) * devices.count and "missing" in str(error)
             continue
@@ -194,8 +195,10 @@ def test_exhaustive_counts_the_bytes_that_the_best_packing_lacks():
 
 def test_exhaustive_refuses_more_placements_than_it_can_play(monkeypatch):
     monkeypatch.setattr("dlviz.sim.placement.exhaustive.MOST", 100)
-    with pytest.raises(ValueError, match="10 groups on 4 devices have more than 100 placements"):
+    with pytest.raises(ValueError, match="10 groups on 4 devices have 43,947 placements, and at"):
         search(LAB, Devices(4), "exhaustive")
+    with pytest.raises(ValueError, match="have 1,048,576 placements"):
+        search(LAB, Devices(4, factors=[1, 2, 3, 4]), "exhaustive")
 
 
 @pytest.mark.parametrize("method", SAMPLING)

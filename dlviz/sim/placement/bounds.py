@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable, Sequence
 
 from dlviz.counts import check_counts
 from dlviz.machine.topology import PICOSECONDS, moment
@@ -40,7 +41,12 @@ def count(groups: int, devices: Devices | int) -> int:
     for k = 1 to 4."""
     devices = of(devices)
     check_counts(0, groups=groups)
-    sizes = [*Counter(zip(devices.slower, devices.room, strict=True)).values()]
+    return up_to_renaming(groups, [*zip(devices.slower, devices.room, strict=True)])
+
+
+def up_to_renaming(groups: int, kinds: Sequence[Hashable]) -> int:
+    """The placements of `groups` on devices of these `kinds`, up to renaming those of one kind."""
+    sizes = [*Counter(kinds).values()]
     states = Counter({(0,) * len(sizes): 1})  # devices in use, of each kind
     for _ in range(groups):
         after: Counter[tuple[int, ...]] = Counter()
