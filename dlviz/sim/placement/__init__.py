@@ -13,8 +13,9 @@ optimization with reinforcement learning", 2017.
 
 from dlviz.sim.placement.bounds import bounds, count, upward_ranks
 from dlviz.sim.placement.examples import BRANCHES, LAB, recurrent
+from dlviz.sim.placement.found import Found
 from dlviz.sim.placement.graph import Devices, Graph
-from dlviz.sim.placement.player import Found, missing, play, seconds_of
+from dlviz.sim.placement.player import missing, play, seconds_of
 from dlviz.sim.placement.search import METHODS, search
 
 __all__ = [

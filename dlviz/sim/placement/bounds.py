@@ -20,7 +20,7 @@ def bounds(graph: Graph, devices: Devices | int) -> tuple[float, float]:
     path = longest(graph, [min(row) for row in takes(graph, devices)])
     work = sum(moment(min(row)) for row in seconds_on(graph, devices))
     rate = sum(1 / factor for factor in devices.slower)
-    return max(path, default=0) / PICOSECONDS, work / PICOSECONDS / rate
+    return max(path) / PICOSECONDS, work / PICOSECONDS / rate
 
 
 def upward_ranks(graph: Graph, devices: Devices | int) -> list[float]:

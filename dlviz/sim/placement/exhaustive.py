@@ -10,7 +10,8 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 
 from dlviz.sim.placement.bounds import up_to_renaming
-from dlviz.sim.placement.player import Found, Player
+from dlviz.sim.placement.found import Found
+from dlviz.sim.placement.player import Player
 
 MOST = 2_000_000  # about a minute
 

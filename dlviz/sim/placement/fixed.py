@@ -9,7 +9,8 @@ import math
 from bisect import bisect_right
 from itertools import accumulate, pairwise
 
-from dlviz.sim.placement.player import Found, FreeMemory, Player, found
+from dlviz.sim.placement.found import Found, FreeMemory, found
+from dlviz.sim.placement.player import Player
 
 
 def one(player: Player) -> Found:

@@ -9,7 +9,8 @@ than what is played.
 
 from __future__ import annotations
 
-from dlviz.sim.placement.player import Found, FreeMemory, Player, found
+from dlviz.sim.placement.found import Found, FreeMemory, found
+from dlviz.sim.placement.player import Player
 
 
 def greedy(player: Player) -> Found:
@@ -31,4 +32,4 @@ def greedy(player: Player) -> Found:
         ends[group] = free[device] = end_on(device)
         placement[group] = device
         room.place(group, device)
-    return found(player, placement, max(ends, default=0))
+    return found(player, placement, max(ends))

@@ -12,8 +12,9 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Sequence
 
+from dlviz.sim.placement.found import Found, FreeMemory, found
 from dlviz.sim.placement.graph import Graph
-from dlviz.sim.placement.player import Found, FreeMemory, Player, found
+from dlviz.sim.placement.player import Player
 
 
 def heft(player: Player) -> Found:
@@ -35,7 +36,7 @@ def schedule(
     """HEFT's placement, and the end that it promises. `takes[group][device]` and `messages[group]`,
     one for each of its parents, are times in any unit; `devices(group)` are those that may run it,
     `placed(group, device)` hears which one does."""
-    count = max(map(len, takes), default=1)
+    count = len(takes[0])
     after = [0] * len(graph)
     ranks = [0] * len(graph)  # times the number of devices: whole numbers
     for group in reversed(graph.in_order()):
@@ -59,7 +60,7 @@ def schedule(
         ends[group], placement[group], start = best
         insort(busy[placement[group]], (start, ends[group]))
         placed(group, placement[group])
-    return placement, max(ends, default=0)
+    return placement, max(ends)
 
 
 def _first_gap(busy: list[tuple[int, int]], ready: int, lasts: int) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from random import Random
 
 from dlviz.counts import check_counts
-from dlviz.sim.placement.player import Found, Player
+from dlviz.sim.placement.found import Found
+from dlviz.sim.placement.player import Player
 from dlviz.sim.placement.sampled import Samples, draw
 
 

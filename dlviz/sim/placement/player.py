@@ -15,9 +15,7 @@ of dlviz/sim/collective.py.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
 from typing import NamedTuple
@@ -27,15 +25,16 @@ from dlviz.sim.placement.bounds import urgency
 from dlviz.sim.placement.graph import Devices, Graph, takes
 from dlviz.trace import Trace
 
+ENDS, REACHES_PORT, ARRIVES = range(3)  # events of one moment come in this order
 TIMES = ("start", "end", "sent", "arrived", "received")
 
 
 class Message(NamedTuple):
-    """The value of `group`, from one device to another; times in picoseconds."""
+    """The value of `group` on its path to device `dst`; times in picoseconds."""
 
     group: int
-    src: int
     dst: int
+    src: int
     sent: int
     arrived: int
 
@@ -116,49 +115,41 @@ class Player:
     def run(self, placement: Sequence[int]) -> tuple[int, list[int], list[Message]]:
         """The makespan, the start of each group, and the messages as they reach their ports."""
         taken, costs, children, place = self.takes, self.messages, self._children, self._place
-        groups, count = len(taken), self.devices.count
-        inputs, starts = self._inputs.copy(), [0] * groups
-        ready: list[list[int]] = [[] for _ in range(count)]  # by device, as places in by_rank
-        busy, out, into = [False] * count, [0] * count, [0] * count
-        sent: dict[int, int] = {}
+        groups, count = range(len(taken)), range(self.devices.count)
+        inputs, starts = self._inputs.copy(), [0 for _ in groups]
+        ready: list[list[int]] = [[] for _ in count]  # by device, as places in by_rank
+        busy, out, into = [False for _ in count], [0 for _ in count], [0 for _ in count]
+        sent: dict[tuple[int, int], int] = {}  # (group, to)
         messages: list[Message] = []
-        events: list[tuple[int, int]] = []  # when, and of which group the end, or a message of it
-        arrival = groups * count
+        events: list[tuple[int, int, int, int]] = []  # when, what, group, device
         push, pop, now = heapq.heappush, heapq.heappop, 0
-        for place_of_source in sorted(place[g] for g in range(groups) if not inputs[g]):
-            ready[placement[self.by_rank[place_of_source]]].append(place_of_source)
+        for first in sorted(place[group] for group in groups if not inputs[group]):
+            ready[placement[self.by_rank[first]]].append(first)
         while True:
-            for device in range(count):
+            for device in count:
                 if ready[device] and not busy[device]:
                     group = self.by_rank[pop(ready[device])]
                     busy[device], starts[group] = True, now
-                    push(events, (now + taken[group][device], group))
+                    push(events, (now + taken[group][device], ENDS, group, device))
             if not events:
                 return now, starts, messages
             now = events[0][0]
             while events and events[0][0] == now:  # all of this moment, before a device goes on
-                code = pop(events)[1]
-                if code < groups:
-                    group = code
-                    device = placement[group]
+                _, what, group, device = pop(events)
+                if what == REACHES_PORT:
+                    into[device] = max(now, into[device] + costs[group])
+                    push(events, (into[device], ARRIVES, group, device))
+                    key = group, device
+                    messages.append(Message(*key, placement[group], sent[key], into[device]))
+                    continue
+                if what == ENDS:
                     busy[device] = False
                     for child in children[group]:
                         to = placement[child]
-                        key = groups + group * count + to
-                        if to != device and key not in sent:
-                            sent[key] = max(now, out[device])
-                            out[device] = sent[key] + costs[group]
-                            push(events, (out[device], key))
-                else:
-                    key = groups + (code - groups) % arrival
-                    group, device = divmod(key - groups, count)
-                    if code == key:  # it is at the port, which may take another one first
-                        into[device] = max(now, into[device] + costs[group])
-                        source = placement[group]
-                        messages.append(Message(group, source, device, sent[key], into[device]))
-                        if into[device] > now:
-                            push(events, (into[device], key + arrival))
-                            continue
+                        if to != device and (group, to) not in sent:
+                            sent[group, to] = max(now, out[device])
+                            out[device] = sent[group, to] + costs[group]
+                            push(events, (out[device], REACHES_PORT, group, to))
                 for child in children[group]:
                     if placement[child] == device:
                         inputs[child] -= 1
@@ -224,45 +215,3 @@ def play(graph: Graph, placement: Sequence[int], devices: Devices) -> Trace:
     ]
     meta = {"clock": "simulated", "ranks": devices.count, "machine": str(devices)}
     return Trace(spans, rows, memory, meta=meta | {"placement": placement})
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a search found: `placement`, its `seconds` as played, the seconds that the method
-    `promised`, and the seconds of every sample in order (inf for one that did not fit)."""
-
-    placement: list[int]
-    seconds: float
-    promised: float
-    samples: list[float]
-
-
-def found(player: Player, placement: Sequence[int], promised: int | None = None) -> Found:
-    """A method's one placement; `promised` in picoseconds, by default what is played."""
-    seconds = player.seconds(placement)
-    believed = seconds if promised is None else promised / PICOSECONDS
-    return Found([*placement], seconds, believed, [seconds])
-
-
-class FreeMemory:
-    """The bytes that are free on each device while groups are placed one by one."""
-
-    def __init__(self, player: Player):
-        self._weights, self._free = player.weights, [*player.devices.room]
-
-    def devices(self, group: int) -> list[int]:
-        """Those with room for `group`. Raises ValueError if there is none."""
-        weight = self._weights[group]
-        fitting = [device for device, free in enumerate(self._free) if weight <= free]
-        if not fitting:
-            free = max(self._free)
-            raise ValueError(
-                f"group {group} holds {weight} bytes and no device has more than {free:g} free: "
-                f"{weight - free:g} bytes are missing. Give devices more memory, or try another "
-                "method."
-            )
-        return fitting
-
-    def place(self, group: int, device: int) -> None:
-        if not math.isinf(self._free[device]):
-            self._free[device] -= self._weights[group]

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from random import Random
 
 from dlviz.counts import check_counts
-from dlviz.sim.placement.player import Found, Player
+from dlviz.sim.placement.found import Found
+from dlviz.sim.placement.player import Player
 
 
 class Samples:

@@ -8,11 +8,12 @@ from typing import Any
 
 from dlviz.sim.placement.exhaustive import exhaustive
 from dlviz.sim.placement.fixed import layers, one, round_robin
+from dlviz.sim.placement.found import Found
 from dlviz.sim.placement.graph import Devices, Graph
 from dlviz.sim.placement.greedy import greedy
 from dlviz.sim.placement.heft import heft
 from dlviz.sim.placement.moves import moves
-from dlviz.sim.placement.player import Found, player_of
+from dlviz.sim.placement.player import player_of
 from dlviz.sim.placement.sampled import random
 
 METHODS: dict[str, Callable[..., Found]] = {
