@@ -12,6 +12,7 @@ from dlviz.machine import Link
 from dlviz.sim import Devices, Graph, count, search, seconds_of
 from dlviz.sim.placement import BRANCHES, LAB, METHODS, missing, recurrent
 from dlviz.sim.placement.heft import schedule
+from dlviz.sim.placement.moves import neighbour
 from dlviz.sim.placement.player import player_of
 
 SAMPLING = ("random", "moves")
@@ -151,10 +152,18 @@ def test_heft_promises_the_papers_80_on_its_ten_tasks():
     assert placement == [2, 0, 2, 1, 2, 1, 2, 0, 1, 1]  # the paper's figure 3a
 
 
-def test_heft_puts_a_short_group_into_a_gap():
-    graph = Graph([1, 4, 5, 1, 1], [(), (0,), (0,), (1, 2), ()], [0, 9, 9, 0, 0])
-    found = search(graph, linked(2, 1), "heft")
-    assert found.seconds <= found.promised == 8
+def test_heft_puts_a_group_into_a_gap_and_greedy_does_not():
+    no = 100  # seconds on the wrong device
+    row = [[1, no], [no, 1], [5, no], [1, no]]
+    graph = Graph(row, [(), (0,), (1,), ()], [0] * 4)
+    found = {method: search(graph, Devices(2), method) for method in ("greedy", "heft")}
+    assert {each.seconds for each in found.values()} == {7}  # the player goes on meanwhile
+    assert (found["heft"].promised, found["greedy"].promised) == (7, 8)
+
+
+def test_greedy_begins_with_the_most_urgent_group():
+    found = search(Graph([1, 1, 2], [()] * 3, [0] * 3), Devices(2), "greedy")
+    assert found.placement == [1, 1, 0] and found.promised == found.seconds == 2
 
 
 def test_greedy_and_heft_look_at_unequal_devices():
@@ -220,12 +229,13 @@ def test_samples_that_do_not_fit_count_and_take_forever(method):
     assert found.seconds == 1 and {*found.samples} == {1, math.inf}
 
 
-def test_swaps_leave_a_placement_in_which_no_group_can_move():
-    """Two devices that are full: no single group fits elsewhere, two change places."""
+def test_where_devices_are_full_two_groups_swap():
     full = Graph([4, 3, 1, 2], [()] * 4, [0] * 4, [1] * 4)
-    devices = Devices(2, memory=2)
-    found = search(full, devices, "moves", budget=60)
-    assert found.seconds == 5
+    devices, start, draw = Devices(2, memory=2), [0, 0, 1, 1], random.Random(0)
+    after = [neighbour(player_of(full, devices), start, draw) for _ in range(200)]
+    fit = {tuple(each) for each in after if not missing(full, each, devices)}
+    assert fit == {(0, 0, 1, 1), (1, 0, 0, 1), (1, 0, 1, 0), (0, 1, 0, 1), (0, 1, 1, 0)}
+    assert any(missing(full, each, devices) for each in after)  # the moves
 
 
 def test_local_search_does_better_than_random_on_many_groups():
