@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -219,7 +220,8 @@ def test_a_placement_that_is_not_one_is_refused(placement, said):
 
 
 def test_a_placement_of_numpy_is_one():
-    assert seconds_of(CHAIN, np.array([0, 1, 1]), Devices(2)) == 6
+    placement: Any = np.array([0, 1, 1])
+    assert seconds_of(CHAIN, placement, Devices(2)) == 6
 
 
 @pytest.mark.parametrize(
