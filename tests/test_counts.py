@@ -203,6 +203,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     sim.net_layers: {"net": "alexnet", "samples": 2},
     sim.cut_seconds: {"candidates": [{"N": 2}], "machine": classroom(2), "samples": 2,
                       "channels": [4], "sizes": [8]},
+    sim.Devices: {"count": 4},
     sim.workspace_bytes: {
         "method": "im2col", "batch": 4, "channels": 1, "filters": 1, "kernel": 3, "height": 4,
         "width": 4,

@@ -40,6 +40,16 @@ from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.sim.matmul import best_grid, matmul_lower_bound, matmul_table, matmul_words
 from dlviz.sim.mesh import MeshStep, mesh_groups, mesh_step
 from dlviz.sim.offload import stream_seconds, tokens_to_hide
+from dlviz.sim.placement import (
+    Devices,
+    Graph,
+    bounds,
+    count,
+    play,
+    search,
+    seconds_of,
+    upward_ranks,
+)
 from dlviz.sim.planner import plans, why_none_fits
 from dlviz.sim.recompute import best_segments, recompute_peak
 from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
@@ -56,6 +66,8 @@ from dlviz.sim.zero import deepspeed_bytes, largest_model, zero_bytes, zero_traf
 __all__ = [
     "NETS",
     "Costs",
+    "Devices",
+    "Graph",
     "Layer",
     "LayerCost",
     "LayerShape",
@@ -69,6 +81,7 @@ __all__ = [
     "best_single",
     "channel_filter_words",
     "cheapest_path",
+    "bounds",
     "code_bytes",
     "collective",
     "collective_seconds",
@@ -78,6 +91,7 @@ __all__ = [
     "convolution_share",
     "cut_name",
     "cut_seconds",
+    "count",
     "data_parallel",
     "data_parallel_seconds",
     "deepspeed_bytes",
@@ -100,8 +114,11 @@ __all__ = [
     "net_layers",
     "one_weird_trick",
     "plans",
+    "play",
     "recompute_peak",
     "saved_activations",
+    "search",
+    "seconds_of",
     "scaling_curves",
     "segmented_share",
     "simulate",
@@ -112,6 +129,7 @@ __all__ = [
     "transformer_flops",
     "transformer_parameters",
     "weird_trick_wins_below",
+    "upward_ranks",
     "why_none_fits",
     "workspace_bytes",
     "zero_bytes",
