@@ -24,9 +24,10 @@ ALIKE = {
     "easgd": (2, {"alpha": 0.0}), "local_sgd": (1, {}), "gossip": (1, {}), "ensemble": (1, {}),
     "zero": (3, {"stage": 3, "microbatches": 2}), "offload": (3, {"how": "stream"}),
     "late_all_reduce": (3, {}), "model": (3, {}), "tensor": (2, {}),
+    "placement": (2, {"placement": "round_robin"}),
     "3d": (4, {"dp": 2, "pp": 2, "tp": 1, "microbatches": 2}), "pipeline": (2, {"microbatches": 2}),
 }  # fmt: skip
-ON_ONE_TENSOR = {"model", "tensor", "3d", "pipeline"}
+ON_ONE_TENSOR = {"model", "placement", "tensor", "3d", "pipeline"}
 TRAIN = {**STRATEGIES, "pipeline": pipeline.train}
 
 

@@ -22,7 +22,7 @@ SERVED = {  # by ranks that do not compute
     "sync_server by two": {"servers": 2},
     "stale_synchronous": {"bound": 0},
 }
-CUT = ("model", "tensor", "3d")  # the model, not the batch, or not the batch alone
+CUT = ("model", "placement", "tensor", "3d")  # the model, not the batch, or not the batch alone
 PADDING = 0
 OPTIMIZERS = {
     "sgd": lambda p, lr: torch.optim.SGD(p, lr),
@@ -192,7 +192,7 @@ def test_an_update_is_charged_its_bytes_and_an_idle_rank_nothing():
 
 def test_the_registry_names_what_it_loads():
     others = {"async_server", "hogwild", "easgd", "local_sgd", "gossip", "ensemble"}
-    others |= {"model", "offload", "tensor", "3d", "zero"}
+    others |= {"model", "offload", "placement", "tensor", "3d", "zero"}
     named = {*ALL_COMPUTE, *(name.split()[0] for name in SERVED), *others}
     assert repr(STRATEGIES).startswith("Strategies(ddp, naive, central")
     assert set(STRATEGIES) == {*STRATEGIES.lines} == named
