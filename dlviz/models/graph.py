@@ -47,8 +47,8 @@ class Node(NamedTuple):
     device: int
 
 
-class Training(NamedTuple):
-    """A training step of one placement: `nodes` in an order in which they could run, their sim
+class PlacedGraph(NamedTuple):
+    """What devices do by one placement: `nodes` in an order in which they could run, their sim
     `graph`, and the device of each node."""
 
     nodes: list[Node]
@@ -115,7 +115,7 @@ class OperatorGraph:
     def has_backward(self, group: int) -> bool:
         return any(name in self.graded for name in self.groups[group].outputs)
 
-    def training(self, placement: Sequence[int]) -> Training:
+    def training(self, placement: Sequence[int]) -> PlacedGraph:
         """The step of a placement: each gradient of a value is summed on the device that used the
         value, and goes back once."""
         from dlviz.sim.placement import Graph
@@ -148,7 +148,7 @@ class OperatorGraph:
             parents,
             [nbytes[each.kind][each.group] for each in nodes],
         )
-        return Training(nodes, graph, [each.device for each in nodes])
+        return PlacedGraph(nodes, graph, [each.device for each in nodes])
 
     def compute(
         self,

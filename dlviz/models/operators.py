@@ -23,7 +23,11 @@ import torch
 from torch import fx, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-TORCH = str(Path(torch.__file__).parent)
+OTHERS = (  # files in which no module's forward is
+    str(Path(torch.__file__).parent),
+    *(str(Path(__file__).with_name(f"{name}.py")) for name in ("graph", "operators")),
+    "<string>", "<eval", "<frozen",
+)  # fmt: skip
 BATCH = "batch"  # the value that every rank has: the inputs of the model
 BY = ("operators", "children")
 PARAMETER = "parameter"
@@ -141,11 +145,10 @@ def exported(module: nn.Module, batch: torch.Tensor) -> Program:
     except Exception as error:
         raise refusal(module, error) from error
     signature = program.graph_signature
-    names = {
-        **signature.inputs_to_parameters,
-        **signature.inputs_to_buffers,
-        **signature.inputs_to_lifted_tensor_constants,
-    }
+    first = {id(each): name for name, each in (*module.named_parameters(), *module.named_buffers())}
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    names = {key: first[id(tensor_of(module, name))] for key, name in names.items()}
+    names |= signature.inputs_to_lifted_tensor_constants
     nodes = [*program.graph.nodes]
     inputs = {n.name: Held(names[n.name]) if n.name in names else Value(BATCH)
               for n in nodes if n.op == "placeholder"}  # fmt: skip
@@ -166,13 +169,18 @@ def exported(module: nn.Module, batch: torch.Tensor) -> Program:
     return Program(found, str(output), writes, constants)
 
 
+class Calls(fx.Tracer):
+    """Sees each call of a child module as one operator."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+
 def traced(module: nn.Module, batch: torch.Tensor) -> Program:
     """`module`'s forward, each call of a child as one operator, by torch.fx. Raises ValueError for
     one whose calls depend on values."""
-    tracer = fx.Tracer()
-    tracer.is_leaf_module = lambda child, name: True
     try:
-        nodes = [*tracer.trace(module).nodes]
+        nodes = [*Calls().trace(module).nodes]
     except Exception as error:
         raise refusal(module, error, BY[1]) from error
     inputs = {n.name: Value(BATCH) for n in nodes if n.op == "placeholder"}
@@ -235,7 +243,9 @@ def refusal(module: nn.Module, error: Exception, by: str = BY[0]) -> ValueError:
 
 
 def _is_own(file: str) -> bool:
-    return not file.startswith((TORCH, "<")) and file != __file__
+    """Whether it is a user's, neither torch's or Python's nor of this package's graphs."""
+    pythons = file.startswith(str(Path(io.__file__).parent)) and "site-packages" not in file
+    return not (pythons or file.startswith(OTHERS))
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import nn
@@ -33,7 +33,8 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.counts import check_counts
 from dlviz.machine import Chance, Link
-from dlviz.models.graph import Computed, OperatorGraph, graph_of
+from dlviz.machine.topology import PICOSECONDS
+from dlviz.models.graph import Computed, Node, OperatorGraph, PlacedGraph, graph_of
 from dlviz.models.operators import BATCH
 from dlviz.parallel.model.layer_split import whole_state
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
@@ -44,10 +45,19 @@ from dlviz.parallel.step.sharded_step import Loss, Losses, Weight, check_weighs,
 from dlviz.parallel.step.training import Options, Result, Training, joint_norm
 from dlviz.parallel.step.whole_model import Assembled
 from dlviz.parallel.update_rules import AnyRule
-from dlviz.sim.placement import METHODS, Devices, search, upward_ranks
+from dlviz.sim.placement import METHODS, Devices, search
 from dlviz.sim.placement.player import player_of
 
 HERE = Link(1e-4, 1e9)  # between processes of one computer, about
+
+
+class Plan(NamedTuple):
+    """What a rank does in `order`, to which ranks the value of a group `sends`, the most urgent
+    first, and how many `seconds` the whole takes, as played."""
+
+    order: list[Node]
+    sends: dict[int, list[int]]
+    seconds: float
 
 
 class Placed:
@@ -68,20 +78,27 @@ class Placed:
         if isinstance(placement, str):
             placement = search(operators.whole, devices, placement).placement
         self.placement = player_of(operators.graph, devices).checked(placement)
-        self.step = operators.training(self.placement)
-        player = player_of(self.step.graph, devices)
-        self.seconds = player.seconds(self.step.placement)
-        starts = player.run(self.step.placement)[1]
-        order = sorted(range(len(starts)), key=lambda at: (starts[at], at))
-        nodes = self.step.nodes
-        self.order = [nodes[at] for at in order if nodes[at].device == comm.rank]
-        self.sends = self._sends(upward_ranks(self.step.graph, devices))
-        self.users: dict[int, list[int]] = {}  # ranks that send gradients of a group's value
-        for each in nodes:
-            if each.kind == "G":
-                self.users.setdefault(each.group, []).append(each.device)
+        nodes = [Node("F", group, rank) for group, rank in enumerate(self.placement)]
+        self.forward = self._plan(PlacedGraph(nodes, operators.graph, self.placement), devices)
+        self.whole = operators.training(self.placement)
+        self.step = self._plan(self.whole, devices)
+        self.seconds = self.step.seconds
         self.home = self.placement[operators.owner[operators.output]]
-        self._saved = SavedActivations(module)
+
+    def _plan(self, whole: PlacedGraph, devices: Devices) -> Plan:
+        """This rank's part of `whole`, as it is played."""
+        player, nodes = player_of(whole.graph, devices), whole.nodes
+        makespan, starts, _ = player.run(whole.placement)
+        order = sorted(range(len(nodes)), key=lambda at: (starts[at], at))
+        order = [nodes[at] for at in order if nodes[at].device == self.comm.rank]
+        sends: dict[int, list[int]] = {}
+        for user in player.by_rank:  # the most urgent first
+            kind, group, rank = nodes[user]
+            for parent in self.operators.parents[group] if kind == "F" else ():
+                to = sends.setdefault(parent, [])
+                if rank != self.placement[parent] and rank not in to:
+                    to.append(rank)
+        return Plan(order, sends, makespan / PICOSECONDS)
 
     def take(self) -> list[nn.Parameter]:
         """Free what other ranks' groups hold; returns the trained parameters of this rank's.
@@ -104,19 +121,6 @@ class Placed:
         self.comm.memory("weights", sum(each.nbytes for each in (*held, *buffers)))
         return [p for p in held if p.requires_grad]
 
-    def _sends(self, urgent: Sequence[float]) -> dict[int, list[int]]:
-        """To which ranks the value of each of this rank's groups goes, the most urgent first."""
-        found: dict[int, list[int]] = {}
-        for group, parents in enumerate(self.operators.parents):
-            for parent in parents:
-                found.setdefault(parent, []).append(group)
-        return {
-            group: [*dict.fromkeys(self.placement[user]
-                                   for user in sorted(users, key=lambda at: (-urgent[at], at))
-                                   if self.placement[user] != self.comm.rank)]
-            for group, users in found.items() if self.placement[group] == self.comm.rank
-        }  # fmt: skip
-
     def run(self, batch: torch.Tensor, labels: Any = None, loss: Loss | None = None) -> Any:
         """The forward of a `batch`, and with a `loss` the backward, whose gradients stay in the
         module. On the rank `home` it returns the loss, or without one the output; on the others
@@ -128,25 +132,26 @@ class Placed:
         running: dict[int, Computed] = {}
         held: dict[int, dict[int, tuple[int, int]]] = {}  # what a group has saved, by storage
         sends: list[Any] = []
-        result = None
-        for kind, group, _ in self.order:
+        saved, result = SavedActivations(self.module), None
+        plan = self.forward if loss is None else self.step
+        for kind, group, _ in plan.order:
             own = self.operators.groups[group]
             graded = [name for name in own.outputs if name in self.operators.graded]
             if kind == "F":
                 self._receive_values(group, values)
                 with self._span("forward", group), torch.set_grad_enabled(loss is not None):
-                    self._saved.held = held[group] = {}
-                    with self._saved:
+                    saved.held = held[group] = {}
+                    with saved:
                         running[group] = self.operators.compute(group, self.module, values)
                 values |= {name: each.detach() for name, each in running[group].outputs.items()}
-                for rank in self.sends.get(group, ()):
+                for rank in plan.sends.get(group, ()):
                     sends += [self._send(values[name], rank, group) for name in own.outputs]
-            elif loss is not None and kind == "G":
+            elif kind == "G":
                 sends += [
                     self._send(gradients.pop(name, None), self.placement[group], group, name)
                     for name in graded
                 ]
-            elif loss is not None:
+            else:
                 self._receive_gradients(group, graded, gradients)
                 with self._span("backward", group):
                     if self.operators.output in own.outputs:
@@ -156,7 +161,10 @@ class Placed:
                 del held[group]
             self.comm.memory("activations", _nbytes(held.values()))
         self.comm.wait_sent(sends)
-        return result if loss is not None else values.get(self.operators.output)
+        if self.comm.rank != self.home or result is not None:
+            return result
+        output = values[self.operators.output]
+        return output if loss is None else loss(output, labels).item()  # nothing is trained
 
     def _loss(
         self, last: Computed, labels: Any, loss: Loss, gradients: dict[str, torch.Tensor]
@@ -179,8 +187,8 @@ class Placed:
     def _receive_gradients(
         self, group: int, graded: Sequence[str], gradients: dict[str, torch.Tensor]
     ) -> None:
-        for rank in self.users.get(group, ()):
-            for name in graded:
+        for kind, of, rank in self.whole.nodes:
+            for name in graded if (kind, of) == ("G", group) else ():
                 sums = self._receive(name, rank, group + len(self.operators))
                 gradients[name] = gradients[name] + sums if name in gradients else sums
 
@@ -236,7 +244,7 @@ def train(
     """Train `model`, its groups of operators on the ranks of a `placement`, one step for each whole
     (inputs, labels) of `batches`. A worker for `launch`.
 
-    `placement`: the rank of each group, or a method of dlviz.sim.search that finds it, on rank 0;
+    `placement`: the rank of each group, or a method of dlviz.sim.search that finds it;
     `by` as in `models.graph.graph_of`. `device_bytes`: of parameters and buffers that a rank may
     hold (None: no limit). `link`: what a message costs; None for the machine's, or on a run that is
     not paced HERE. A rank frees parameters of other ranks' groups; it starts from its own values.

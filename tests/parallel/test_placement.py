@@ -209,8 +209,7 @@ def test_training_equals_one_process(name, rule, sizes, options):
     assert len(first.placement) == first.groups and {*first.placement} <= {0, 1, 2}
     assert first.placement == others[0].placement and first.predicted_seconds > 0
     held = run.trace.memory[run.trace.memory.what == "weights"]
-    whole = sum(each.nbytes for each in net.state_dict().values() if each.is_floating_point())
-    assert held.nbytes.sum() == whole or name == "transformer"  # a tied weight has two names
+    assert held.nbytes.sum() == sum(each.nbytes for each in net.state_dict().values())
 
 
 UNIT = 0.02  # s: what a second of the lab's graph takes here
@@ -251,7 +250,7 @@ def test_a_paced_step_takes_what_its_training_graph_says():
         assert len(spans) == 2 * 10
         with attempt:
             took = spans.end.max() - spans.start.min()
-            assert took == pytest.approx(run.results[0].predicted_seconds, rel=0.1)
+            assert took == pytest.approx(run.results[0].predicted_seconds, rel=0.03)
 
 
 def refused(comm, net, given, says, **options):
