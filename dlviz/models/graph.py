@@ -32,7 +32,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlviz.counts import check_counts
-from dlviz.models.groups import Group, grouped
+from dlviz.models.groups import OperatorGroup, grouped
 from dlviz.models.operators import BATCH, BY, exported, tensor_of, traced
 
 REPEATS = 3  # steps that are measured, after one that is not
@@ -64,7 +64,7 @@ class OperatorGraph:
     gradient, `returned`: those of which a group has one. `clones`: its operators may work in place,
     on copies. It holds no tensor of the module, so that a rank can send it."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[OperatorGroup, ...]
     output: str
     constants: dict[str, torch.Tensor]
     clones: bool
@@ -332,7 +332,7 @@ class _Priced:
 
     made: Mapping[str, torch.Tensor] = {}
 
-    def __init__(self, device: Any, takes: Mapping[str, torch.Tensor], group: Group):
+    def __init__(self, device: Any, takes: Mapping[str, torch.Tensor], group: OperatorGroup):
         self._device, self._counter = device, FlopCounterMode(display=False)
         names = (*group.inputs, *group.outputs)
         self._taken = sum(takes[name].nbytes for name in names if name in takes)
@@ -362,7 +362,7 @@ class GraphNet(nn.Module):
         super().__init__()
         self.parents = [[*own] for own in parents]
         for group in range(len(parents)):
-            self.add_module(f"{group}", Cell(width))
+            self.add_module(f"{group}", GroupLayer(width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         values: list[torch.Tensor] = []
@@ -371,7 +371,7 @@ class GraphNet(nn.Module):
         return values[-1]
 
 
-class Cell(nn.Linear):
+class GroupLayer(nn.Linear):
     """A group of a GraphNet."""
 
     def __init__(self, width: int):

@@ -24,7 +24,7 @@ from dlviz.models.operators import BATCH, Operator, Program
 
 
 @dataclass(frozen=True)
-class Group:
+class OperatorGroup:
     """Operators that stay together, in order. `inputs` are values of other groups, `outputs` those
     that others need, `parameters` and `buffers` what it holds, by name; `writes`: value -> the
     buffer that it becomes."""
@@ -46,7 +46,7 @@ class Group:
 
 def grouped(
     module: nn.Module, program: Program, children: bool
-) -> tuple[tuple[Group, ...], tuple[tuple[int, ...], ...]]:
+) -> tuple[tuple[OperatorGroup, ...], tuple[tuple[int, ...], ...]]:
     """The groups of a program, parents first, and the parents of each. `children`: it calls child
     modules, and those that share a parameter or a buffer are one group."""
     operators = program.operators
@@ -81,7 +81,7 @@ def grouped(
         held = dict.fromkeys(name for at in own for name in holds[at])
         outputs = (at for at in own if at in across or operators[at].name == program.output)
         groups.append(
-            Group(
+            OperatorGroup(
                 tuple(operators[at] for at in own),
                 tuple(operators[at].name for at in inputs),
                 tuple(operators[at].name for at in outputs),

@@ -39,7 +39,7 @@ class Value(NamedTuple):
     name: str
 
 
-class Held(NamedTuple):
+class HeldTensor(NamedTuple):
     """An argument: a parameter or buffer, by its name in the module."""
 
     name: str
@@ -69,13 +69,15 @@ class Operator:
     @property
     def holds(self) -> list[str]:
         """The parameters and buffers among its arguments."""
-        return [each.name for each in self._arguments(Held)]
+        return [each.name for each in self._arguments(HeldTensor)]
 
     def without(self, shared: Container[str]) -> Operator:
         """It takes `shared` parameters as values."""
 
         def known(each: Any) -> Any:
-            return Value(each.name) if isinstance(each, Held) and each.name in shared else each
+            return (
+                Value(each.name) if isinstance(each, HeldTensor) and each.name in shared else each
+            )
 
         args, kwargs = tree_map(known, (self.args, self.kwargs), is_leaf=_is_argument)
         return Operator(self.name, self.target, args, kwargs)
@@ -92,7 +94,7 @@ class Operator:
         def known(each: Any) -> Any:
             if isinstance(each, Value):
                 return values[each.name]
-            if isinstance(each, Held):
+            if isinstance(each, HeldTensor):
                 return held(each.name)
             return values[BATCH].device if isinstance(each, torch.device) else each
 
@@ -101,7 +103,7 @@ class Operator:
 
 
 def _is_argument(each: Any) -> bool:
-    return isinstance(each, Value | Held)
+    return isinstance(each, Value | HeldTensor)
 
 
 def called(module: nn.Module, target: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -150,7 +152,7 @@ def exported(module: nn.Module, batch: torch.Tensor) -> Program:
     names = {key: first[id(tensor_of(module, name))] for key, name in names.items()}
     names |= signature.inputs_to_lifted_tensor_constants
     nodes = [*program.graph.nodes]
-    inputs = {n.name: Held(names[n.name]) if n.name in names else Value(BATCH)
+    inputs = {n.name: HeldTensor(names[n.name]) if n.name in names else Value(BATCH)
               for n in nodes if n.op == "placeholder"}  # fmt: skip
     output, *more = signature.user_outputs
     writes = dict(signature.buffers_to_mutate)
@@ -163,7 +165,7 @@ def exported(module: nn.Module, batch: torch.Tensor) -> Program:
     shared = [name for name, _ in module.named_parameters()
               if sum(name in each.holds for each in found) > 1]  # fmt: skip
     found = [
-        *(Operator(name, PARAMETER, (Held(name),), {}) for name in shared),
+        *(Operator(name, PARAMETER, (HeldTensor(name),), {}) for name in shared),
         *(each.without(shared) for each in found),
     ]
     return Program(found, str(output), writes, constants)
@@ -184,7 +186,7 @@ def traced(module: nn.Module, batch: torch.Tensor) -> Program:
     except Exception as error:
         raise refusal(module, error, BY[1]) from error
     inputs = {n.name: Value(BATCH) for n in nodes if n.op == "placeholder"}
-    inputs |= {n.name: Held(n.target) for n in nodes if n.op == "get_attr"}
+    inputs |= {n.name: HeldTensor(n.target) for n in nodes if n.op == "get_attr"}
     output: Any = nodes[-1].args[0]
     if not isinstance(output, fx.Node) or output.name in inputs:
         raise one_output(module, f"the output {output!r}")
@@ -201,7 +203,7 @@ def _needed(nodes: list[fx.Node], inputs: Mapping[str, Any], wanted: set[Any]) -
     return found[::-1]
 
 
-def _operator(node: fx.Node, inputs: Mapping[str, Value | Held]) -> Operator:
+def _operator(node: fx.Node, inputs: Mapping[str, Value | HeldTensor]) -> Operator:
     def known(each: fx.Node) -> Any:
         return inputs.get(each.name) or Value(each.name)
 

@@ -51,7 +51,7 @@ from dlviz.sim.placement.player import player_of
 HERE = Link(1e-4, 1e9)  # between processes of one computer, about
 
 
-class Plan(NamedTuple):
+class RankPlan(NamedTuple):
     """What a rank does in `order`, to which ranks the value of a group `sends`, the most urgent
     first, and how many `seconds` the whole takes, as played."""
 
@@ -60,7 +60,7 @@ class Plan(NamedTuple):
     seconds: float
 
 
-class Placed:
+class PlacedModel:
     """This rank's groups of `operators`, whose parameters and buffers `module` has. `placement`:
     the rank of each group, or the search method that finds it. `seconds`: of a step, as played.
     Raises ValueError for a placement without a rank for each group, with an unknown one, or over
@@ -85,7 +85,7 @@ class Placed:
         self.seconds = self.step.seconds
         self.home = self.placement[operators.owner[operators.output]]
 
-    def _plan(self, whole: PlacedGraph, devices: Devices) -> Plan:
+    def _plan(self, whole: PlacedGraph, devices: Devices) -> RankPlan:
         """This rank's part of `whole`, as it is played."""
         player, nodes = player_of(whole.graph, devices), whole.nodes
         makespan, starts, _ = player.run(whole.placement)
@@ -98,7 +98,7 @@ class Placed:
                 to = sends.setdefault(parent, [])
                 if rank != self.placement[parent] and rank not in to:
                     to.append(rank)
-        return Plan(order, sends, makespan / PICOSECONDS)
+        return RankPlan(order, sends, makespan / PICOSECONDS)
 
     def take(self) -> list[nn.Parameter]:
         """Free what other ranks' groups hold; returns the trained parameters of this rank's.
@@ -275,7 +275,7 @@ def train(
     pairs = training.read(batches, "a placement")
     devices = devices_of(comm, link, device_bytes)
     shapes = copy.deepcopy(model).to("meta")  # from which rank 0 knows batches of other shapes
-    known: dict[torch.Size, Placed] = {}
+    known: dict[torch.Size, PlacedModel] = {}
     losses, placed = Losses(comm), None
     for step, batch in enumerate(comm.progress(pairs, "training")):
         inputs, labels = on(comm.device, batch)
@@ -284,7 +284,7 @@ def train(
             like = None if placed is None else placed.operators
             operators = operators_of(comm, model if like is None else shapes, inputs, by, like)
             where = placement if placed is None else placed.placement
-            known[inputs.shape] = Placed(comm, model, operators, where, devices)
+            known[inputs.shape] = PlacedModel(comm, model, operators, where, devices)
             if placed is None:
                 training.parameters = known[inputs.shape].take()
                 training.moves.bind(training.parameters)
@@ -323,7 +323,7 @@ def measure(
     check_counts(repeats=repeats)
     devices, found = devices_of(comm, link), []
     for placement in placements:
-        placed = Placed(comm, module, operators, placement, devices)
+        placed = PlacedModel(comm, module, operators, placement, devices)
         for _ in range(repeats):
             comm.start_line()
             start = comm.now()

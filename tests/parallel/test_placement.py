@@ -95,7 +95,7 @@ def run_all(comm, cases):
         if some is None:
             found.append(None)
             continue
-        placed = placement.Placed(some, net, operators, where, Devices(ranks))
+        placed = placement.PlacedModel(some, net, operators, where, Devices(ranks))
         plain = placed.run(x)
         some.barrier()
         with comm.span("phase", step=number):
@@ -294,7 +294,7 @@ def test_when_a_rank_dies_the_others_say_for_whom_and_for_which_value_they_wait(
     def worker(comm):
         if comm.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        placement.Placed(comm, net, operators, [0, 1, 2], Devices(3)).run(batch)
+        placement.PlacedModel(comm, net, operators, [0, 1, 2], Devices(3)).run(batch)
 
     says = r"(?s)rank 1 was killed by SIGKILL.*rank 2 waits in recv from rank 1 \(.*tag 1, shape"
     with pytest.raises(dlviz.RankError, match=says):
