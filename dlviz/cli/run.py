@@ -205,7 +205,7 @@ def taken_by(train: Callable[..., Any]) -> dict[str, Own]:
     """The keyword arguments of a `train` that a command line can give."""
     found = {}
     for each in inspect.signature(train).parameters.values():
-        kind = KINDS.get(str(each.annotation).removesuffix(" | None"))
+        kind = KINDS.get(str(each.annotation).partition(" | ")[0])
         if each.kind is each.KEYWORD_ONLY and kind is not None:
             found[each.name] = Own(kind, None if each.default is each.empty else each.default)
         elif each.kind is each.VAR_KEYWORD:

@@ -1,5 +1,5 @@
 """The small models that the labs train, their seeding by layer, training in one process, and what
-each layer stores.
+each layer stores; a module's graph of operators.
 
 All but the Transformer are `nn.Sequential`s, so that `model[:4]` is a stage; a Transformer's stages
 are made of its `blocks`. Only SmallResNet has batch statistics: for all others the gradient of a
@@ -9,6 +9,7 @@ batch is the mean of its shards' gradients, which makes a parallel run comparabl
 import warnings
 from typing import Any
 
+from dlviz.models.graph import GraphNet, graph_of
 from dlviz.models.language import LSTM, target_tokens, token_loss
 from dlviz.models.nets import MLP, ConvNet, Residual, SmallAlexNet, SmallResNet
 from dlviz.models.seeding import seed_layers
@@ -31,10 +32,12 @@ __all__ = [
     "Residual",
     "SmallAlexNet",
     "SmallResNet",
+    "GraphNet",
     "Transformer",
     "accuracy",
     "error_by_label",
     "gradient_noise",
+    "graph_of",
     "largest_curvature",
     "layer_storage",
     "saved_tensors",

@@ -240,7 +240,10 @@ def check_length(tokens: torch.Tensor, sequence: int) -> None:
 
 
 def check_tokens(tokens: torch.Tensor, vocabulary: int) -> None:
-    """Raise ValueError for a token (B, s) that is not in the vocabulary; it names the first."""
+    """Raise ValueError for a token (B, s) that is not in the vocabulary; it names the first. Not
+    while the model is exported: values are unknown then."""
+    if torch.compiler.is_exporting():
+        return
     outside = (tokens < 0) | (tokens >= vocabulary)
     if outside.any():
         row, place = outside.nonzero()[0].tolist()

@@ -98,6 +98,10 @@ STRATEGIES = Strategies(
             "model.train",
             "model distribution: each rank has some layers, computed one rank after the other",
         ),
+        "placement": (
+            "placement.train",
+            "each rank has some operators, placed by --placement heft, say: values are sent",
+        ),
         "tensor": (
             "tensor.train.train",
             "tensor parallel: each layer is cut over the ranks, which exchange activations",

@@ -25,9 +25,10 @@ ALIKE = {
     "zero": (3, {"stage": 3, "microbatches": 2}), "offload": (3, {"how": "stream"}),
     "late_all_reduce": (3, {}), "model": (3, {}), "tensor": (2, {}),
     "spatial": (3, {}), "channel_filter": (4, {"filters": 2, "channels": 2}), "cnn_hybrid": (3, {}),
+    "placement": (2, {"placement": "round_robin"}),
     "3d": (4, {"dp": 2, "pp": 2, "tp": 1, "microbatches": 2}), "pipeline": (2, {"microbatches": 2}),
 }  # fmt: skip
-ON_ONE_TENSOR = {"model", "tensor", "spatial", "channel_filter", "cnn_hybrid", "3d", "pipeline"}
+ON_ONE_TENSOR = {"model", "placement", "tensor", "spatial", "channel_filter", "cnn_hybrid", "3d", "pipeline"}
 TRAIN = {**STRATEGIES, "pipeline": pipeline.train}
 
 

@@ -24,6 +24,7 @@ SERVED = {  # by ranks that do not compute
 }
 CUT = (
     "model",
+    "placement",
     "tensor",
     "spatial",
     "channel_filter",

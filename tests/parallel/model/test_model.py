@@ -1,6 +1,7 @@
 """The parts of one network on several ranks, in sequence and side by side, against one process of
 plain torch; what is sent, what a rank holds, how long it takes."""
 
+import copy
 import gc
 import itertools
 
@@ -329,6 +330,37 @@ def test_in_sequence_two_ranks_take_as_long_as_one_and_side_by_side_half_as_long
     assert seconds[chain, 1] == pytest.approx(11 * layer, rel=1e-6)
     assert seconds[chain, 2] == pytest.approx(seconds[chain, 1], rel=1e-6)
     assert seconds[branches, 1] == pytest.approx(2 * seconds[branches, 2], rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")
+def test_branches_of_3_and_2_layers_are_through_after_3_layers_instead_of_5():
+    layer, x = 2 * 16 * 64 * 64 / 1e7, torch.randn(16, 64)
+    device = Device("test", flops=1e7, memory=1e9, memory_bandwidth=1e15)
+    branches = [nn.Sequential(*[nn.Linear(64, 64) for _ in range(n)]) for n in (3, 2)]
+    args, options = (SideBySide(branches), [(x, x)] * 2), {"loss": functional.mse_loss}
+    for ranks, layers in ((1, 5), (2, 3)):
+        machine = Machine(device, Topology.switch(ranks, Link(0.0, float("inf"))), step=None)
+        trace = dlviz.launch(parts.train, ranks, machine=machine, args=args, kwargs=options).trace
+        spans = trace.only(step=1, rank=0).spans
+        first, back = (spans[spans.kind == kind].start.min() for kind in ("forward", "backward"))
+        assert back - first == pytest.approx(layers * layer, rel=1e-6)
+
+
+def test_three_parts_of_which_two_share_add_up_what_not_all_of_them_have():
+    """What all three have in common is nothing; the sum is over the pair."""
+    (first, second, third), (x, y) = (linear() for _ in range(3)), data("mlp")[0]
+    third.weight = first.weight
+    net = nn.Sequential(first, nn.Tanh(), second, nn.Tanh(), third)
+
+    def worker(comm):
+        mine = copy.deepcopy(net)
+        how = {"loss": functional.mse_loss, "lr": 0.0, "cuts": [2, 4]}
+        return parts.train(comm, mine, [(x, y)], **how), mine[0].weight.grad
+
+    (result, gradient), *_ = dlviz.launch(worker, 3).results
+    functional.mse_loss(net(x), y).backward()
+    assert (gradient - first.weight.grad).norm() < 1e-12 * gradient.norm()
+    assert result.bytes_of_parameter_gradients == first.weight.nbytes
 
 
 def test_cuts_are_as_given_or_where_bytes_are_nearly_equal():
