@@ -42,14 +42,15 @@ class ColocRL(nn.Module):
         super().__init__()
         self.order = graph.in_order()
         self.register_buffer("features", features(graph, devices, types)[self.order])
-        self.embed = nn.Linear(self.features.size(1), HIDDEN)
-        self.encoder = nn.LSTM(HIDDEN, HIDDEN, batch_first=True)
-        self.last = nn.Embedding(devices.count + 1, HIDDEN)  # of devices, and of the start
-        self.decoder = nn.LSTMCell(HIDDEN, HIDDEN)
-        self.query = nn.Linear(HIDDEN, HIDDEN)
-        self.key = nn.Linear(HIDDEN, HIDDEN, bias=False)
-        self.score = nn.Linear(HIDDEN, 1, bias=False)
-        self.out = nn.Linear(2 * HIDDEN, devices.count)
+        with torch.random.fork_rng(devices=[]):  # layers draw weights, and seed_layers others
+            self.embed = nn.Linear(self.features.size(1), HIDDEN)
+            self.encoder = nn.LSTM(HIDDEN, HIDDEN, batch_first=True)
+            self.last = nn.Embedding(devices.count + 1, HIDDEN)  # of devices, and of the start
+            self.decoder = nn.LSTMCell(HIDDEN, HIDDEN)
+            self.query = nn.Linear(HIDDEN, HIDDEN)
+            self.key = nn.Linear(HIDDEN, HIDDEN, bias=False)
+            self.score = nn.Linear(HIDDEN, 1, bias=False)
+            self.out = nn.Linear(2 * HIDDEN, devices.count)
         seed_layers(self, seed)
 
     def forward(self, k: int, generator: torch.Generator) -> Draws:

@@ -1,6 +1,6 @@
 """The gradient that REINFORCE estimates, by the sum over all placements instead of samples.
 
-    E[R] = sum over placements p of  P(p) R(p),    P(p) = product of softmax(logits[g])[p[g]]
+E[R] = sum over placements p of  P(p) R(p),    P(p) = product of softmax(logits[g])[p[g]]
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The smallest policy: a table of logits, a row for each group, and no row knows of another.
 
-            device 0   1   2   3
-    group 0      0.2 0.1 1.9 0.0   softmax   .12 .11 .67 .10    drawn: 2
-    group 1      1.5 0.3 0.0 0.2   ------>   .53 .16 .12 .19    drawn: 0
+        device 0   1   2   3
+group 0      0.2 0.1 1.9 0.0   softmax   .12 .11 .67 .10    drawn: 2
+group 1      1.5 0.3 0.0 0.2   ------>   .53 .16 .12 .19    drawn: 0
 """
 
 from __future__ import annotations
