@@ -27,7 +27,7 @@ POLICIES: dict[str, Callable[[Graph, Devices, int, Types], nn.Module]] = {
     "table": lambda graph, devices, seed, types: Table(len(graph), devices.count),
     "lstm": ColocRL,
 }
-RATES = {"table": 0.1, "lstm": 0.01}
+RATES = {"table": 0.05, "lstm": 0.01}
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
-"""The searches that lab 08 compares: placements learned, drawn, moved and scheduled, five seeds each.
+"""The searches that lab 08 compares: placements learned, drawn at random, moved and scheduled.
 
     python labs/recorded/08_placement/sweep.py [METHOD ...]      takes some minutes
 
 writes sweep.json beside it: when and where it was made, and a row for each search: the `seconds` of
 its best placement as played, `gains`, a pair (samples until then, seconds) for each new best one,
 and `last`, the mean seconds of the last third of its samples. table and lstm learn, at three rates
-each; they, random and moves play BUDGET placements. heft builds one, and exhaustive plays all. The
-seed draws placements, and the first weights of lstm; a second one drew the graph of 17 groups.
+each; they, random and moves play BUDGET placements, five seeds each. heft builds one placement, and
+exhaustive plays all. The seed draws placements, and the first weights of lstm; DRAWN_BY drew the
+graph of 17 groups.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from dlviz.sim.placement.found import Found
 
 FILE = Path(__file__).with_name("sweep.json")
 SEEDS, BUDGET, DRAWN_BY = range(5), 2000, 17
-RATES = {"table": (0.03, 0.1, 0.3), "lstm": (0.003, 0.01, 0.03)}
+RATES = {"table": (0.02, 0.05, 0.1), "lstm": (0.003, 0.01, 0.03)}
 METHODS = "table", "lstm", "random", "moves", "heft", "exhaustive"
 LINK = Link(1, math.inf)  # a message costs a second
 
