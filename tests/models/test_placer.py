@@ -14,7 +14,7 @@ from dlviz.models.placer import POLICIES, gradient, learn
 from dlviz.models.placer.attention import features
 from dlviz.models.placer.reinforce import surrogate
 from dlviz.models.placer.rewards import Rewards
-from dlviz.models.placer.table import Table
+from dlviz.models.placer.table import LogitTable
 from dlviz.sim import Devices, Graph, seconds_of
 from dlviz.sim.placement import LAB, missing
 
@@ -57,7 +57,7 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_reward(devices, unfit):
 
 def estimates(baseline, batches=200, k=50):
     """REINFORCE's gradient on `k` placements, so many times: (batches, groups, devices)."""
-    table = Table(len(SMALL), 2).double()
+    table = LogitTable(len(SMALL), 2).double()
     table.logits.data.copy_(LOGITS)
     rewards, generator = Rewards(SMALL, FULL, None), torch.Generator().manual_seed(0)
     found = []

@@ -18,13 +18,13 @@ from torch import nn
 from dlviz.counts import check_amounts, check_counts
 from dlviz.models.placer.attention import ColocRL
 from dlviz.models.placer.rewards import Rewards
-from dlviz.models.placer.table import Draws, Table
+from dlviz.models.placer.table import Draws, LogitTable
 from dlviz.sim.placement import Devices, Graph
 from dlviz.sim.placement.found import Found
 
 Types = Sequence[Hashable] | None
 POLICIES: dict[str, Callable[[Graph, Devices, int, Types], nn.Module]] = {
-    "table": lambda graph, devices, seed, types: Table(len(graph), devices.count),
+    "table": lambda graph, devices, seed, types: LogitTable(len(graph), devices.count),
     "lstm": ColocRL,
 }
 RATES = {"table": 0.05, "lstm": 0.01}

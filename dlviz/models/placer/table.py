@@ -21,7 +21,7 @@ class Draws(NamedTuple):
     probabilities: torch.Tensor  # (k, groups, devices): those from which each device was drawn
 
 
-class Table(nn.Module):
+class LogitTable(nn.Module):
     """`logits` (groups, devices), at first 0: every placement is equally likely."""
 
     def __init__(self, groups: int, devices: int):
