@@ -26,6 +26,7 @@ from dlviz.federated.masked_rounds import Secure
 from dlviz.federated.round_record import Round
 from dlviz.federated.secure import shares
 from dlviz.machine import Link, Topology, classroom
+from dlviz.models.placer import learn
 from dlviz.models.train import largest_curvature
 from dlviz.parallel import data, hybrid, pipeline, tensor, update_rules, zero
 from dlviz.parallel.averaging import easgd, gossip, local_sgd
@@ -35,7 +36,8 @@ from dlviz.patterns import elements_sent
 PACKAGES = (
     "cluster", "collectives", "datasets", "federated", "federated.partition", "federated.privacy",
     "federated.sizes", "federated.accountant", "federated.inversion", "machine", "metrics",
-    "models", "parallel", "parallel.data", "parallel.averaging.easgd", "parallel.averaging.gossip",
+    "models", "models.placer",
+    "parallel", "parallel.data", "parallel.averaging.easgd", "parallel.averaging.gossip",
     "parallel.averaging.local_sgd", "parallel.hybrid", "parallel.pipeline",
     "parallel.update_rules", "patterns", "schedules",
     "sim", "trace", "analysis.contributions", "analysis.descent", "federated.attacks",
@@ -229,6 +231,9 @@ CALLS |= {
     measure_link: {"repeats": 1},
     sim.data_parallel: {
         "layers": [sim.Layer("one", 1.0, 1.0, 4)], "machine": MACHINE, "bucket_bytes": 8,
+    },
+    learn: {
+        "graph": sim.Graph([1], [()], [1]), "devices": sim.Devices(1), "samples": 2, "batch": 2,
     },
     contributions.decode: {"array": np.zeros(4), "ranks": 4},
     contributions.origins: {"array": np.zeros(4), "ranks": 4},
