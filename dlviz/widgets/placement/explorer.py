@@ -175,10 +175,11 @@ def answer(
     known = f"{text.seconds(best['seconds'])}, by {best['name']}"
     if seconds == best["seconds"]:
         known = "this"
-    many = values["devices"]
+    many, every = values["devices"], found.places(values)
+    placements = f"{every:,}" if every < 1e9 else f"{every:.2g}"
     return (
-        f"The placement takes {text.seconds(seconds)} on {many} device{'s' * (many > 1)}. None of "
-        f"{found.places(values):,} takes less than the critical path, {path}, or work / devices, "
+        f"The placement takes {text.seconds(seconds)} on {many} device{'s' * (many > 1)}; none of "
+        f"{placements} takes less than the critical path, {path}, or work / devices, "
         f"{share}. Best known: {known}."
     )
 

@@ -26,8 +26,8 @@ from dlviz.trace import Trace
 
 GRAPHS = {
     "lab": ("ten groups", LAB),
-    "branches": ("a stem, four branches, what joins them", BRANCHES),
-    "recurrent": ("a recurrent net, 4 layers × 8 steps", recurrent(4, 8)),
+    "branches": ("four branches", BRANCHES),
+    "recurrent": ("recurrent net, 4 × 8", recurrent(4, 8)),
 }
 FIRST = ("one", "layers", "round_robin", "greedy", "heft")  # methods that play one placement
 FEW = 600  # placements: so many are all played at once
@@ -67,14 +67,13 @@ def devices_in(placement: str) -> list[int]:
 
 
 def played(trace: Trace) -> dict[str, Any]:
-    """Its bars, which groups decide how long it takes, and its seconds."""
-    spans, path = trace.spans, critical_path(trace)
+    """Its bars, which of them decide how long it takes, and its seconds."""
+    spans = trace.spans
     names = ("rank", "lane", "stage", "peer", "start", "end")
     columns = [getattr(spans, name).tolist() for name in names]
-    critical = spans.stage[path.span[spans.kind[path.span] == "forward"]]
     return {
         "bars": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
-        "critical": sorted(set(critical.tolist())),
+        "critical": critical_path(trace).span.tolist(),
         "seconds": max(columns[-1], default=0.0),
     }
 

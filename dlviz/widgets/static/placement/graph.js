@@ -94,9 +94,11 @@ function drawn({ groups, ranks, played }, devices, nodes, chosen, fillOf) {
         + `${HEAD / 2}l${-HEAD} ${HEAD / 2}`,
     });
   }));
+  const path = new Set(played.critical.map((i) => played.bars[i]).filter(({ lane }) => lane === "compute")
+    .map(({ stage }) => stage));
   return [...arrows, ...nodes.map(({ x, y, radius }, group) => s("g", { "data-group": group, class: "dlv-group" },
     s("circle", {
-      class: `dlv-node${played.critical.includes(group) ? " dlv-onpath" : ""}`, cx: x, cy: y, r: radius,
+      class: `dlv-node${path.has(group) ? " dlv-onpath" : ""}`, cx: x, cy: y, r: radius,
       fill: fillOf(devices[group]), "data-device": devices[group],
     }),
     group === chosen ? s("circle", { class: "dlv-ring", cx: x, cy: y, r: radius + 4 }) : null,

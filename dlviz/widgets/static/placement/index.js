@@ -25,7 +25,7 @@ import { timeline } from "./times.js";
 /** The best so far over samples by method, and probabilities [moment][group][device] after `at` samples.
  * @typedef {{ x: number[], best: Record<string, number[]>, at: number[], probabilities: number[][][] }} Lesson */
 
-/** `critical` are the groups on the critical path; `bounds` that path without messages, and work / devices.
+/** `critical` are the bars on the critical path; `bounds` that path without messages, and work / devices.
  * @typedef {Answer & { groups: Group[], played: { bars: Bar[], critical: number[], seconds: number }, bounds: [number,
  *   number], best: { name: string, seconds: number }, methods: Method[], learned: Lesson | null, answer: string, ranks:
  *   Style[], strokes: { color: string, dash: string }[] }} Data */

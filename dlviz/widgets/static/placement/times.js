@@ -1,9 +1,9 @@
 // The timeline of the placement: a row a device, its port below, the lower bound and the best known.
-import { below, fitted, grid } from "../shared/chart.js";
+import { fitted, grid } from "../shared/chart.js";
 import { h, s } from "../shared/dom.js";
 import { seconds } from "../shared/numbers.js";
 import { fills, swatch } from "../shared/paint.js";
-import { roundStep, scaleLinear } from "../shared/scale.js";
+import { scaleLinear, timeTicks } from "../shared/scale.js";
 import { tooltip } from "../shared/tooltip.js";
 import { HEIGHT, select } from "./graph.js";
 
@@ -77,7 +77,7 @@ export function placed({ played, controls }, x, height) {
 /** @type {(data: Data, bar: Placed, i: number, look: { fill: string, chosen: boolean }) => SVGElement[]} */
 function drawn({ ranks, played }, { lane, rank, stage, x, y, width, height }, i, { fill, chosen }) {
   const computes = lane === "compute";
-  const bold = computes && played.critical.includes(stage) ? " dlv-onpath" : "";
+  const bold = played.critical.includes(i) ? " dlv-onpath" : "";
   const box = s("rect", {
     class: `dlv-node${bold}${chosen ? " dlv-chosen" : ""}`, "data-bar": i, "data-lane": lane, fill,
     x, y, width, height,
@@ -95,9 +95,7 @@ function axes({ controls: { devices }, bounds, best }, x) {
   const row = rowOf(devices, HEIGHT);
   const [left, right] = x.range;
   const bottom = TOP + devices * row;
-  const step = roundStep(x.domain[1] / Math.max(1, Math.floor((right - left) / 60)));
-  const marks = Array.from({ length: 1 + Math.floor(x.domain[1] / step + 1e-9) }, (_, i) =>
-    ({ value: i * step, at: x(i * step) }));
+  const ticks = timeTicks(x);
   const least = Math.max(...bounds);
   /** @type {(value: number, says: string, y: number, kind: string) => SVGElement[]} */
   const line = (value, says, y, kind) => [
@@ -105,7 +103,8 @@ function axes({ controls: { devices }, bounds, best }, x) {
     s("text", { class: "dlv-left", x: x(value) + (x(value) < left + 90 ? 86 : 0), y }, `${says} ${seconds(value)}`),
   ];
   return [
-    grid({ left, right, top: TOP, bottom }, marks, []), ...below({ bottom }, marks, seconds),
+    grid({ left, right, top: TOP, bottom }, ticks.map((tick) => ({ value: 0, at: tick.x })), []),
+    ...ticks.map((tick) => s("text", { x: tick.x, y: bottom + 13 }, tick.label)),
     ...Array.from({ length: devices }, (_, device) => s("text",
       { class: "dlv-left", x: left - 6, y: TOP + (device + COMPUTE / 2) * row }, `device ${device}`)),
     ...line(least, "no less than", 19, "dlv-here"), ...line(best.seconds, "best known", 7, "dlv-limit"),
