@@ -45,7 +45,7 @@ function render({ model, el }) {
   own.frame.controls(...form(own), [learn.button]);
   own.frame.body.append(own.trouble, learn.line, answer(own, () => own.shown.now.data.answer),
     h("div", { class: "dlv-pictures" }, graphPicture(own), timeline(own)),
-    h("div", { class: "dlv-pictures" }, methods(own), ...learned(own)));
+    h("div", { class: "dlv-pictures" }, methods(own), learned(own)));
   const stop = own.begin();
   return () => {
     learn.stop();

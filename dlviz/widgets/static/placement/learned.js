@@ -40,22 +40,23 @@ export function learnButton({ model, shown }) {
   return { button, line, stop: kernel.close };
 }
 
-/** The chart and the cells, once something was learned. @type {(own: Placement) => HTMLElement[]} */
+/** The chart and the cells, once something was learned. @type {(own: Placement) => HTMLElement} */
 export function learned(own) {
   const { shown } = own;
   const { now } = shown;
-  const chart = lines(own, { names: ["data"], height: HEIGHT, describe: () => describe(now.data), choose() {} });
+  const box = h("div", { class: "dlv-pictures dlv-learned" });
   const legend = h("p", { class: "dlv-legend" });
-  chart.append(legend);
-  const cells = probabilities(own);
-  shown.paints(["data"], () => {
-    for (const one of [chart, cells]) one.hidden = !now.data.learned;
+  shown.paints(["data"], () => { // before what is inside is painted, whose size depends on it
+    box.hidden = !now.data.learned;
     const names = Object.keys(now.data.learned?.best ?? {});
     legend.replaceChildren(...names.map((name, i) => h("span", { class: "dlv-run" }, s("svg",
       { width: 34, height: 10, "aria-hidden": "true" },
       s("path", { class: "dlv-cost", d: "M1 5H33", ...strokeOf(now.data, i) })), ` ${name}`)));
   });
-  return [chart, cells];
+  const chart = lines(own, { names: ["data"], height: HEIGHT, describe: () => describe(now.data), choose() {} });
+  chart.append(legend);
+  box.append(chart, probabilities(own));
+  return box;
 }
 
 /** @type {(data: Data, i: number) => Record<string, string>} */
