@@ -44,7 +44,8 @@ def placement(
     places, path = layout(parents), critical_path(trace).span
     spans, bold = trace.spans, np.zeros(len(trace.spans), dtype=bool)
     bold[path] = True
-    figure = Figure([*_arrows(places, parents, on), *_nodes(trace, places, parents, on, bold)])
+    figure = Figure(_arrows(places, parents, on))
+    figure.add_traces(_nodes(trace, places, parents, on, bold, theme))
     figure.add_traces(_bars(trace, bold))
     for row in path.tolist():
         middle, height = LANES[spans.lane[row]]
@@ -115,7 +116,7 @@ def _arrows(
                 marker={"symbol": "arrow", "angleref": "previous", "size": [0, 9, 0, 0] * len(ends),
                         "color": palette.OTHER.color},
                 hoverinfo="skip",
-                showlegend=bool(ends),
+                showlegend=False,  # the subtitle says it
             )
         )  # fmt: skip
     return found
@@ -127,13 +128,14 @@ def _nodes(
     parents: Sequence[Sequence[int]],
     on: list[int],
     bold: np.ndarray,
+    theme: str,
 ) -> list[go.Scatter]:
     """A series a device."""
     spans = trace.spans
     at = np.flatnonzero((spans.lane == "compute") & (spans.kind == "forward"))
     row_of = dict(zip(spans.stage[at].tolist(), at.tolist(), strict=True))
     size = max(SMALLEST, min(SIZE, 200 / (1 + max(column for column, _ in places))))
-    found = []
+    ink, found = palette.colors(theme)["ink"], []
     for device in sorted(set(on)):
         own = [group for group, there in enumerate(on) if there == device]
         style = palette.rank_style(device)
@@ -155,8 +157,8 @@ def _nodes(
                 marker={
                     "color": style.color, "size": size, "opacity": 1,
                     "line": {
-                        "color": style.edge,
-                        "width": [4 if bold[row_of[group]] else 1 for group in own],
+                        "color": [ink if bold[row_of[group]] else style.edge for group in own],
+                        "width": [3 if bold[row_of[group]] else 1 for group in own],
                     },
                 },
                 **hover(words),
