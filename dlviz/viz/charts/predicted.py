@@ -26,7 +26,7 @@ def predicted(
     """Draw seconds that were `predicted` against those that were `measured` of the same cases,
     which `names` name (by default 0, 1, 2, ...).
 
-    The subtitle has the largest relative error and how many pairs kept their order. Raises
+    The subtitle has the largest relative error and how many pairs are in the same order. Raises
     ValueError for columns of unequal length, for none, and for seconds that are not above 0.
     """
     x, y = (np.asarray(own, dtype=np.float64) for own in (predicted, measured))
@@ -67,7 +67,7 @@ def predicted(
 
 
 def summary(predicted: np.ndarray, measured: np.ndarray) -> str:
-    """The largest relative error, and how many pairs that differ in prediction kept their order."""
+    """The largest relative error, and how many pairs that differ in prediction are in the same order."""
     gaps = measured / predicted - 1
     worst = float(gaps[np.argmax(np.abs(gaps))])
     first, second = np.triu_indices(len(predicted), 1)
@@ -77,4 +77,4 @@ def summary(predicted: np.ndarray, measured: np.ndarray) -> str:
     error = f"Largest error {100 * worst:+.1f} %."
     if not differ.any():
         return error
-    return f"{error} {int(same[differ].sum())} of {int(differ.sum())} pairs kept their order."
+    return f"{error} {int(same[differ].sum())} of {int(differ.sum())} pairs are in the same order."

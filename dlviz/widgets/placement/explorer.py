@@ -51,6 +51,11 @@ class PlacementExplorer(Explorer):
         Setting("placement", "placement", None),
     )  # fmt: skip
 
+    graph: Any
+    devices: Any
+    message: Any
+    placement: Any
+
     def taken(self, values: dict[str, Any]) -> dict[str, Any]:
         placement = values["placement"]
         if placement is None and values["graph"] in found.GRAPHS:

@@ -13,7 +13,7 @@ export const HEIGHT = 212; // pixels of the picture
 const [EDGE, LARGEST, FAR] = [14, 17, 54]; // pixels: around the graph, of a radius, between two rows at most
 const HEAD = 5; // pixels of an arrow's head
 
-/** The device of each group, as the reader sees them; those of the last answer while another graph is on its way.
+/** The device of each group, as the reader sees them; those of the last answer until another graph has come.
  * @type {(now: Placement["shown"]["now"]) => number[]} */
 export function devicesOf({ controls, data }) {
   const { placement } = controls.graph === data.controls.graph ? controls : data.controls;
