@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def test_a_layout_of_a_cycle_is_refused():
 @pytest.mark.parametrize("theme", ["auto", "light", "dark"])
 def test_groups_have_their_devices_colour_in_the_graph_and_on_the_timeline(theme):
     trace = play(LAB, PLACEMENT, DEVICES)
-    figure = viz.placement(trace, LAB.parents, theme=theme)
+    figure: Any = viz.placement(trace, LAB.parents, theme=theme)
     for device in range(3):
         nodes, bars = (
             next(one for one in figure.data if one.type == kind and one.name == f"device {device}")
@@ -51,7 +52,7 @@ def test_groups_have_their_devices_colour_in_the_graph_and_on_the_timeline(theme
 
 
 def test_arrows_between_devices_are_broken_and_as_many_as_values_that_change_device():
-    figure = viz.placement(play(LAB, PLACEMENT, DEVICES), LAB.parents)
+    figure: Any = viz.placement(play(LAB, PLACEMENT, DEVICES), LAB.parents)
     broken = next(one for one in figure.data if one.name == "a message")
     between = sum(
         PLACEMENT[parent] != PLACEMENT[child]
@@ -68,7 +69,7 @@ def test_arrows_between_devices_are_broken_and_as_many_as_values_that_change_dev
 
 def test_the_critical_path_is_framed_and_ends_with_the_last_group():
     trace = play(LAB, PLACEMENT, DEVICES)
-    frames = viz.placement(trace, LAB.parents).layout.shapes
+    frames: Any = viz.placement(trace, LAB.parents).layout.shapes
     assert max(frame.x1 for frame in frames) == trace.spans.end.max()
     assert all(frame.xref == "x2" and frame.yref == "y2" for frame in frames)
 
@@ -82,7 +83,7 @@ def test_the_best_so_far_falls_and_one_placement_is_a_level_line():
     runs = [search(LAB, DEVICES, "random", budget=40, seed=seed).samples for seed in range(5)]
     runs[0][0] = math.inf  # did not fit
     greedy = [search(LAB, DEVICES, "greedy").samples]
-    figure = viz.best_so_far({"random": runs, "greedy": greedy})
+    figure: Any = viz.best_so_far({"random": runs, "greedy": greedy})
     line = next(one for one in figure.data if one.name == "random" and one.fill is None)
     best = np.minimum.accumulate(np.array(runs), axis=1)
     drawn = np.array(line.y, dtype=float)
@@ -102,7 +103,7 @@ def test_runs_without_samples_or_of_unequal_length_are_refused(runs):
 
 def test_probabilities_are_shown_from_the_first_update_to_the_last():
     values = np.random.default_rng(0).dirichlet(np.ones(3), (21, 5))
-    figure = viz.probabilities(values, moments=3)
+    figure: Any = viz.probabilities(values, moments=3)
     assert len(figure.data) == 3
     for place, update in enumerate((0, 10, 20)):
         assert np.array_equal(np.array(figure.data[place].z), values[update])
@@ -128,7 +129,7 @@ def test_values_that_are_not_probabilities_are_refused(values, moments, says):
 
 
 def test_a_dot_a_placement_and_how_many_pairs_are_in_order():
-    figure = viz.predicted([1, 2, 3, 3], [1.1, 1.9, 1.8, 3.0], names=["a", "b", "c", "d"])
+    figure: Any = viz.predicted([1, 2, 3, 3], [1.1, 1.9, 1.8, 3.0], names=["a", "b", "c", "d"])
     line, dots = figure.data
     assert [*dots.x] == [1, 2, 3, 3] and [*dots.y] == [1.1, 1.9, 1.8, 3.0]
     assert [*line.x] == [*line.y] and line.x[0] < 1 and line.x[1] > 3

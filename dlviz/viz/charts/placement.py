@@ -48,7 +48,7 @@ def placement(
     figure.add_traces(_nodes(trace, places, parents, on, bold, theme))
     figure.add_traces(_bars(trace, bold))
     for row in path.tolist():
-        middle, height = LANES[spans.lane[row]]
+        middle, height = LANES[str(spans.lane[row])]
         y = int(spans.rank[row]) + middle
         figure.add_shape(
             type="rect", xref="x2", yref="y2", x0=spans.start[row], x1=spans.end[row],

@@ -67,7 +67,7 @@ def predicted(
 
 
 def summary(predicted: np.ndarray, measured: np.ndarray) -> str:
-    """The largest relative error, and how many pairs that differ in prediction are in the same order."""
+    """The largest relative error, and how many pairs of unequal predictions are in order."""
     gaps = measured / predicted - 1
     worst = float(gaps[np.argmax(np.abs(gaps))])
     first, second = np.triu_indices(len(predicted), 1)
