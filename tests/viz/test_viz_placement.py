@@ -69,7 +69,8 @@ def test_arrows_between_devices_are_broken_and_as_many_as_values_that_change_dev
 
 def test_the_critical_path_is_framed_and_ends_with_the_last_group():
     trace = play(LAB, PLACEMENT, DEVICES)
-    frames: Any = viz.placement(trace, LAB.parents).layout.shapes
+    figure: Any = viz.placement(trace, LAB.parents)
+    frames = figure.layout.shapes
     assert max(frame.x1 for frame in frames) == trace.spans.end.max()
     assert all(frame.xref == "x2" and frame.yref == "y2" for frame in frames)
 
