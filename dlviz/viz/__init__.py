@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dlviz.viz import print as print
     from dlviz.viz.charts.axis_bytes import axis_bytes
     from dlviz.viz.charts.bars import bars
+    from dlviz.viz.charts.best_so_far import best_so_far
     from dlviz.viz.charts.breakdown import breakdown
     from dlviz.viz.charts.bubble import bubble
     from dlviz.viz.charts.cells import cells
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.order import order
     from dlviz.viz.charts.participation import participation
     from dlviz.viz.charts.paths import paths
+    from dlviz.viz.charts.placement import placement
     from dlviz.viz.charts.plans import plans
+    from dlviz.viz.charts.predicted import predicted
+    from dlviz.viz.charts.probabilities import probabilities
     from dlviz.viz.charts.quantiser import quantiser
     from dlviz.viz.charts.scaling import scaling
     from dlviz.viz.charts.spectrum import spectrum
@@ -69,6 +73,7 @@ __all__ = [
     "Frame",
     "axis_bytes",
     "bars",
+    "best_so_far",
     "breakdown",
     "bubble",
     "bubble_table",
@@ -103,7 +108,10 @@ __all__ = [
     "order",
     "participation",
     "paths",
+    "placement",
     "plans",
+    "predicted",
+    "probabilities",
     "quantiser",
     "scaling",
     "spectrum",

@@ -7,6 +7,7 @@ from dlviz.widgets.convolution import ConvolutionExplorer
 from dlviz.widgets.federated import FederatedExplorer
 from dlviz.widgets.memory import MemoryExplorer
 from dlviz.widgets.mesh import MeshExplorer
+from dlviz.widgets.placement import PlacementExplorer
 from dlviz.widgets.plans import PlanExplorer
 from dlviz.widgets.player import MessagePlayer
 from dlviz.widgets.scaling import ScalingExplorer
@@ -24,6 +25,7 @@ __all__ = [
     "MemoryExplorer",
     "MeshExplorer",
     "MessagePlayer",
+    "PlacementExplorer",
     "PlanExplorer",
     "ScalingExplorer",
     "ScheduleExplorer",

@@ -22,6 +22,7 @@ from dlviz import patterns, viz
 from dlviz.machine import classroom
 from dlviz.schedules import NAMES, make
 from dlviz.sim import Costs, collective, simulate
+from dlviz.sim.placement import BRANCHES, Devices, play
 from dlviz.viz import palette
 from dlviz.viz.charts.figure import STYLE
 
@@ -67,6 +68,12 @@ def one_of_each(**theme):
         "participation": viz.participation(ROUNDS, 3, **theme),
         "drift": viz.drift({"a": [[1.0, 2.0]]}, **theme),
         "images": viz.images({"a": [64 * [0.5]]}, **theme),
+        "placement": viz.placement(
+            play(BRANCHES, [0, 1, 0, 0, 0, 0], Devices(2)), BRANCHES.parents, **theme
+        ),
+        "best_so_far": viz.best_so_far({"a": [[2.0, 1.0]]}, **theme),
+        "probabilities": viz.probabilities([[[0.5, 0.5]]], **theme),
+        "predicted": viz.predicted([1.0], [2.0], **theme),
     }
 
 
