@@ -37,7 +37,7 @@ NAMED = {  # hints by the names of MISTAKES
     "that is free first. A group also waits until its inputs are there.",
     "messages": "messages are forgotten: an input from another device is there only when its "
     "message is, latency + bytes / bandwidth after the end of its group.",
-    "inputs": "inputs are forgotten: on no device does a group start before its parents have ended.",
+    "inputs": "inputs are forgotten: a group starts nowhere before its parents have ended.",
     "busy": "the devices count as always free: a device runs one group at a time.",
     "scaled": "unequal devices are taken for equal: a group takes its seconds times the factor of "
     "the device.",
