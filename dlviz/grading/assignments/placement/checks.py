@@ -38,6 +38,7 @@ from dlviz.grading.assignments.placement.run import (
     played_cases,
     run_greedy,
     run_learn,
+    run_memory,
     run_play,
     run_sample,
     run_update,
@@ -65,7 +66,7 @@ def _ran(run: Callable[..., Any], **how: Any) -> Any:
 sized = partial(check, size=PlacementSize)
 
 
-@sized("each group runs at its time", points=3, sizes=PLAYED, run=_ran(run_play, kind="free"))
+@sized("each group runs at its time", points=3, sizes=PLAYED, run=_ran(run_play, free=True))
 def check_devices(tried: PlacementRun) -> None:
     """With messages that take no time: parents first, one group at a time on a device, of those
     that are ready the one of the highest upward rank, for its seconds times the device's factor."""
@@ -73,7 +74,7 @@ def check_devices(tried: PlacementRun) -> None:
 
 
 @sized("each value goes once to each device that needs it", points=2, sizes=PLAYED,
-       run=_ran(run_play, kind="messages"))  # fmt: skip
+       run=_ran(run_play))  # fmt: skip
 def check_messages(tried: PlacementRun) -> None:
     """From the end of its group on, by a port that sends one message at a time."""
     for case, (spans, messages) in _whole(tried):
@@ -81,14 +82,14 @@ def check_messages(tried: PlacementRun) -> None:
             raise _failed(tried, case, wrong, "one message to each other device that needs a value")
 
 
-@sized("groups wait for messages", points=2, sizes=PLAYED, run=_ran(run_play, kind="messages"))
+@sized("groups wait for messages", points=2, sizes=PLAYED, run=_ran(run_play))
 def check_played(tried: PlacementRun) -> None:
     """With messages that take time."""
     _spans(tried)
 
 
 @sized("a placement that does not fit is not played", points=1, sizes=[(6, 2), (8, 3), (10, 4)],
-       run=_ran(run_play, kind="memory"))  # fmt: skip
+       run=_ran(run_memory))  # fmt: skip
 def check_memory(tried: PlacementRun) -> None:
     """None where the groups on a device hold more bytes than it has, else a play."""
     for case, found in zip(tried.cases, tried.left.found, strict=True):
@@ -105,7 +106,7 @@ def check_memory(tried: PlacementRun) -> None:
                 "None",
             )  # fmt: skip
         if not over and found is None:
-            seen = "play returned None for a placement that fits, one to the byte"
+            seen = "play returned None for a placement that fits to the byte"
             why = "a device may be full to the last byte: which comparison is it?"
             raise _failed(tried, case, (seen, why), "spans and messages")
 

@@ -61,9 +61,17 @@ def wrong_spans(case: Case, spans: Sequence[Span]) -> Said | None:
     for group in order:
         start, end = spans[group]
         if abs(end - start - case.takes(group)) > NEAR:
-            return f"{_runs(case, spans, group)}, {end - start:g} s", _why_length(
-                case, group, end - start
-            )
+            why = _why_length(case, group, end - start)
+            return f"{_runs(case, spans, group)}, {end - start:g} s", why
+    for device in range(case.devices.count):
+        own = [group for group in order if place[group] == device]
+        for one, other in pairwise(own):
+            if spans[other][0] < spans[one][1] - NEAR:
+                return (
+                    f"device {device} runs two groups at a time: {one} until {spans[one][1]:g} s, "
+                    f"and {other} from {spans[other][0]:g} s on",
+                    "a device runs one group at a time: when is it free again?",
+                )
     for group in order:
         for parent in graph.parents[group]:
             if spans[group][0] < spans[parent][1] - NEAR:
@@ -82,15 +90,6 @@ def wrong_spans(case: Case, spans: Sequence[Span]) -> Said | None:
                     f"{there:g} s",
                     f"group {parent} runs on device {place[parent]}: its value takes a message, "
                     "which may have to wait for the port of the sender.",
-                )
-    for device in range(case.devices.count):
-        own = [group for group in order if place[group] == device]
-        for one, other in pairwise(own):
-            if spans[other][0] < spans[one][1] - NEAR:
-                return (
-                    f"device {device} runs two groups at a time: {one} until {spans[one][1]:g} s, "
-                    f"and {other} from {spans[other][0]:g} s on",
-                    "a device runs one group at a time: when is it free again?",
                 )
     for group in sorted(order, key=lambda g: due[g]):
         if abs(spans[group][0] - due[group][0]) > NEAR:
@@ -316,6 +315,8 @@ def _why_change(
         for known, hint in [
             ([-f for f in due], "the reward has the wrong sign: a placement that takes long "
              "becomes likelier. The reward is minus the root of the seconds."),
+            ([rate * (-r - left.baseline) / k for r in rewards], "the reward has the wrong sign: it "
+             "is minus the root of the seconds, so that a short time is a high reward."),
             ([rate * r / k for r in rewards], "there is no baseline: every reward is below 0, so "
              "that each sample is made less likely. What counts is the reward minus the baseline."),
             ([rate * (r - new) / k for r in rewards], "the new baseline is used: the samples "

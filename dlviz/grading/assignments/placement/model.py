@@ -47,11 +47,11 @@ class Case:
     def costs(self, group: int) -> float:
         return self.devices.link.seconds(self.graph.nbytes[group])
 
-    def receivers(self, group: int, ranked: bool = True) -> list[int]:
+    def receivers(self, group: int, urgent: bool = True) -> list[int]:
         """The devices that need its value, in the order in which they get it."""
         ranks = upward_ranks(self.graph)
-        urgent = sorted(self.graph.children[group], key=lambda child: (-ranks[child], child))
-        places = [self.placement[child] for child in (urgent if ranked else sorted(urgent))]
+        children = sorted(self.graph.children[group], key=lambda g: (-ranks[g] * urgent, g))
+        places = [self.placement[child] for child in children]
         return [to for to in places if to != self.placement[group]]
 
 
@@ -70,9 +70,11 @@ def played(
     inputs: bool = True,
     single: bool = True,
     ranked: bool = True,
+    earliest: bool = True,
     scaled: bool = True,
     once: bool = True,
     port: bool = True,
+    urgent: bool = True,
 ) -> tuple[list[Span], list[Sent]]:
     """The spans and messages of a placement; each False is a rule that is forgotten."""
     graph, place, ranks = case.graph, case.placement, upward_ranks(case.graph)
@@ -89,13 +91,13 @@ def played(
         ready = [
             g for g in range(len(graph)) if g not in spans and spans.keys() >= {*graph.parents[g]}
         ]
-        group = min(ready, key=lambda g: (start(g), -ranks[g] * ranked, g))
+        group = min(ready, key=lambda g: (start(g) * earliest, -ranks[g] * ranked, g))
         device, begins = place[group], start(group)
         seconds = graph.seconds[group]
         assert isinstance(seconds, float)
         end = begins + (case.takes(group) if scaled else seconds)
         spans[group], free[device], there[group, device] = (begins, end), end, end
-        for to in case.receivers(group, ranked):
+        for to in case.receivers(group, urgent):
             if once and (group, to) in there:
                 continue
             sent = max(end, out[device]) if port else end
@@ -137,7 +139,7 @@ def greedy(
     for group in sorted(range(len(graph)), key=lambda g: (-ranks[g] * ranked, g)):
         ends: dict[int, Span] = {}
         for device in range(devices.count):
-            start = free[device] if busy else 0.0
+            start = busy * free[device]
             for parent in graph.parents[group] if inputs else ():
                 where, end = at[parent]
                 start = max(start, end + case.costs(parent) * (messages and where != device))
@@ -182,13 +184,15 @@ MISTAKES: dict[str, dict[str, bool]] = {  # of a greedy; `scaled` shows on unequ
 
 
 def graph_of(groups: int, draw: random.Random) -> Graph:
-    """A graph whose groups have one parent to three, but for the first."""
-    parents = [
-        sorted(draw.sample(range(max(0, g - 4), g), min(g, draw.choice((1, 1, 2, 2, 3)))))
-        for g in range(groups)
-    ]
-    columns = ((1, 5), (1, 8), (1, 9))
-    seconds, nbytes, weights = ([draw.randint(*ends) for _ in range(groups)] for ends in columns)
+    """A graph whose groups have up to three parents, of whatever numbers."""
+    number = draw.sample(range(groups), groups)
+    parents: list[list[int]] = [[] for _ in range(groups)]
+    for g in range(1, groups):
+        many = min(g, draw.choice((0, 1, 1, 1, 2, 2, 3)))
+        parents[number[g]] = [number[p] for p in draw.sample(range(max(0, g - 4), g), many)]
+    seconds, nbytes, weights = (
+        [draw.randint(1, most) for _ in range(groups)] for most in (5, 8, 9)
+    )
     return Graph(seconds, parents, nbytes, weights)
 
 
@@ -205,15 +209,15 @@ def drawn(
     link: Link | None = None,
     memory: bool = False,
 ) -> list[Case]:
-    """Some cases, drawn until `shows` says that they tell right from wrong. `memory`: the devices
-    hold three quarters more than an equal share, so that not every placement fits."""
+    """Some cases, drawn until `shows` says that they tell right from wrong. `memory`: each
+    device holds 1.4 times an equal share."""
     for _ in range(TRIES):
         cases = []
         for _ in range(CASES):
             graph = graph_of(groups, DRAW)
             devices = devices_of(count, unequal, DRAW, link)
             if memory:
-                room = int(1.3 * sum(graph.weights or ()) / count)
+                room = int(1.4 * sum(graph.weights or ()) / count)
                 devices = Devices(count, devices.link, devices.factors, room)
             cases.append(Case(graph, devices, [DRAW.randrange(count) for _ in range(groups)]))
         if shows(cases):
@@ -223,7 +227,7 @@ def drawn(
 
 def shows_spans(cases: list[Case]) -> bool:
     """Whether forgetting a rule changes when groups run."""
-    rules = ["inputs", "single", "ranked"] + ["scaled"] * any(
+    rules = ["inputs", "single", "ranked", "earliest"] + ["scaled"] * any(
         {*case.devices.slower} != {1} for case in cases
     )
     return all(
@@ -232,17 +236,24 @@ def shows_spans(cases: list[Case]) -> bool:
 
 
 def shows_messages(cases: list[Case]) -> bool:
-    """Whether forgetting a rule of messages changes when groups run; each case has some."""
+    """Whether forgetting a rule of messages changes when groups run; each case has some. (Of two
+    devices only one is another.)"""
+    rules = ["once", "port"] + ["urgent"] * (cases[0].devices.count > 2)
     return all(played(case)[1] for case in cases) and all(
-        any(played(case)[0] != played(case, **{rule: False})[0] for case in cases)
-        for rule in ("once", "port", "ranked")
+        any(played(case)[0] != played(case, **{rule: False})[0] for case in cases) for rule in rules
     )
 
 
-def shows_memory(cases: list[Case]) -> bool:
-    """Whether some placements fit, some do not, and one fits to the byte."""
-    fit = [not any(case.over) for case in cases]
-    return True in fit and False in fit
+def memory_cases(groups: int, count: int) -> list[Case]:
+    """Two placements that fit to the byte, and two that are a byte too large."""
+    found = []
+    for large in (0, 1, 0, 1):
+        graph, place = graph_of(groups, DRAW), [DRAW.randrange(count) for _ in range(groups)]
+        none = Devices(count, Link(0.5, 4), None, [0] * count)
+        held = Case(graph, none, place).over
+        room = [own - large * (own == max(held)) for own in held]
+        found.append(Case(graph, Devices(count, none.link, None, room), place))
+    return found
 
 
 def shows_greedy(cases: list[Case]) -> bool:
@@ -258,11 +269,13 @@ def shows_greedy(cases: list[Case]) -> bool:
 
 
 def shows_fits(cases: list[Case]) -> bool:
-    """Whether memory changes the greedy's placement, which is whole."""
-    return all(
-        len(greedy_placement(case)) == len(case.graph)
-        and greedy_placement(case) != greedy_placement(case, fits=False)
-        for case in cases
+    """Whether memory changes a placement, known mistakes do too, and every placement is whole."""
+    found = [greedy_placement(case) for case in cases]
+    whole = all(len(each) == len(case.graph) for each, case in zip(found, cases, strict=True))
+    return (
+        whole
+        and found != [greedy_placement(case, fits=False) for case in cases]
+        and shows_greedy(cases)
     )
 
 

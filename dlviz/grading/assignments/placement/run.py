@@ -31,9 +31,9 @@ from dlviz.grading.assignments.placement.model import (
     drawn,
     every_placement,
     graph_of,
+    memory_cases,
     shows_fits,
     shows_greedy,
-    shows_memory,
     shows_messages,
     shows_spans,
 )
@@ -112,11 +112,14 @@ class PlacementRun:
     left: PlacementsLeft
 
 
-def run_play(size: PlacementSize, program: Program, kind: str) -> PlacementRun:
-    """Play placements: messages are `free`, or cost `messages`, or `memory` is short."""
-    link = Link(0, inf) if kind == "free" else None
-    shows = {"free": shows_spans, "messages": shows_messages, "memory": shows_memory}[kind]
-    return played_cases(size, program, drawn(*_numbers(size), shows, link, kind == "memory"))
+def run_play(size: PlacementSize, program: Program, free: bool = False) -> PlacementRun:
+    """Play placements; messages are `free`, or take time."""
+    shows, link = (shows_spans, Link(0, inf)) if free else (shows_messages, None)
+    return played_cases(size, program, drawn(*_numbers(size), shows, link))
+
+
+def run_memory(size: PlacementSize, program: Program) -> PlacementRun:
+    return played_cases(size, program, memory_cases(size.groups, size.devices))
 
 
 def played_cases(size: PlacementSize, program: Program, cases: list[Case]) -> PlacementRun:

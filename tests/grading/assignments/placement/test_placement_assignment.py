@@ -81,10 +81,11 @@ def test_the_messages_of_right_spans_and_the_greedy_are_those_of_the_rule():
 
 def test_draws_tell_each_known_mistake_from_the_rule():
     told = drawn(8, 3, True, shows_spans, Link(0, float("inf")))
-    for rule in ("inputs", "single", "ranked", "scaled"):
+    for rule in ("inputs", "single", "ranked", "earliest", "scaled"):
         assert any(played(case)[0] != played(case, **{rule: False})[0] for case in told)
     told = drawn(8, 3, True, shows_messages)
-    assert any(played(case)[1] != played(case, once=False)[1] for case in told)
+    for rule in ("once", "port", "urgent"):
+        assert any(played(case)[0] != played(case, **{rule: False})[0] for case in told)
     told = drawn(7, 3, True, shows_greedy)
     right = [greedy_placement(case) for case in told]
     for how in MISTAKES.values():
