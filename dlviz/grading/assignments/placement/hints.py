@@ -315,8 +315,8 @@ def _why_change(
         for known, hint in [
             ([-f for f in due], "the reward has the wrong sign: a placement that takes long "
              "becomes likelier. The reward is minus the root of the seconds."),
-            ([rate * (-r - left.baseline) / k for r in rewards], "the reward has the wrong sign: it "
-             "is minus the root of the seconds, so that a short time is a high reward."),
+            ([rate * (-r - left.baseline) / k for r in rewards], "the reward has the wrong "
+             "sign: it is minus the root of the seconds, so that a short time is a high reward."),
             ([rate * r / k for r in rewards], "there is no baseline: every reward is below 0, so "
              "that each sample is made less likely. What counts is the reward minus the baseline."),
             ([rate * (r - new) / k for r in rewards], "the new baseline is used: the samples "
