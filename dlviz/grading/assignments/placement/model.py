@@ -260,12 +260,12 @@ def shows_greedy(cases: list[Case]) -> bool:
     """Whether each known mistake changes a placement, and none is on one device alone."""
     right = [greedy_placement(case) for case in cases]
     scaled = any({*case.devices.slower} != {1} for case in cases)
-    told = (
+    differs = (
         right != [greedy_placement(case, **how) for case in cases]
         for name, how in MISTAKES.items()
         if scaled or name not in ("scaled", "by_start")
     )
-    return all(len({*each}) > 1 for each in right) and all(told)
+    return all(len({*each}) > 1 for each in right) and all(differs)
 
 
 def shows_fits(cases: list[Case]) -> bool:

@@ -239,7 +239,7 @@ def run_update(
     size: PlacementSize, program: Program, left: UpdateLeft | None = None, lr: float = RATE
 ) -> UpdateLeft:
     """One update, drawn unless it is given, by a sample less than there are groups: so each one's
-    share can be told."""
+    share can be solved for."""
     left = left or _drawn_update(size)
     return attempted(_updated, 1, program, left, lr, where=size, expects="two things").results[0]
 
