@@ -350,7 +350,7 @@ def _why_change(
 
 
 def wrong_learning(tried: LearnRun) -> Said | None:
-    """What shows that nothing was learned, or the best was not kept; None if all is right."""
+    """What shows that nothing was learned, or the best was not returned; None if all is right."""
     left, every = tried.left, tried.all
     mean, best = sum(every) / len(every), every[0]
     if not left.plays:

@@ -136,7 +136,7 @@ def greedy(
     graph, devices, ranks = case.graph, case.devices, upward_ranks(case.graph)
     free, room = [0.0] * devices.count, [*devices.room]
     at: dict[int, tuple[int, float]] = {}
-    for group in sorted(range(len(graph)), key=lambda g: (-ranks[g] * ranked, g)):
+    for group in graph.in_order([-rank * ranked for rank in ranks]):
         ends: dict[int, Span] = {}
         for device in range(devices.count):
             start = busy * free[device]

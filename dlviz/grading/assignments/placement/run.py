@@ -59,8 +59,8 @@ KNOWN = {  # hints by a phrase of the error of a run that did not finish
     "(logits, rng), update (logits, placements, seconds, baseline, lr), learn (play, groups, "
     "devices, steps, rng).",
     "no attribute": "the table above play lists what graph and devices have.",
-    "KeyError": "the value of that group was not stored under that key: is it stored for its own "
-    "device too, and before anyone asks?",
+    "KeyError": "what is looked up there was not stored before: do parents come before their "
+    "children, whatever their numbers, and is a value also stored for its own device?",
     "arg is an empty sequence": "of nothing there is no max or min, unless it gets a default: "
     "which group has no parents? Which list is empty?",
     "iterable argument is empty": "of nothing there is no max or min, unless it gets a default: "
