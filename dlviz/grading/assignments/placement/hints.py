@@ -216,11 +216,11 @@ def wrong_greedy(tried: PlacementRun) -> Said | None:
 
 
 def _why_greedy(tried: PlacementRun, device: int, best: int, group: int) -> str:
-    if all(len({*found}) == 1 for found in tried.left.found):
-        return "everything is on one device: nothing has been weighed."
     for name, how in MISTAKES.items():
         if [greedy_placement(case, **how) for case in tried.cases] == tried.left.found:
             return NAMED[name]
+    if all(len({*found}) == 1 for found in tried.left.found):
+        return "everything is on one device: nothing has been weighed."
     return (
         f"with the groups before it as you have placed them: when are the inputs of group {group} "
         f"on device {device} and on device {best}, and when are the devices free?"
