@@ -135,6 +135,7 @@ FIRST = {  # the first cell to write in
     "halo_exchange": "fetch",
     "mesh_3d": "groups",
     "parameter_server": "work",
+    "placement": "play",
     "tensor_parallel_mlp": "functions",
     "zero": "shards",
 }
@@ -534,6 +535,45 @@ def serve(comm, weights, update, pushes, bound):
 """
         },
         {"check_pushes": (2, 2, math.inf)},
+    ),
+    Attack(
+        "placement",
+        "library_in_a_thread",
+        {
+            "play": """
+import importlib, threading
+
+def play(graph, placement, devices):
+    player = importlib.import_module("dlviz.sim.placement.player")
+    thread = threading.Thread(target=player.play, args=(graph, placement, devices))
+    thread.start()
+    thread.join()
+    return [(0, 0) for _ in placement], []
+""",
+            "greedy": """
+def greedy(graph, devices):
+    return dlviz.sim.placement.search(graph, devices, "greedy").placement
+""",
+        },
+        {"check_devices": (6, 2), "check_greedy": (7, 2)},
+        summary="ready-made code was called",
+    ),
+    Attack(
+        "placement",
+        "learns_from_the_frames",
+        {
+            "learn": FRAMES
+            + """
+def learn(play, groups, devices, steps, rng):
+    table = below("table")
+    best = min((each for each in table if table[each] is not None), key=table.get)
+    for _ in range(50):
+        play(best)
+    return list(best)
+"""
+        },
+        {"check_learn": (8, 2)},
+        summary=READ,
     ),
     Attack(
         "fedavg",

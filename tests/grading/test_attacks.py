@@ -15,6 +15,7 @@ MODULES = {
     "halo_exchange": "halo_checks",
     "mesh_3d": "mesh_checks",
     "parameter_server": "parameter_server_checks",
+    "placement": "placement_checks",
     "tensor_parallel_mlp": "tensor_checks",
     "zero": "zero_checks",
 }

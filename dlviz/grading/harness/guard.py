@@ -293,8 +293,10 @@ def refusing() -> Iterator[None]:
 
 
 @contextmanager
-def calls_of_dlviz(borrowed: list[str]) -> Iterator[None]:
-    """Record the first call into dlviz inside the block, also from threads that it starts."""
+def calls_of_dlviz(borrowed: list[str], *given: str) -> Iterator[None]:
+    """Record the first call into dlviz inside the block, also from threads that it starts. `given`:
+    the files and folders of dlviz that the program may use."""
+    free = (*OWN, *(f"{PACKAGE}/{part}" for part in given))
 
     def hear(frame: Any, event: str, argument: Any) -> None:
         if borrowed:
@@ -302,7 +304,7 @@ def calls_of_dlviz(borrowed: list[str]) -> Iterator[None]:
         if called := reached(frame, event, argument):
             borrowed.append(called)
         file = frame.f_code.co_filename
-        if event != "call" or not file.startswith(PACKAGE) or file.startswith(OWN):
+        if event != "call" or not file.startswith(PACKAGE) or file.startswith(free):
             return
         if not line_of(frame).startswith("<frozen importlib"):  # an import alone is no call
             borrowed.append(f"dlviz's {frame.f_code.co_name}, {shown_line(line_of(frame))}")
