@@ -28,7 +28,9 @@ ALIKE = {
     "placement": (2, {"placement": "round_robin"}),
     "3d": (4, {"dp": 2, "pp": 2, "tp": 1, "microbatches": 2}), "pipeline": (2, {"microbatches": 2}),
 }  # fmt: skip
-ON_ONE_TENSOR = {"model", "placement", "tensor", "spatial", "channel_filter", "cnn_hybrid", "3d", "pipeline"}
+ON_ONE_TENSOR = {
+    "model", "placement", "tensor", "spatial", "channel_filter", "cnn_hybrid", "3d", "pipeline",
+}  # fmt: skip
 TRAIN = {**STRATEGIES, "pipeline": pipeline.train}
 
 
