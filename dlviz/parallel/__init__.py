@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 __all__ = [
     "STRATEGIES", "accumulation", "central", "convolution", "data", "ddp", "easgd", "ensemble",
     "gossip", "hogwild", "hybrid", "late_all_reduce", "local_sgd", "microbatched", "model", "naive",
-    "offload", "parameter_server", "pipeline", "placement", "recomputed", "stale_synchronous", "summa",
-    "tensor", "update_rules", "zero",
+    "offload", "parameter_server", "pipeline", "placement", "recomputed", "stale_synchronous",
+    "summa", "tensor", "update_rules", "zero",
 ]  # fmt: skip
 
 
