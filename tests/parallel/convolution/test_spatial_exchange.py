@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 import warnings
 from typing import Any
 
@@ -170,7 +171,11 @@ def dies(comm):
     lo, hi = height.block
     x, weight = torch.ones(1, 1, hi - lo, 5), torch.ones(1, 1, 5, 5)
     if comm.rank == 1:
+        for rank in (0, 2):
+            comm.recv(torch.empty(1), rank)
+        time.sleep(0.5)  # both wait for the halo by now
         os.kill(os.getpid(), signal.SIGKILL)
+    comm.send(torch.ones(1), 1)
     try:
         spatial.conv2d(x, weight, padding=2, height=height, layer="conv1")
     except dlviz.RankLost as error:
