@@ -20,7 +20,8 @@ import dlviz
 from dlviz.cluster.memory import Storages
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.parallel.convolution import Cut, spatial
-from dlviz.parallel.convolution.halo import Window, with_halo
+from dlviz.parallel.convolution.halo import with_halo
+from dlviz.parallel.convolution.windows import Window
 from dlviz.parallel.step.layers import LayerSpans
 
 SHAPE = (1, 2, 12, 32)  # on two ranks 6 rows each: 4 of the interior, one at the border, one below
