@@ -11,11 +11,13 @@ What a row holds is for whoever compares them: `analysis.compared`, `federated.c
 from __future__ import annotations
 
 import json
+import math
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
@@ -54,6 +56,17 @@ def record(path: Path, rows: Sequence[Row], by: str) -> None:
     others = Recorded.load(path).rows if path.exists() else []
     others = [row for row in others if row[by] not in replaced]
     Recorded(made, [*others, *rows]).save(path)
+
+
+def means(losses: Iterator[float], each: int, count: int) -> list[float | None]:
+    """The means of `each` losses one after the other, `count` of them; None where they are not
+    finite, or have ended."""
+    found = []
+    while len(found) < count:
+        few = [*islice(losses, each)]
+        whole = len(few) == each and math.isfinite(fmean(few))
+        found.append(round(fmean(few), 4) if whole else None)
+    return found
 
 
 def last_third(values: Sequence[float]) -> float:

@@ -15,7 +15,7 @@ from dlviz.cluster.errors import (
     RunInterrupted,
     RunTimeout,
 )
-from dlviz.cluster.groups.membership import Mesh, grid_of
+from dlviz.cluster.groups.membership import Mesh, alone, grid_of
 from dlviz.cluster.groups.saved import Saved
 from dlviz.cluster.measure.link import LinkCost, link_cost, measure_link
 from dlviz.cluster.measure.network import NetworkCost, measure_network, network_cost
@@ -37,7 +37,7 @@ __all__ = [
     "measure_link", "measure_network",
     # for the layers built on it
     "CODES", "DTYPES", "Handle", "Lane", "Mesh", "NetworkCost", "RECEIVES", "REDUCE",
-    "SENDS", "Saved", "check_rank", "check_tensor", "dtype_name", "form_of", "grid_of",
+    "SENDS", "Saved", "alone", "check_rank", "check_tensor", "dtype_name", "form_of", "grid_of",
     "link_cost", "network_cost", "pack_saved", "pack_worker", "place_of_files", "reduction",
     "rehearsed", "renamed", "results", "show_line", "unpack_saved", "worker_name",
 ]  # fmt: skip

@@ -66,7 +66,7 @@ class OperatorGraph:
 
     groups: tuple[OperatorGroup, ...]
     output: str
-    constants: dict[str, torch.Tensor]
+    constants: Mapping[str, Any]
     clones: bool
     parents: tuple[tuple[int, ...], ...]
     forward: tuple[float, ...] = ()
@@ -195,7 +195,8 @@ class Computed(NamedTuple):
             if name in gradients and tensor.requires_grad
         ]
         if pairs:
-            torch.autograd.backward(*map(list, zip(*pairs, strict=True)))
+            outputs, given = map(list, zip(*pairs, strict=True))
+            torch.autograd.backward(outputs, given)
         return {name: leaf.grad for name, leaf in self.leaves.items() if leaf.grad is not None}
 
 

@@ -133,7 +133,7 @@ class Program(NamedTuple):
     operators: list[Operator]
     output: str
     writes: dict[str, str]
-    constants: dict[str, torch.Tensor]
+    constants: Mapping[str, Any]
 
 
 def exported(module: nn.Module, batch: torch.Tensor) -> Program:

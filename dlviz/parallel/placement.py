@@ -25,7 +25,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack, cast
 
 import torch
 from torch import nn
@@ -110,12 +110,13 @@ class PlacedModel:
         shared = {id(each) for name, each in self.module.named_buffers() if name not in owners}
         foreign = {each for each, its in rank.items() if its != self.comm.rank} - shared
         for module in self.module.modules():
-            for own in (module._parameters, module._buffers):
+            for own in cast("Sequence[dict[str, Any]]", (module._parameters, module._buffers)):
                 for name, each in own.items():
                     if each is not None and id(each) in foreign:
                         meta = each.to("meta")
-                        own[name] = (nn.Parameter(meta, each.requires_grad)
-                                     if isinstance(each, nn.Parameter) else meta)  # fmt: skip
+                        if isinstance(each, nn.Parameter):
+                            meta = nn.Parameter(meta, each.requires_grad)
+                        own[name] = meta
         held = [p for p in self.module.parameters() if not p.is_meta]
         buffers = [each for each in self.module.buffers() if not each.is_meta]
         self.comm.memory("weights", sum(each.nbytes for each in (*held, *buffers)))
@@ -155,6 +156,7 @@ class PlacedModel:
                 self._receive_gradients(group, graded, gradients)
                 with self._span("backward", group):
                     if self.operators.output in own.outputs:
+                        assert loss is not None  # else there is no backward
                         result = self._loss(running[group], labels, loss, gradients)
                     for name, each in running.pop(group).backward(gradients).items():
                         gradients[name] = gradients[name] + each if name in gradients else each
@@ -196,11 +198,11 @@ class PlacedModel:
         self, tensor: torch.Tensor | None, rank: int, group: int, gradient_of: str | None = None
     ) -> Any:
         """Start to send a value of `group`, or a gradient (None: zeros)."""
-        if gradient_of is None:
-            return self.comm.isend(tensor.contiguous(), rank, group)
-        if tensor is None:
-            tensor = self._empty(gradient_of).zero_()
-        return self.comm.isend(tensor.contiguous(), rank, group + len(self.operators))
+        if gradient_of is not None:
+            group += len(self.operators)
+            tensor = self._empty(gradient_of).zero_() if tensor is None else tensor
+        assert tensor is not None  # a value
+        return self.comm.isend(tensor.contiguous(), rank, group)
 
     def _receive(self, name: str, rank: int, tag: int) -> torch.Tensor:
         tensor = self._empty(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib.util
 import io
 import json
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
+from loading import loaded
 from nbformat import v4
 from PIL import Image
 
@@ -148,10 +148,7 @@ def test_a_committed_lab_is_fit_to_be_read(path):
 
 
 def import_build():
-    spec = importlib.util.spec_from_file_location("build", BUILD)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(BUILD)
 
 
 def as_committed(path: Path) -> list[str]:

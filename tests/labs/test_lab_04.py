@@ -3,9 +3,7 @@ trainings, of which one is made again; what its runs said is in test_labs_stored
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -14,6 +12,7 @@ from typing import Any
 import nbformat
 import numpy as np
 import pytest
+from loading import loaded
 
 import dlviz
 from dlviz.analysis.compared import Compared, at_best_rates
@@ -162,11 +161,7 @@ def test_by_chance_a_clock_takes_what_the_lab_says_in_the_long_run_and_by_its_dr
 
 def sweep() -> ModuleType:
     """The script that recorded the trainings."""
-    spec = importlib.util.spec_from_file_location("sweep_04", RECORDED / "sweep.py")
-    assert spec and spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(RECORDED / "sweep.py")
 
 
 def test_every_method_was_recorded_at_four_rates_with_five_seeds():

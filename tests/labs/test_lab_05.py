@@ -3,9 +3,7 @@ which some are made again."""
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -13,6 +11,7 @@ from types import ModuleType
 import nbformat
 import pytest
 import torch
+from loading import loaded
 
 import dlviz
 from dlviz.analysis.compared import at_lowest_loss
@@ -73,11 +72,7 @@ def test_the_answers_are_those_of_the_formulas_and_of_the_recorded_trainings():
 
 def sweep() -> ModuleType:
     """The script that recorded the trainings."""
-    spec = importlib.util.spec_from_file_location("sweep_05", RECORDED / "sweep.py")
-    assert spec and spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(RECORDED / "sweep.py")
 
 
 def test_every_method_was_recorded_at_six_rates_with_five_seeds():

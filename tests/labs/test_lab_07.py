@@ -3,14 +3,14 @@ two are made again, and from the stored runs."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from statistics import median
 from types import ModuleType
 
 import nbformat
 import pytest
+from loading import loaded
+from stored import shown, table
 
 from dlviz.analysis.compared import at_lowest_loss
 from dlviz.analysis.recorded import Recorded
@@ -116,11 +116,7 @@ def test_the_explorer_answers_what_the_page_says():
 
 def sweep() -> ModuleType:
     """The script that recorded the trainings."""
-    spec = importlib.util.spec_from_file_location("sweep_07", RECORDED / "sweep.py")
-    assert spec and spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(RECORDED / "sweep.py")
 
 
 def test_both_norms_were_recorded_at_five_rates_with_five_seeds():
@@ -144,30 +140,16 @@ def test_a_recorded_training_is_made_again(method):
     assert len(again) == 2 and again == pytest.approx(first["losses"][:2], rel=0.05)
 
 
-def outputs(needle: str) -> str:
-    """What the cell that has `needle` in its source printed, stored in the lab."""
-    (cell,) = [c for c in CELLS if c.cell_type == "code" and needle in c.source]
-    return "\n".join(
-        str(out.get("text") or out.get("data", {}).get("text/plain", "")) for out in cell.outputs
-    )
-
-
-def rows(needle: str, last: int) -> list[list[float]]:
-    """The numbers of the last rows of a stored table."""
-    lines = outputs(needle).rstrip().splitlines()[-last:]
-    return [
-        [float(word) for word in line.split() if word.replace(".", "").isdigit()] for line in lines
-    ]
-
-
 def test_the_stored_runs_have_what_the_text_says():
-    plain, trick = rows('"KB a rank sends in a step"', 2)
+    sent = table("07_convolutions", '"KB a rank sends in a step"')
+    plain, trick = sent["data parallel"], sent["one weird trick"]
     assert [plain[0], trick[0]] == [1624.164, 240.384] and plain[1] == trick[1]
     assert "240 KB in place of 1,624" in PAGE
-    all_, one, slices = rows("took.round(1)", 3)
-    assert all_[2] / slices[2] == pytest.approx(4, abs=0.1) and one[2] == slices[2]
-    assert one[0] / slices[0] == pytest.approx(4, abs=0.2)
-    parts = [row[-1] for row in rows("pd.DataFrame(parts)", 5)]
-    assert parts == [0.75, 0.75, 0.5, 0.9375, 0.375]
-    measured, predicted = rows("times as fast as 1 rank", 1)[0][-2:]
+    took = table("07_convolutions", "took.round(1)")
+    assert took["all"][2] / took["slices"][2] == pytest.approx(4, abs=0.1)
+    assert took["one"][2] == took["slices"][2]
+    assert took["one"][0] / took["slices"][0] == pytest.approx(4, abs=0.2)
+    parts = shown("07_convolutions", "pd.DataFrame(parts)").splitlines()[1:]
+    assert [float(line.split()[-1]) for line in parts] == [0.75, 0.75, 0.5, 0.9375, 0.375]
+    measured, predicted = table("07_convolutions", "times as fast as 1 rank")["N 2, H 4"]
     assert measured == pytest.approx(predicted, rel=0.25) and 5 < measured < 8

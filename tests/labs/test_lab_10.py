@@ -3,11 +3,9 @@ recorded steps, of which one is made again."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import re
-import sys
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -15,7 +13,8 @@ from types import ModuleType
 
 import nbformat
 import pytest
-from test_labs_stored import shown, table
+from loading import loaded
+from stored import shown, table
 
 from dlviz.analysis.order import order as ordered
 from dlviz.analysis.recorded import Recorded
@@ -259,12 +258,7 @@ def test_half_of_what_pp_sends_between_the_racks_is_sent_twice():
 # -- recorded steps --------------------------------------------------------------------------------
 def sweep() -> ModuleType:
     """The script that recorded the steps."""
-    spec = importlib.util.spec_from_file_location("sweep_10", RECORDED / "sweep.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded(RECORDED / "sweep.py")
 
 
 @cache

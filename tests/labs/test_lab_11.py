@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from stored import shown
 
 from dlviz.grading.questions import by_lab
 from dlviz.sim import (
@@ -71,27 +72,21 @@ def test_the_figures_in_the_text_follow():
     assert largest_model(32e9, 64, 0, **MIXED) == 2e9
 
 
-def outputs(needle: str) -> str:
-    """What the cell that has `needle` in its source printed, stored in the lab."""
-    (cell,) = [c for c in CELLS if c.cell_type == "code" and needle in c.source]
-    return "\n".join(
-        str(out.get("text") or out.get("data", {}).get("text/plain", "")) for out in cell.outputs
-    )
-
-
 def test_the_stored_runs_have_what_the_text_says():
     """Bytes, and paced seconds: they do not depend on the machine."""
-    assert [line.split()[-1] for line in outputs("table.assign").splitlines()[1:]] == [
+    assert [line.split()[-1] for line in shown("11_memory", "table.assign").splitlines()[1:]] == [
         "16.0", "10.0", "7.0", "4.0",
     ]  # fmt: skip
-    rows = [line.split()[-2:] for line in outputs("pd.DataFrame(sent)").splitlines()[-5:]]
+    rows = [
+        line.split()[-2:] for line in shown("11_memory", "pd.DataFrame(sent)").splitlines()[-5:]
+    ]
     assert [units for units, _ in rows] == ["3.0", "2.0", "5.0", "12.0", "8.0"]
     assert 0.5 < float(rows[4][1]) - float(rows[2][1]) < 1.5  # layers stay: "about a byte above"
-    small = float(outputs("{ratio[20_000]:.2f}").split()[-1])
+    small = float(shown("11_memory", "{ratio[20_000]:.2f}").split()[-1])
     assert 0.94 < small < 0.98 and "0.95 to 0.97" in PAGE
-    measured, formula = outputs('"k + 16/k": formula').splitlines()[1:]
+    measured, formula = shown("11_memory", '"k + 16/k": formula').splitlines()[1:]
     assert measured.split()[1:] == formula.split()[-6:] == "17.0 17.0 10.0 8.0 10.0 17.0".split()
-    four, seven = outputs('columns="prefetch"').splitlines()[-2:]
+    four, seven = shown("11_memory", 'columns="prefetch"').splitlines()[-2:]
     assert four.split()[-3:] == ["72.0", "44.0", "44.0"] and seven.split()[-3:] == [
         "96.0", "61.0", "61.0",
     ]  # fmt: skip

@@ -4,8 +4,6 @@ the recorded trainings, of which one row of each study is made again."""
 from __future__ import annotations
 
 import copy
-import importlib.util
-import sys
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -13,6 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from loading import loaded
 
 import dlviz
 from dlviz.datasets import digits
@@ -50,12 +49,7 @@ FORMULAS = {
 
 def sweep_of(lab: str) -> ModuleType:
     """The script that makes a lab's sweep."""
-    path = ROOT / "labs" / "recorded" / lab / "sweep.py"
-    spec = importlib.util.spec_from_file_location(f"sweep_{lab}", path)
-    assert spec and spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "labs" / "recorded" / lab / "sweep.py")
 
 
 def made_again(lab: str, sweep: Sweep, rounds: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import re
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 import nbformat
 import numpy as np
 import pytest
+from loading import loaded
 
 import dlviz
 from dlviz.board.levels import LEVELS
@@ -38,11 +38,7 @@ LINK = Link(latency=1e-3, bandwidth=1e9)  # of lab 00
 
 
 def teaching(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "teaching" / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "docs" / "teaching" / f"{name}.py")
 
 
 def answer(page: str, question: str) -> str:

@@ -61,7 +61,8 @@ def test_what_moves_is_patterned_and_what_stays_is_plain(grid, moves, name, shar
     for box, own in parts(figure, panel=1).items():
         assert {part[5] or "" for part in own} == {moves.get(box, "")}
     heads = [note.text for note in figure.layout.annotations if "stationary" in note.text]
-    assert f"<b>{name}</b>" in heads[1] and f"a rank sends {share}, as backward" in heads[1]
+    assert f"<b>{name}</b>" in heads[1]
+    assert f"a rank sends {share}<br>in forward, and in backward" in heads[1]
 
 
 def test_the_frame_is_what_a_rank_multiplies():

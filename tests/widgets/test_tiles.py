@@ -10,8 +10,8 @@ import pytest
 
 import dlviz
 from dlviz.analysis.tiles import OUTSIDE, cut_image
-from dlviz.parallel.convolution.distribution import blocks, needed
 from dlviz.parallel.convolution.picture import exchange, pixels, watch_tile
+from dlviz.sim.convolution import blocks, needed
 from dlviz.viz.tiles import TiledScene, scene_of
 from dlviz.widgets import MessagePlayer
 

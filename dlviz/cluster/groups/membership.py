@@ -36,7 +36,7 @@ class Groups:
     ):
         self.calls: dict[int, int] = {}
         self.saves: dict[int, int] = {}
-        self.grids: dict[tuple[int, int], Any] = {}  # by the numbers of a column and a row
+        self.grids: dict[tuple[int, ...], Any] = {}  # by the numbers of the groups that they join
         self.next = 2
         self.folder = folder
         self.threads = threads
@@ -88,10 +88,20 @@ def colors(comm: Any, color: int | None, key: int) -> tuple[int, tuple[int, ...]
     return first + chosen.index(color), members, color
 
 
+def alone(comm: Any) -> Any:
+    """A Comm of this rank alone. All ranks of `comm` must call it; the first call is collective."""
+    groups, key = comm.groups, (comm.number,)
+    if key not in groups.grids:
+        groups.grids[key] = comm.split(comm.rank)
+    return groups.grids[key]
+
+
 def grid_of(column: Any, row: Any) -> Any:
     """A Comm of all ranks of the grid in which these Comms are this rank's column and row, row by
-    row: neighbours at a corner are in neither. All ranks of the grid must call it; the first call
-    for the two is collective."""
+    row: neighbours at a corner are in neither. Where one of them has one rank alone, it is the
+    other. All ranks of the grid must call it; the first call for the two is collective."""
+    if 1 in (column.size, row.size):
+        return column if row.size == 1 else row
     groups, key = column.groups, (column.number, row.number)
     if key not in groups.grids:
         columns = torch.empty(row.size, column.size, dtype=torch.int64)

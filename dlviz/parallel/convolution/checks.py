@@ -17,8 +17,16 @@ from dlviz.sim.convolution import output_length
 Shape = tuple[int, ...]
 
 
-def pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)
+def pair(name: str, value: Any, least: int = 1) -> tuple[int, int]:
+    """One for rows and one for columns. Raises ValueError for others than whole numbers, `least` or
+    more."""
+    both = (value, value) if isinstance(value, int) else tuple(value)
+    if len(both) != 2 or not all(isinstance(each, int) and each >= least for each in both):
+        raise ValueError(
+            f"{name}={value!r} is no whole number of {least} or more, and no pair of them: give "
+            "one for rows and columns, or one for each."
+        )
+    return both
 
 
 def slid(
@@ -58,7 +66,7 @@ def check_conv(name: str, conv: nn.Module) -> None:
 
 def check_pool(name: str, pool: Any) -> None:
     """Raise ValueError for a pool with options that are not cut."""
-    sizes = pair(getattr(pool, "output_size", 1))
+    sizes = pair("output_size", getattr(pool, "output_size", 1))
     plain = {
         "ceil_mode": False,
         "return_indices": False,

@@ -29,19 +29,18 @@ part of the model; the crossings are left to the user.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
 from dlviz.cluster import Comm
-from dlviz.collectives.direct import to_all
 from dlviz.models.mean_of import MeanOverRows, of_batch
 from dlviz.models.options import squares
-from dlviz.parallel.convolution.distribution import blocks
+from dlviz.parallel.convolution.crossings import CROSSINGS, gather, parts_of, scatter
+from dlviz.parallel.convolution.dense_blocks import DenseBlock, first_dense
 from dlviz.parallel.data.ddp import BUCKET_BYTES, DDP
 from dlviz.parallel.step.batches import Batch, Batches, on
 from dlviz.parallel.step.layers import LayerSpans
@@ -49,11 +48,7 @@ from dlviz.parallel.step.replicas import check_same, start_alike
 from dlviz.parallel.step.sharded_step import Loss, Weight, counting, no_mean, rows, trained, weigh
 from dlviz.parallel.step.training import Options, Result, Training, joint_norm
 from dlviz.parallel.step.whole_model import Assembled, gathered_state
-from dlviz.parallel.tensor.conjugate import f, g
-from dlviz.parallel.tensor.train import ELEMENTWISE
 from dlviz.parallel.update_rules import AnyRule
-
-CROSSINGS = ("all", "one", "slices")
 
 
 def train(
@@ -102,28 +97,6 @@ def train(
     )
 
 
-class Crossing(NamedTuple):
-    """The rows that cross together: `own`, of this rank's shard, and how many of each rank."""
-
-    own: slice
-    counts: list[int]
-
-
-def parts_of(crossing: str, counts: Sequence[int], rank: int) -> list[Crossing]:
-    """The crossings of shards that have `counts` rows, as rank `rank` sees them, those of no row
-    left out."""
-    everyone, found = range(len(counts)), []
-    for turn in everyone if crossing != "all" else [0]:
-        if crossing == "all":
-            own = [(0, count) for count in counts]
-        elif crossing == "one":
-            own = [(0, counts[r] if r == turn else 0) for r in everyone]
-        else:  # from rank to rank another slice, as the first ones of a shard may be a row longer
-            own = [blocks(counts[r], len(counts))[(turn + r) % len(counts)] for r in everyone]
-        found.append(Crossing(slice(*own[rank]), [end - first for first, end in own]))
-    return [part for part in found if any(part.counts)]
-
-
 class Hybrid:
     """`model` on this rank: its `convolutions`, and its blocks of the dense layers; `net` has both,
     by the names of `model`."""
@@ -132,7 +105,7 @@ class Hybrid:
         self, comm: Comm, model: nn.Module, crossing: str, all_reduce: str, bucket_bytes: int
     ):
         layers = dict(model.named_children()) if isinstance(model, nn.Sequential) else {}
-        first = _first_dense(layers, model)
+        first = first_dense(layers, model)
         start_alike(comm, model)  # dense layers too: each rank has another block of the same ones
         self.comm, self.crossing = comm, crossing
         self.net, self.dense, convolutions = (nn.Sequential() for _ in range(3))
@@ -230,96 +203,3 @@ class Hybrid:
             block: Any = self.dense.get_submodule(layer)
             state[name] = torch.cat(values, block.dim if kind == "weight" else 0)
         return state
-
-
-class DenseBlock(nn.Module):
-    """This rank's block of a linear `layer`, whose weight W (n, k) is cut along `dim`, 0: by its
-    outputs, 1: by its inputs. The layer is left empty.
-
-    Cut by its outputs it takes whole inputs, and its own are whole no more. Cut by its inputs it
-    takes those, and its outputs are a part of a sum, which is added up unless it is the `last`.
-    """
-
-    def __init__(self, comm: Comm, layer: nn.Linear, dim: int, first: bool, last: bool):
-        super().__init__()
-        self.comm, self.dim, self.first, self.last = comm, dim, first, last
-        self.own = slice(*blocks(layer.weight.shape[dim], comm.size)[comm.rank])
-        weight, bias = layer.weight, layer.bias
-        self.weight = _own(weight, weight[self.own] if dim == 0 else weight[:, self.own])
-        self.bias = None
-        if bias is not None and (dim == 0 or comm.rank == 0):  # a sum needs it once
-            self.bias = _own(bias, bias[self.own] if dim == 0 else bias)
-        for p in layer.parameters():
-            p.data = p.data.new_empty(0)
-
-    def extra_repr(self) -> str:
-        own, by = self.own, "inputs" if self.dim else "outputs"
-        return f"{by} {own.start} to {own.stop - 1}, bias={self.bias is not None}"
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.dim == 0:
-            # Of the first one's dx the crossing back adds up the parts.
-            x = x if self.first else f(self.comm, x)
-            return nn.functional.linear(x, self.weight, self.bias)  # (N, n/K)
-        if self.first:
-            x = x[..., self.own]  # (N, k/K): there is no layer before that cuts it
-        sums = nn.functional.linear(x, self.weight, self.bias)  # (N, n), a part of every sum
-        return sums if self.last else g(self.comm, sums)
-
-
-def _own(whole: torch.Tensor, part: torch.Tensor) -> nn.Parameter:
-    own = part.detach().clone(memory_format=torch.contiguous_format)
-    return nn.Parameter(own, whole.requires_grad)
-
-
-def gather(comm: Comm, name: str, own: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """The rows of all ranks in rank order: of rank r `counts[r]`, of this one `own`.
-
-    Cost: a rank sends its rows K-1 times."""
-    whole = own.new_empty(sum(counts), *own.shape[1:])
-    parts = [*whole.split(counts)]
-    parts[comm.rank].copy_(own)
-    with _recorded(comm, "all_gather", name, "forward", whole):
-        to_all(comm, [own] * comm.size, parts)
-    return whole
-
-
-def scatter(
-    comm: Comm, name: str, partial: torch.Tensor, counts: list[int], own: torch.Tensor
-) -> None:
-    """Put into `own` this rank's rows of the sum of all ranks' `partial`, `counts[r]` of which are
-    rank r's.
-
-    Cost: a rank sends each other one's rows once."""
-    parts, others = [*partial.split(counts)], [r for r in range(comm.size) if r != comm.rank]
-    own.copy_(parts[comm.rank])
-    with _recorded(comm, "reduce_scatter", name, "backward", partial):
-        sends = [comm.isend(parts[rank], rank) for rank in others if parts[rank].numel()]
-        for rank in others if own.numel() else ():
-            comm.recv(own, rank, op="sum")  # not posted ahead: it would be held until it is added
-        for send in sends:
-            send.wait()
-
-
-def _recorded(comm: Comm, collective: str, name: str, direction: str, tensor: torch.Tensor) -> Any:
-    fields = {"group": comm.name, "nbytes": tensor.nbytes, "collective": collective}
-    return comm.span("collective", name, direction=direction, layer="crossing", **fields)
-
-
-def _first_dense(layers: dict[str, nn.Module], model: nn.Module) -> int:
-    """The place of the first dense layer. Raises ValueError for a model that cannot be cut."""
-    kinds = [type(layer) for layer in layers.values()]
-    if nn.Linear not in kinds:
-        raise ValueError(
-            f"a {type(model).__name__} without an nn.Linear among its own layers has no dense part "
-            "to cut: give an nn.Sequential of convolutions, nn.Flatten and nn.Linear layers."
-        )
-    first = kinds.index(nn.Linear)
-    for name, layer in [*layers.items()][first:]:
-        if type(layer) is not nn.Linear and not isinstance(layer, ELEMENTWISE):
-            allowed = ", ".join(each.__name__ for each in ELEMENTWISE[:-1])
-            raise ValueError(
-                f"layer {name}, a {type(layer).__name__}, lies behind the first nn.Linear, where "
-                f"layers are cut over ranks: use nn.Linear, {allowed} there."
-            )
-    return first

@@ -7,7 +7,7 @@ before has left it under another one, the input is redistributed:
     conv 0, H over p           conv 3, C over p             head, N over p
     halo | convolve | switch | convolve | sum, scatter | switch | linear, loss
 
-What each layer does then is in layers.py.
+What each layer does then is in layers.py and other_layers.py.
 
 Source: N. Dryden, N. Maruyama et al., "Channel and filter parallelism for large-scale CNN
 training", SC 2019, sections 3 and 4. In PyTorch: a module whose parameters are DTensors.
@@ -26,17 +26,17 @@ from dlviz.cluster import Comm, Mesh
 from dlviz.models import Residual
 from dlviz.models.options import squares
 from dlviz.parallel.convolution.checks import Shape, check_flatten, warn_of_idle
-from dlviz.parallel.convolution.distribution import Distribution, redistribute
-from dlviz.parallel.convolution.layers import (
+from dlviz.parallel.convolution.cut_layer import CutLayer, HeldBlock
+from dlviz.parallel.convolution.distribution import Distribution
+from dlviz.parallel.convolution.layers import DistributedConv2d
+from dlviz.parallel.convolution.other_layers import (
     Chain,
-    CutLayer,
     CutNorm,
     CutPool,
-    DistributedConv2d,
-    HeldBlock,
     LocalLayer,
     ResidualSum,
 )
+from dlviz.parallel.convolution.redistribution import redistribute
 from dlviz.parallel.step.replicas import check_same_model
 from dlviz.parallel.tensor.train import ELEMENTWISE
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
+from dlviz.parallel.convolution.boxes import Box
 from dlviz.parallel.convolution.distribution import Cut
-from dlviz.parallel.convolution.halo import Box, Halo, Window, with_halo
+from dlviz.parallel.convolution.halo import with_halo
+from dlviz.parallel.convolution.halo_exchange import Halo
+from dlviz.parallel.convolution.windows import Window
 
 NAME = "pixels"  # of the watched buffer
 

@@ -20,17 +20,16 @@ mesh dims on which the parameter is Replicate.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from math import prod
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from dlviz.cluster import Comm, Mesh
+from dlviz.cluster import Comm, Mesh, alone, grid_of
 from dlviz.parallel.tensor.conjugate import reduced
-
-_groups: WeakKeyDictionary[Mesh, dict[frozenset[str], Comm]] = WeakKeyDictionary()
 
 
 def group(mesh: Mesh, axes: Sequence[str]) -> Comm:
@@ -41,19 +40,10 @@ def group(mesh: Mesh, axes: Sequence[str]) -> Comm:
     for axis in axes:
         if axis not in vars(mesh):
             raise ValueError(f"axes={tuple(axes)}: {mesh} has no axis {axis!r}. Name its own.")
-    if len(axes) == 1:
-        return getattr(mesh, axes[0])
-    known = _groups.setdefault(mesh, {})  # making one takes a collective
-    if (key := frozenset(axes)) in known:
-        return known[key]
-    block = 0  # its number
-    for name, axis in vars(mesh).items():
-        if name not in axes:
-            block = block * axis.size + axis.rank
-    found = mesh.comm.split(block)
-    assert found is not None  # it has a color
-    known[key] = found
-    return found
+    along = [axis for name, axis in vars(mesh).items() if name in axes]
+    if prod(axis.size for axis in along) == mesh.comm.size:
+        return mesh.comm
+    return reduce(grid_of, along) if along else alone(mesh.comm)
 
 
 def summed(group: Comm, *parameters: torch.Tensor, layer: str = "") -> tuple[torch.Tensor, ...]:

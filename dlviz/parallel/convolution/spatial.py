@@ -33,8 +33,10 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from dlviz.parallel.convolution.checks import pair
 from dlviz.parallel.convolution.distribution import Cut
-from dlviz.parallel.convolution.halo import Window, computed, grid, with_halo
+from dlviz.parallel.convolution.halo import computed, with_halo
+from dlviz.parallel.convolution.windows import Window, grid
 from dlviz.parallel.tensor.conjugate import g
 
 Two = int | Sequence[int]  # of rows and columns, or of both
@@ -50,7 +52,7 @@ def conv2d_by_hand(
 ) -> torch.Tensor:
     """A convolution cut along H alone, of stride 1: read this one first. `conv2d` computes the
     interior meanwhile."""
-    above, beside = _pair("padding", padding)
+    above, beside = pair("padding", padding)
     rows = Window(height.comm, height.length, weight.shape[2], 1, 1, above)
     columns = Window(None, x.shape[3], weight.shape[3], 1, 1, beside)
     block = with_halo(x, rows, columns)  # (N, C, h + K - 1, W): halo, own rows, halo
@@ -108,7 +110,7 @@ def max_pool2d(
     layer: str = "",
 ) -> torch.Tensor:
     """This rank's block of the largest value of each window; the padding is -inf, as torch's."""
-    kernel, cuts = _pair("kernel_size", kernel_size), (height, width)
+    kernel, cuts = pair("kernel_size", kernel_size), (height, width)
     step = kernel if stride is None else stride
     rows, columns, how = _sliding(x, kernel, step, padding, dilation, cuts, pools=True)
     operation = partial(F.max_pool2d, kernel_size=kernel, **how)
@@ -126,7 +128,7 @@ def avg_pool2d(
     layer: str = "",
 ) -> torch.Tensor:
     """This rank's block of the mean of each window, in which padding counts as zeros."""
-    kernel, cuts = _pair("kernel_size", kernel_size), (height, width)
+    kernel, cuts = pair("kernel_size", kernel_size), (height, width)
     step = kernel if stride is None else stride
     rows, columns, how = _sliding(x, kernel, step, padding, 1, cuts, pools=True)
     del how["dilation"]  # it has none
@@ -162,8 +164,8 @@ def _sliding(
 ) -> tuple[Window, Window, dict[str, Any]]:
     """The kernel along rows and along columns, and torch's arguments: the halo has the padding of a
     dim that is cut. Raises ValueError for a kernel that does not fit."""
-    sizes = [_pair("kernel_size", kernel), _pair("stride", stride), _pair("dilation", dilation)]
-    sizes.append(_pair("padding", padding, least=0))
+    sizes = [pair("kernel_size", kernel), pair("stride", stride), pair("dilation", dilation)]
+    sizes.append(pair("padding", padding, least=0))
     windows = []
     for dim, (cut, *about) in enumerate(zip(cuts, *sizes, strict=True)):
         length = x.shape[2 + dim] if cut is None else cut.length
@@ -184,13 +186,3 @@ def _sliding(
     rows, columns = windows
     own = tuple(w.padding if w.comm is None else 0 for w in windows)
     return rows, columns, {"stride": sizes[1], "dilation": sizes[2], "padding": own}
-
-
-def _pair(name: str, value: Any, least: int = 1) -> tuple[int, int]:
-    both = (value, value) if isinstance(value, int) else tuple(value)
-    if len(both) != 2 or not all(isinstance(each, int) and each >= least for each in both):
-        raise ValueError(
-            f"{name}={value!r} is no whole number of {least} or more, and no pair of them: give "
-            "one for rows and columns, or one for each."
-        )
-    return both

@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_map
 from dlviz.cluster import Comm, Mesh
 from dlviz.counts import check_counts
 from dlviz.models.mean_of import MeanOverRows, of_batch, weighed
+from dlviz.parallel.convolution.cut_layer import CutLayer
 from dlviz.parallel.convolution.distribution import Distribution
 from dlviz.parallel.convolution.general import DistributedNet, Distributions, cut
-from dlviz.parallel.convolution.layers import CutLayer
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
 from dlviz.parallel.step.batches import Batch, Batches, on
 from dlviz.parallel.step.hooks import Hook
@@ -52,7 +52,7 @@ def train(
     Raises ValueError, before training, for a layer that cannot be cut, and where two ranks hold
     different models or batches.
 
-    Cost: that of the layers (layers.py), and of each switch (distribution.redistribute).
+    Cost: that of the layers (layers.py), and of each switch (redistribution.py).
     """
     whole = Assembled(comm, model, options)
     net = cut(comm, model, None, mesh, distributions)

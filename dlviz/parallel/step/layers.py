@@ -5,15 +5,13 @@ module hooks; a layer that communicates names the module in it that computes `pr
 attention, whose products lie between its layers and have no weights. A layer's backward begins when
 the gradient of its output is ready (a hook on that tensor: a module's backward hooks raise on
 in-place ReLU) and ends when its parameters have their gradients (or the inputs of a `product`,
-which may be sent next), when another layer begins, or when the backward pass is over, whichever is
-first:
+which may be sent next), when another layer begins, or when the backward pass is over:
 
     forward   |fc1|fc2|fc3|
     backward              |fc3    |fc2    |fc1    |
 
 A forward inside a backward pass (a layer that runs again) is of kind recompute. In a pipeline,
-inside an action, the spans have its stage and microbatch. Where the backward is
-split, each layer has a span of both kinds:
+spans have stage and microbatch of their action, and a backward that is split is two of a layer:
 
     backward_input    |fc3|fc2|fc1|
     backward_weight                    |fc3|fc2|fc1|

@@ -87,7 +87,7 @@ class Graph:
                 found[parent].append(group)
         return tuple(map(tuple, found))
 
-    def in_order(self, key: Sequence[int] | None = None) -> list[int]:
+    def in_order(self, key: Sequence[float] | None = None) -> list[int]:
         """All groups, parents first: of those whose parents are through the one with the smallest
         `key` (by default its index; ties: the lower index)."""
         key = range(len(self)) if key is None else key

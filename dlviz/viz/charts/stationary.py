@@ -151,7 +151,8 @@ def _name(figure: go.Figure, p_f: int, p_c: int, left: float, theme: str) -> Non
     moved = [f"{Fraction(many, p_f * p_c)} {what}" for many, what in shares if many]
     lines = [
         f"<b>stationary {still}</b>: p_f = {p_f}, p_c = {p_c}",
-        f"a rank sends {' + '.join(moved) or 'nothing'}, as backward",
+        f"a rank sends {' + '.join(moved) or 'nothing'}",
+        "in forward, and in backward",
     ]
     faint = palette.colors(theme)["faint"]
     top, down = HEAD + SIDE + APART, HEAD + SIDE + APART / 2

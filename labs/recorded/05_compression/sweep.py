@@ -15,15 +15,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from dlviz.analysis.recorded import record
+from dlviz.analysis.recorded import means, record
 from dlviz.compression import Feedback, make
 from dlviz.datasets import batches, digits
 from dlviz.models import MLP
@@ -104,14 +103,10 @@ def steps(
 def row(method: str, seed: int, lr: float) -> dict[str, Any]:
     """A training's row."""
     model, every = training(method, seed, lr)
-    means = []
-    while len(means) < STEPS // MEAN_OF:
-        losses = [*islice(every, MEAN_OF)]
-        whole = len(losses) == MEAN_OF and math.isfinite(fmean(losses))
-        means.append(round(fmean(losses), 4) if whole else None)
+    losses = means(every, MEAN_OF, STEPS // MEAN_OF)
     images, labels = digits("test")
     right = int((model(images).argmax(1) == labels).sum())
-    return {"method": method, "seed": seed, "lr": lr, "losses": means, "right": right}
+    return {"method": method, "seed": seed, "lr": lr, "losses": losses, "right": right}
 
 
 def main(chosen: list[str]) -> None:

@@ -13,19 +13,17 @@ variance, by which it normalises these rows of the test digits.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from dlviz.analysis.recorded import record
+from dlviz.analysis.recorded import means, record
 from dlviz.datasets import batches, digits
 from dlviz.models import SmallResNet
 
@@ -74,16 +72,12 @@ def losses_of(model: nn.Module, seed: int, lr: float) -> Iterator[float]:
 
 def row(method: str, seed: int, lr: float) -> dict[str, Any]:
     """A training's row."""
-    model, means = network(method, seed), []
-    every = losses_of(model, seed, lr)
-    while len(means) < STEPS // MEAN_OF:
-        losses = [*islice(every, MEAN_OF)]
-        whole = len(losses) == MEAN_OF and math.isfinite(fmean(losses))
-        means.append(round(fmean(losses), 4) if whole else None)
+    model = network(method, seed)
+    losses = means(losses_of(model, seed, lr), MEAN_OF, STEPS // MEAN_OF)
     images, labels = digits("test")
     with torch.no_grad():
         right = int((model.eval()(images).argmax(1) == labels).sum())
-    return {"method": method, "seed": seed, "lr": lr, "losses": means, "right": right}
+    return {"method": method, "seed": seed, "lr": lr, "losses": losses, "right": right}
 
 
 def main(chosen: list[str]) -> None:

@@ -16,9 +16,10 @@ from torch.nn import functional as F
 import dlviz
 from dlviz.analysis.products import layer_collectives
 from dlviz.cluster import Storages
-from dlviz.parallel.convolution import spatial
-from dlviz.parallel.convolution.channel_filter import conv2d, weight_block
-from dlviz.parallel.convolution.distribution import Cut, Distribution, blocks
+from dlviz.parallel.convolution import blocks, spatial
+from dlviz.parallel.convolution.channel_blocks import weight_block
+from dlviz.parallel.convolution.channel_filter import conv2d
+from dlviz.parallel.convolution.distribution import Cut, Distribution
 from dlviz.parallel.convolution.segmented import group, summed
 
 GRIDS = [(f, c) for f in range(1, 9) for c in range(1, 8 // f + 1)]  # p_f, p_c

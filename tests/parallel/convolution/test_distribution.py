@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import dlviz
 from dlviz.parallel.convolution import Cut, Distribution, blocks, needed, redistribute
-from dlviz.parallel.convolution.distribution import messages
+from dlviz.parallel.convolution.boxes import area, slices
+from dlviz.parallel.convolution.redistribution import messages
 
 RANKS = 8
 MESHES = [
@@ -142,7 +143,8 @@ def test_the_messages_of_any_pair_give_each_rank_all_of_its_block_once(data):
     src, dst = data.draw(kinds), data.draw(kinds)
     ranks = prod(axes.values())
     count = {rank: np.zeros(shape, int) for rank in range(ranks)}
-    for sender, receiver, block in messages(tuple(axes.items()), shape, src, dst):
+    for sender, receiver, box in messages(tuple(axes.items()), shape, src, dst):
+        block = slices(box)
         count[receiver][block] += 1
         own = np.zeros(shape, bool)
         own[np.ix_(*indices(axes, shape, src, sender))] = True
@@ -160,22 +162,22 @@ def test_between_cuts_of_two_dims_each_rank_sends_p_minus_1_of_p_squared_parts(p
         sent = [0] * p
         length = {**dict(zip("NCHW", shape, strict=True)), "W": 8}
         sizes = tuple(length.values())
-        for sender, receiver, block in messages(
+        for sender, receiver, box in messages(
             (("a", p),), sizes, Distribution(**{src: "a"}), Distribution(**{dst: "a"})
         ):
             if sender != receiver:
-                sent[sender] += prod(each.stop - each.start for each in block)
+                sent[sender] += area(box)
         assert sent == [prod(sizes) * (p - 1) / p**2] * p
 
 
 def test_ranks_that_hold_the_same_block_share_its_sending():
     axes = (("a", 2), ("b", 4))
     sent = [0] * 8
-    for sender, receiver, block in messages(
+    for sender, receiver, box in messages(
         axes, (8, 8), Distribution(N="a"), Distribution(C=("a", "b"))
     ):
         if sender != receiver:
-            sent[sender] += prod(each.stop - each.start for each in block)
+            sent[sender] += area(box)
     assert sent == [4] * 8
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import dlviz
 from dlviz.parallel.convolution import Cut, blocks, needed, spatial
-from dlviz.parallel.convolution.halo import grid
+from dlviz.parallel.convolution.windows import grid
 from dlviz.parallel.step.batch_norm import SyncBatchNorm, weigh_norms
 
 RANKS = 8

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 import warnings
 from typing import Any
 
@@ -19,7 +20,8 @@ import dlviz
 from dlviz.cluster.memory import Storages
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.parallel.convolution import Cut, spatial
-from dlviz.parallel.convolution.halo import Window, with_halo
+from dlviz.parallel.convolution.halo import with_halo
+from dlviz.parallel.convolution.windows import Window
 from dlviz.parallel.step.layers import LayerSpans
 
 SHAPE = (1, 2, 12, 32)  # on two ranks 6 rows each: 4 of the interior, one at the border, one below
@@ -170,7 +172,11 @@ def dies(comm):
     lo, hi = height.block
     x, weight = torch.ones(1, 1, hi - lo, 5), torch.ones(1, 1, 5, 5)
     if comm.rank == 1:
+        for rank in (0, 2):
+            comm.recv(torch.empty(1), rank)
+        time.sleep(0.5)  # both wait for the halo by now
         os.kill(os.getpid(), signal.SIGKILL)
+    comm.send(torch.ones(1), 1)
     try:
         spatial.conv2d(x, weight, padding=2, height=height, layer="conv1")
     except dlviz.RankLost as error:

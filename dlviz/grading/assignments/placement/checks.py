@@ -145,9 +145,10 @@ def check_sample(left: SampleLeft) -> None:
        run=_ran(run_update))  # fmt: skip
 def check_update(left: UpdateLeft) -> None:
     """The logits after one update by REINFORCE, and the baseline."""
+    groups, devices = left.logits.shape
     if wrong := wrong_update(left, RATE):
         raise CheckFailed(
-            f"{PlacementSize(*left.logits.shape)}, {wrong[0]}",
+            f"{PlacementSize(groups, devices)}, {wrong[0]}",
             "lr times the mean of (reward - baseline) times the gradient of log p",
             wrong[1],
         )
@@ -277,8 +278,8 @@ def rehearse_learn(program: Callable[..., Any], steps: int = 100, seed: int = 1)
         summary += f"; the last 50 plays take {sum(plays[-50:]) / len(plays[-50:]):.3g} s"
     if wrong := wrong_learning(tried):
         summary += f"\nnot yet right\n{CheckFailed(wrong[0], '', wrong[1]).in_short}"
-    steps = [plays[i : i + SAMPLES] for i in range(0, len(plays), SAMPLES)]
-    means = [sum(each) / len(each) for each in steps]
+    updates = [plays[i : i + SAMPLES] for i in range(0, len(plays), SAMPLES)]
+    means = [sum(each) / len(each) for each in updates]
     return PlacementRehearsal(Trace(), summary, not wrong, best, means)
 
 

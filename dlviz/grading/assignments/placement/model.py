@@ -161,7 +161,7 @@ def chosen(ends: dict[int, Span], last: bool = False, by_start: bool = False) ->
     return min(ends, key=lambda d: (ends[d][not by_start], -d if last else d))
 
 
-def greedy_placement(case: Case, **how: bool) -> list[int]:
+def greedy_placement(case: Case, **how: Any) -> list[int]:
     """Of every group its device; shorter where a group fits nowhere."""
     picks = {"last": how.get("last", False), "by_start": how.get("by_start", False)}
     found = {group: chosen(ends, **picks) for group, ends in greedy(case, **how) if ends}
