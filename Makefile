@@ -77,13 +77,13 @@ again = { [ $$? = 1 ] && failed="$$(grep -oE '$(1)' .pytest_cache/v/cache/lastfa
 
 # Three at a time keep two cores busy: a third of them wait, for a clock or for a page; of the labs
 # four, which wait for most of their time. Whole files, as what the tests of one share, two hosts say,
-# takes longest to make.
+# takes longest to make. No bar of a slow run stands among the outputs that are compared.
 test: style
 	$(BIN)/python -m pytest -p no:nbval -m "not sweep" --cache-clear \
 	  -n 3 --dist loadfile --no-loadscope-reorder tests \
 	  || $(call again,".*": true,$(BIN)/python -m pytest -p no:nbval -m "not sweep" \
 	    --last-failed --last-failed-no-failures none tests)
-	export DLVIZ_PREDICTIONS= OMP_NUM_THREADS=1; \
+	export DLVIZ_PREDICTIONS= OMP_NUM_THREADS=1 TQDM_DISABLE=1; \
 	$(BIN)/python -m pytest --nbval-lax --nbval-current-env --cache-clear \
 	  -n 4 --dist loadfile --no-loadscope-reorder $(LABS) \
 	  || $(call again,labs/[^"]*\.ipynb,$(BIN)/python -m pytest --nbval-lax \
