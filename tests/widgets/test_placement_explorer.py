@@ -104,6 +104,23 @@ def test_methods_that_play_many_come_once_the_reader_pauses_and_stay_while_group
     assert state(explorer)["methods"][-1]["name"] == "exhaustive"
 
 
+def test_run_it_runs_the_placement_on_real_ranks():
+    explorer = PlacementExplorer("branches", 2, 1.0, "0,0,1,1,1,0")
+    assert state(explorer)["run"] is None
+    explorer.run()
+    ran, trace = state(explorer)["run"], explorer.measured
+    assert ran["predicted"] == state(explorer)["played"]["seconds"] == 10
+    assert 0.99 * 10 < ran["seconds"] < 1.5 * 10  # later on a busy machine
+    spans = trace.only(kind="forward").spans
+    assert {*zip(spans.stage.tolist(), spans.rank.tolist(), strict=True)} == {
+        *enumerate(devices(explorer))
+    }
+    assert len(trace.messages) == 5 * 4  # the stem, and three branches
+    explorer.message = 2.0
+    assert state(explorer)["run"] is None and len(explorer.recorded) == 1
+    assert explorer.recorded[0]["message"] == 1.0
+
+
 def test_another_graph_begins_on_one_device_and_devices_that_go_leave_their_groups():
     explorer = PlacementExplorer(**BASE, placement=[0, 1, 2, 2, 1, 0, 2, 1, 0, 0])
     explorer.devices = 2

@@ -4,13 +4,14 @@
         the graph in the colours of its devices: a click gives a group to the next one
         the timeline of the placement beside it, with lower bounds and the best known
         what each method finds, and promised; what a network learns
+        Run it: real ranks run the placement, paced; measured beside played
 
-The arithmetic is in found.py.
+The arithmetic is in found.py, the run in run.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlviz.machine.topology import require
@@ -18,9 +19,11 @@ from dlviz.viz import palette
 from dlviz.viz.operator_graph import layout
 from dlviz.viz.words import text
 from dlviz.widgets.control import Choice, Setting, Slider, whole
-from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.placement import found
+from dlviz.widgets.placement.run import REPEATS, UNIT, run
+from dlviz.widgets.recording import Recording
 from dlviz.widgets.requests import Answer
+from dlviz.widgets.running import Found, Progress
 from dlviz.widgets.view import styled
 
 if TYPE_CHECKING:
@@ -29,15 +32,16 @@ if TYPE_CHECKING:
 MOST = 8  # devices
 
 
-class PlacementExplorer(Explorer):
+class PlacementExplorer(Recording):
     """Give each group of a graph of operators to a device; see how long the placement takes, what
-    no placement beats and what each method finds; let a network learn one.
+    no placement beats and what each method finds; let a network learn one; run it.
 
     `graph` is "lab", "branches" or "recurrent", `devices` their number, `message` the seconds that
     a value takes to another device. `placement` has the device of each group, as a list or as text
     ("0,1,0"); another graph begins with all groups on device 0. All may be set later; an invalid
-    value shows an error in the widget and changes nothing. Raises ValueError for an invalid first
-    value.
+    value shows an error in the widget and changes nothing. `run()` does what the button does; the
+    last runs are shown again where their controls are chosen. `measured` is the Trace of the last
+    run, or None. Raises ValueError for an invalid first value.
     """
 
     module = "placement/index"
@@ -63,6 +67,7 @@ class PlacementExplorer(Explorer):
         return {**values, "placement": as_text(placement)}
 
     def begin(self) -> None:
+        super().begin()
         self._settled = False
         self._lessons: dict[Any, dict[str, Any]] = {}
 
@@ -80,6 +85,13 @@ class PlacementExplorer(Explorer):
         if not self._settled:
             self._settled = True
             self.show()
+
+    def work(self) -> Callable[[Progress], Found]:
+        return self.recording(dict(self._now), run)
+
+    def label(self, values: dict[str, Any]) -> str:
+        words = found.GRAPHS[values["graph"]][0]
+        return f"{words}, messages of {values['message']:g} s: {values['placement']}"
 
     def requests(self) -> dict[str, Any]:
         return {**super().requests(), "learn": self.learn}
@@ -104,18 +116,21 @@ class PlacementExplorer(Explorer):
         super()._changed(change)
 
     def pages(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """The methods' placements."""
-        for one in (self._now, *self._rows(self._now, True)):
-            values = {**self._now, "placement": one["placement"]}
-            yield values, self._shown(values, True)
+        """The runs, and the methods' placements."""
+        methods = ({**self._now, "placement": row["placement"]}
+                   for row in self._rows(self._now, True))  # fmt: skip
+        for one in (*self.recorded, self._now, *methods):
+            yield one, self._shown(one, True)
 
     def payload(self) -> dict[str, Any]:
         return {
+            **super().payload(),
             "title": "Which device runs what?",
             "details": DETAILS,
             "ranks": [styled(palette.rank_style(device)) for device in range(MOST)],
             "strokes": [palette.stroke(place) for place in range(2)],
             **self._shown(self._now, self._settled),
+            "run": self._run or self.run_of(self._now).get("run"),
         }
 
     def _rows(self, values: dict[str, Any], settled: bool) -> list[dict[str, Any]]:
@@ -139,6 +154,7 @@ class PlacementExplorer(Explorer):
             "best": {"name": best["name"], "seconds": best["seconds"]},
             "methods": rows,
             "learned": self._lessons.get(self._where(values)),
+            "run": self.run_of(values).get("run"),
             "answer": answer(values, played["seconds"], bounds, best),
         }
 
@@ -198,6 +214,8 @@ DETAILS = [
     "Promised is what a method believed. layers and round robin look at no message; greedy leaves "
     "ports out, heft plans with means. random and moves play "
     f"{found.BUDGET:,} placements each; up to {found.FEW} are all played (exhaustive).",
+    f"Run it: {REPEATS} forwards of a net with these groups on real ranks, paced: a second of a "
+    f"group or of a message takes {1000 * UNIT:g} ms.",
     f"Learn: REINFORCE on a table of logits, {found.BUDGET:,} placements, one seed, beside random "
     "search of the same budget and seed. One seed proves nothing: the lab compares five.",
 ]
