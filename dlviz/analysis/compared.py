@@ -96,3 +96,40 @@ def at_lowest_loss(rows: Sequence[Row]) -> dict[str, Lowest]:
         method: min(rates.values(), key=lambda one: (median(one.ends), -fmean(one.right)))
         for method, rates in found.items()
     }
+
+
+class Searched(NamedTuple):
+    """A search at the rate of its best mean; the lists have one value for each seed."""
+
+    lr: float | None
+    seconds: list[float]  # of the best placement
+    last: list[float]  # mean seconds of the last third of the samples
+    gains: list[list[tuple[int, float]]]  # (samples until then, seconds) of each new best one
+
+    def best_so_far(self, samples: int) -> list[list[float]]:
+        """Of each seed the best seconds until each of its `samples`."""
+        found = []
+        for gains in self.gains:
+            ends = [number for number, _ in gains[1:]] + [samples + 1]
+            steps = zip(gains, ends, strict=True)
+            found.append([best for (first, best), end in steps for _ in range(first, end)])
+        return found
+
+
+def at_best_seconds(rows: Sequence[Row]) -> dict[str, Searched]:
+    """Each method of the recorded searches at the rate at which its best placements are shortest
+    (the mean over the seeds); of equal ones that with the shortest last third.
+
+    A row is a search: `method`, `seed`, `lr` (None: it has none), `seconds`, `last`, `gains`.
+    """
+    found: dict[str, dict[float | None, Searched]] = {}
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        rates = found.setdefault(row["method"], {})
+        one = rates.setdefault(row["lr"], Searched(row["lr"], [], [], []))
+        one.seconds.append(row["seconds"])
+        one.last.append(row["last"])
+        one.gains.append([*map(tuple, row["gains"])])
+    return {
+        method: min(rates.values(), key=lambda one: (fmean(one.seconds), fmean(one.last)))
+        for method, rates in found.items()
+    }

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -319,21 +320,22 @@ def measure(
     repeats: int = 5,
     link: Link | None = None,
 ) -> list[list[float]]:
-    """Seconds of the forward of `batch` by each of `placements`, `repeats` times: from the common
-    start to the end on the last rank. A worker for `launch`; `operators` is `graph_of` the
-    module. On every rank the same."""
+    """Seconds of the forward of `batch` by each of `placements`, `repeats` times: from the first
+    start to the end on the last rank, by the processors' clock, also where a run is paced. A worker
+    for `launch`; `operators` is `graph_of` the module. On every rank the same."""
     check_counts(repeats=repeats)
-    devices, found = devices_of(comm, link), []
-    for placement in placements:
+    devices = devices_of(comm, link)
+    starts, ends = torch.empty(2, len(placements), repeats, dtype=torch.float64)
+    for row, placement in enumerate(placements):
         placed = PlacedModel(comm, module, operators, placement, devices)
-        for _ in range(repeats):
+        for column in range(repeats):
             comm.start_line()
-            start = comm.now()
+            starts[row, column] = time.monotonic()
             placed.run(batch)
-            found.append(comm.now() - start)
-    seconds = torch.tensor(found, dtype=torch.float64)
-    comm.all_reduce(seconds, "max")
-    return seconds.view(len(placements), repeats).tolist()
+            ends[row, column] = time.monotonic()
+    comm.all_reduce(starts, "min")
+    comm.all_reduce(ends, "max")
+    return (ends - starts).tolist()
 
 
 def devices_of(comm: Comm, link: Link | None = None, device_bytes: int | None = None) -> Devices:

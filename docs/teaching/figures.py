@@ -51,6 +51,7 @@ from dlviz.sim import (
     scaling_curves,
     zero_bytes,
 )
+from dlviz.sim.placement import BRANCHES, Devices, play, search
 from dlviz.viz import print as paper
 
 ALPHA, BETA = 2e-3, 1e-7  # lab 02's slow network: 2 ms a message, 0.1 ms a KB
@@ -484,6 +485,16 @@ def lab_07_path() -> Any:
     names = [cut_name(cut) for cut in cuts]
     title = "ResNet-50, two images, eight ranks: a cut for each layer"
     return dlviz.viz.layer_path(*found[:2], path, layers=[*layers], cuts=names, title=title)
+
+
+# -- lab 08 ----------------------------------------------------------------------------------------
+@figure
+def lab_08_branches() -> Any:
+    """Greedy's placement at c = 4, which promises 13 s: a port sends one value after the other."""
+    devices = Devices(2, Link(4, math.inf))
+    greedy = search(BRANCHES, devices, "greedy")
+    trace = play(BRANCHES, greedy.placement, devices)
+    return dlviz.viz.placement(trace, BRANCHES.parents, title="Promised 13 s, played in 16")
 
 
 # -- labs 09 and 09b -------------------------------------------------------------------------------
