@@ -356,14 +356,14 @@ class _Priced:
 
 class GraphNet(nn.Module):
     """A net with a child for each group of a graph, by `parents`: tanh(w sum(x) + b) of its
-    parents' values x, or of the batch, (B, width) each. By "children", `graph_of` gives it the
+    parents' values x, or of the batch, (B, 8) each. By "children", `graph_of` gives it the
     graph's groups, where no group but the last is without a child."""
 
-    def __init__(self, parents: Sequence[Sequence[int]], width: int = 8):
+    def __init__(self, parents: Sequence[Sequence[int]]):
         super().__init__()
         self.parents = [[*own] for own in parents]
         for group in range(len(parents)):
-            self.add_module(f"{group}", GroupLayer(width))
+            self.add_module(f"{group}", GroupLayer())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         values: list[torch.Tensor] = []
@@ -375,8 +375,8 @@ class GraphNet(nn.Module):
 class GroupLayer(nn.Linear):
     """A group of a GraphNet."""
 
-    def __init__(self, width: int):
-        super().__init__(width, width)
+    def __init__(self):
+        super().__init__(8, 8)
 
     def forward(self, *values: torch.Tensor) -> torch.Tensor:
         return torch.tanh(super().forward(torch.stack(values).sum(0)))

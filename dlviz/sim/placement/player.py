@@ -29,7 +29,7 @@ ENDS, REACHES_PORT, ARRIVES = range(3)  # events of one moment come in this orde
 TIMES = ("start", "end", "sent", "arrived", "received")
 
 
-class Message(NamedTuple):
+class SentValue(NamedTuple):
     """The value of `group` on its path to device `dst`; times in picoseconds."""
 
     group: int
@@ -112,7 +112,7 @@ class Player:
         """The makespan of a placement, which is not checked."""
         return self.run(placement)[0] / PICOSECONDS
 
-    def run(self, placement: Sequence[int]) -> tuple[int, list[int], list[Message]]:
+    def run(self, placement: Sequence[int]) -> tuple[int, list[int], list[SentValue]]:
         """The makespan, the start of each group, and the messages as they reach their ports."""
         taken, costs, children, place = self.takes, self.messages, self._children, self._place
         groups, count = range(len(taken)), range(self.devices.count)
@@ -120,7 +120,7 @@ class Player:
         ready: list[list[int]] = [[] for _ in count]  # by device, as places in by_rank
         busy, out, into = [False for _ in count], [0 for _ in count], [0 for _ in count]
         sent: dict[tuple[int, int], int] = {}  # (group, to)
-        messages: list[Message] = []
+        messages: list[SentValue] = []
         events: list[tuple[int, int, int, int]] = []  # when, what, group, device
         push, pop, now = heapq.heappush, heapq.heappop, 0
         for first in sorted(place[group] for group in groups if not inputs[group]):
@@ -140,7 +140,7 @@ class Player:
                     into[device] = max(now, into[device] + costs[group])
                     push(events, (into[device], ARRIVES, group, device))
                     key = group, device
-                    messages.append(Message(*key, placement[group], sent[key], into[device]))
+                    messages.append(SentValue(*key, placement[group], sent[key], into[device]))
                     continue
                 if what == ENDS:
                     busy[device] = False
