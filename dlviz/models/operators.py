@@ -145,7 +145,7 @@ def exported(module: nn.Module, batch: torch.Tensor) -> Program:
             if any(map(_is_mutable, program.graph.nodes)):
                 program = program.run_decompositions({})
     except Exception as error:
-        raise refusal(module, error) from error
+        raise refusal(module, batch, error) from error
     signature = program.graph_signature
     first = {id(each): name for name, each in (*module.named_parameters(), *module.named_buffers())}
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -184,7 +184,7 @@ def traced(module: nn.Module, batch: torch.Tensor) -> Program:
     try:
         nodes = [*Calls().trace(module).nodes]
     except Exception as error:
-        raise refusal(module, error, BY[1]) from error
+        raise refusal(module, batch, error, BY[1]) from error
     inputs = {n.name: Value(BATCH) for n in nodes if n.op == "placeholder"}
     inputs |= {n.name: HeldTensor(n.target) for n in nodes if n.op == "get_attr"}
     output: Any = nodes[-1].args[0]
@@ -228,8 +228,20 @@ def one_output(module: nn.Module, what: str) -> ValueError:
     )
 
 
-def refusal(module: nn.Module, error: Exception, by: str = BY[0]) -> ValueError:
-    """Why a module has no graph: the line of its forward, and what to do."""
+def refusal(
+    module: nn.Module, batch: torch.Tensor, error: Exception, by: str = BY[0]
+) -> ValueError:
+    """Why a module has no graph: the line of its forward, and what to do; or that it does not run
+    on such a batch at all."""
+    try:
+        with torch.no_grad():
+            module(batch)
+    except Exception as own:
+        return ValueError(
+            f"{type(module).__name__} does not run on a batch of shape {tuple(batch.shape)} "
+            f"({type(own).__name__}: {str(own).partition(chr(10))[0]}): give one that its forward "
+            "takes."
+        )
     own = [frame for frame in extract_tb(error.__traceback__) if _is_own(frame.filename)]
     where = f" at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
     first = str(error).partition("\n")[0]
