@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.trace import Trace
@@ -32,7 +32,7 @@ def run(values: dict[str, Any], progress: Progress) -> Found:
     link = Link(UNIT * values["message"], float("inf"))
     machine = Machine(Device("explorer", 1e9, 1e9, 1e9), Topology.switch(ranks, link), None)
     net, batch = GraphNet(graph.parents), torch.ones(2, 8)
-    seconds = tuple(UNIT * own for own in graph.seconds)
+    seconds = tuple(UNIT * own for own in cast("tuple[float, ...]", graph.seconds))
     operators = replace(graph_of(net, batch, by="children"), forward=seconds)
     where = [found.devices_in(values["placement"])]
     more = {"repeats": REPEATS, "link": link}
