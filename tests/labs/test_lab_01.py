@@ -29,8 +29,10 @@ RATES = [2 / 26, 4 / 36, *(0.01 * 2**i for i in range(10))]
 OPTIONS = {"momentum": {"momentum": 4 / 9}, "nesterov": {"momentum": 2 / 3}}
 
 
-def raced(turned: bool, *names: str, steep: float = 25, options=OPTIONS) -> dict[str, float]:
-    """Steps of each rule at its best rate, down the ravine along the axes or turned."""
+def raced(
+    turned: bool, *names: str, steep: float = 25, options=OPTIONS, rates=RATES
+) -> dict[str, float]:
+    """Steps of each rule at its best of `rates`, down the ravine along the axes or turned."""
 
     def ravine(x, y):
         return (x**2 + steep * y**2) / 2
@@ -40,7 +42,7 @@ def raced(turned: bool, *names: str, steep: float = 25, options=OPTIONS) -> dict
 
     starts = [(HALF * (x - y), HALF * (x + y)) for x, y in STARTS] if turned else STARTS
     rules = {name: make(name, 1.0, **options.get(name, {})) for name in names}
-    return race(rules, across if turned else ravine, starts, RATES).steps.to_dict()
+    return race(rules, across if turned else ravine, starts, rates).steps.to_dict()
 
 
 FORMULAS = {
@@ -60,6 +62,10 @@ def test_only_adagrad_beats_momentum_and_only_along_the_axes():
     assert turned["adam"] < 1.1 * along["adam"] and turned["rmsprop"] > 5 * along["rmsprop"]
     usual = raced(False, "momentum", "nesterov", options={})
     assert all(usual[name] > along[name] for name in usual), "with torch's 0.9 both take longer"
+    below = raced(False, "momentum", options={"momentum": {"momentum": 0.55}})["momentum"]
+    other = raced(False, "nesterov", rates=[4 / 76])["nesterov"]
+    assert below < along["momentum"] and other < along["nesterov"], "in the short run"
+    assert f"takes {below:g} steps with μ = 0.55, and Nesterov {other:g} at the rate 4/76" in PAGE
     assert f"**16.7.** {turned['adagrad']:g} steps against {along['adagrad']:g}," in PAGE
 
 
@@ -122,7 +128,9 @@ def test_rate_times_curvature_exceeds_2_in_runs_that_train():
     times = {k: own.rate * own.curvature for k, own in later.groupby(["batch", "rate"])}
     for batch in (256, 1024):
         assert times[batch, 0.8].quantile(0.6) > 2 and 3.5 < times[batch, 0.8].max() < 4.5
-    assert times[512, 1.6][later.step <= 30].median() > 5 and 12 < times[512, 1.6].max() < 13
+    assert times[512, 1.6][later.step <= 30].median() > 5
+    reached = times[512, 1.6].groupby(later.seed).max()
+    assert f"At 1.6 it reaches {reached.min():.0f} to {reached.max():.0f}," in TEXT
 
 
 def test_at_a_rate_of_3_2_the_relus_die():

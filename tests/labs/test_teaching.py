@@ -143,6 +143,7 @@ def test_the_lengths_of_steps_in_lab_00():
     alpha = float(re.findall(r"\*\*α = ([\d.]+) ms\.\*\*", told)[0])
     step = data_parallel(Link(alpha / 1e3, 1e9), method="naive")
     assert 400 / step == pytest.approx(3.5, abs=0.005) and f"measures {step:.2f} ms" in told
+    assert naive - step == pytest.approx(2 / 3 * 42, rel=0.01) and "two thirds of the 42 ms" in told
 
 
 def test_what_rank_2_holds_after_round_3():
