@@ -134,7 +134,7 @@ def compared_table(
     path: str | Path, *, target: float, over: int = OVER, of: int | None = None
 ) -> pandas.DataFrame:
     """Recorded methods at their best rates, a row each, which `viz.spectrum` draws too: `rate` is
-    the learning rate, `alpha` that of elastic averaging.
+    the learning rate, `alpha` that of elastic averaging, a dash in other methods.
 
     Medians over the seeds, and of the examples to target the fewest and the most; `last third` is
     the mean loss of the last third of the batches, with the least and the greatest. With `of` test
@@ -151,7 +151,7 @@ def compared_table(
         row = {
             "method": one.method,
             "rate": one.lr,
-            "alpha": np.nan if one.alpha is None else one.alpha,
+            "alpha": "–" if one.alpha is None else one.alpha,
             "examples_per_second": one.examples_per_second,
             "examples_to_target": examples if np.isfinite(examples) else np.nan,
             "fewest": min(one.examples),

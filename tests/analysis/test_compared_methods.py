@@ -60,7 +60,7 @@ def test_the_table_has_medians_with_their_spread_and_percentages(tmp_path):
     (tmp_path / "sweep.json").write_text(json.dumps({"made": {}, "rows": ROWS}))
     table = viz.compared_table(tmp_path / "sweep.json", target=1.5, over=2, of=50)
     row = table.iloc[0]
-    assert math.isnan(row.alpha)
+    assert row.alpha == "–"
     assert (row.rate, row.fewest, row.examples_to_target, row.most) == (0.2, 36, 42, 48)
     assert row.seconds == pytest.approx(42 / 80)
     assert (row["right (%)"], row["averaged (%)"]) == (81, 90)

@@ -46,6 +46,14 @@ def test_fewer_stages_have_a_smaller_bubble_and_are_fewer():
     assert f"{faster:.2f} times as fast as one device, not 4.27" in PAGES["09"]
 
 
+def test_the_critical_path_of_gpipe_is_that_of_the_page():
+    assert "On ranks 1 to 6 only microbatch 0, forward and backward" in PAGES["09"]
+    trace = dlviz.simulate(make("gpipe", 8, 8), dlviz.Costs(1.0))
+    spans = trace.spans[dlviz.metrics.critical_path(trace).span]
+    path = {rank: spans.microbatch[spans["rank"] == rank].tolist() for rank in range(8)}
+    assert path == {0: [0, *range(8)], **{r: [0, 0] for r in range(1, 7)}, 7: [*range(8), 0]}
+
+
 def test_two_chunks_hold_half_as_many_microbatches_again_and_their_borders():
     model = dlviz.models.MLP((64, *7 * [32], 10))
     linear = [isinstance(layer, torch.nn.Linear) for layer in model]

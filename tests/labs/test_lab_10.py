@@ -119,8 +119,8 @@ def test_the_bytes_of_a_microbatch():
 def test_the_slow_link_carries_what_the_text_states():
     dp, tp = (on_rank(0) + on_rank(1)) / 2 * 4, 36 * TENSOR
     assert f"{dp / 1e6:.2f} MB of gradients" in TEXT and f"{tp / 1e6:.2f} MB of activations" in TEXT
-    assert f"(0.78 + {4 * tp / 2e6:.2f}) / (0.78 + {4 * dp / 2e6:.2f}) = 2.55" in PAGE
-    assert round((0.78 + 4 * tp / 2e6) / (0.78 + 4 * dp / 2e6), 2) == 2.55
+    assert f"(0.8 + {4 * tp / 2e6:.2f}) / (0.8 + {4 * dp / 2e6:.2f}) = 2.5." in PAGE
+    assert round((0.8 + 4 * tp / 2e6) / (0.8 + 4 * dp / 2e6), 1) == 2.5
 
 
 def test_the_explorer_of_meshes_says_what_the_lecturers_page_answers():
@@ -233,14 +233,15 @@ def test_the_groups_of_the_first_question():
 def test_a_microbatch_and_a_step_take_what_the_text_states():
     assert "flops=3e8, memory=1e9, memory_bandwidth=2e8" in TEXT
     own = step(Machine(DEVICE, Topology.switch(8, Link(0, 1e15)), None), 16, dp=2, pp=2, tp=2)
-    assert own.total == pytest.approx(0.78, abs=0.01) and "about 0.78 s in both cases" in TEXT
-    assert own.total / 5 == pytest.approx(0.155, abs=0.002) and "about 155 ms" in TEXT
-    stored = table(LAB.stem, 'table["whole step"]')
-    assert all(row[0] == pytest.approx(0.79, abs=0.02) for row in stored.values())
+    assert own.total == pytest.approx(0.78, abs=0.01)  # leaves out norms, lookups and the loss
+    math_ = [row[0] for row in table(LAB.stem, 'table["whole step"]').values()]
+    assert math_ == pytest.approx([0.8] * 4, abs=0.02) and "about 0.8 s in both cases" in TEXT
+    assert "about 160 ms" in TEXT and math_[0] / 5 == pytest.approx(0.16, abs=0.002)
 
 
 def test_pp_between_the_racks_is_the_best_placement_and_tp_the_worst_also_with_slow_links_inside():
-    assert "**The best of the three is pp between the racks.** tp is far behind" in TEXT
+    assert "**The best of the three is pp between the racks.** tp between them is far" in TEXT
+    assert "with slow links inside the racks as well" in TEXT
     for inside in (FAST, SLOW):
         steps = {first: placed(inside, first, *(a for a in AXES if a != first)) for first in AXES}
         assert steps["dp"] < 0.6 * steps["tp"]

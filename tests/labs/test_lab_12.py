@@ -18,6 +18,7 @@ from dlviz.datasets import digits
 from dlviz.federated import partition, received, rounds_to, train, train_each
 from dlviz.federated.compared import Sweep, Tuned, last_third, scores, summary, tuned
 from dlviz.federated.selection import Selection
+from dlviz.grading.questions import behind
 from dlviz.models import MLP, accuracy
 
 ROOT = Path(__file__).parents[2]
@@ -104,8 +105,8 @@ def test_a_client_trains_for_half_of_a_round():
     def message(nbytes: int) -> float:
         return 10 + nbytes / 1e3
 
-    def share(clients: int) -> float:
-        word, row, answer = message(16), message(ROW), message(40)
+    def share(clients: int, short: bool = True) -> float:
+        word, row, answer = message(16) * short, message(ROW), message(40) * short
         seconds = clients * word + row + 180 + clients * (row + answer) + 5
         return 100 * 180 / seconds
 
@@ -114,6 +115,11 @@ def test_a_client_trains_for_half_of_a_round():
     assert f"**{share(4):.1f} %** = 180 / {180 / share(4) * 100:.1f}" in PAGE
     assert f"the training does not: {share(40):.1f} %." in PAGE
     assert f"{4 * (message(ROW) + message(40)):.1f} ms" in PAGE
+    alone = share(1), share(1, short=False)
+    assert "{:.0f} to {:.0f} % (the messages of one client alone,".format(*alone) in PAGE
+    asks = "share of a round in which client 0 trains, 4 clients"
+    assert all("messages of one client alone" in behind(asks, each, share(4)) for each in alone)
+    assert "leaves out the short messages" in behind(asks, share(4, short=False), share(4))
 
 
 def test_clients_have_two_labels_each_and_the_slow_ones_alone_have_8_and_9():
@@ -197,6 +203,8 @@ def test_the_text_and_the_page_say_which_remedy_helped():
     runs = SWEEP.methods("remedies", "two labels")
     alike = {name: first(tuned({0.1: seeds[0.1]}, 0.9)) for name, seeds in runs.items()}
     assert f"{alike['FedAvgM, β = 0.9']:.0f} rounds against {alike['FedAvg']:.0f}" in PAGE
+    assert sum(found.rate == max(runs[name]) for name, found in REMEDIES.items()) == 2
+    assert "For two of the five the best rate, 0.5, is the largest tried" in TEXT
     drawn, turn = APART["C = 0.2"], SWEEP.tuned("selection", "two labels")["in turn"]
     ends = [100 * median(found.ends) for found in (turn, drawn)]
     assert "ends at {:.0f} %, against {:.0f} % drawn".format(*ends) in TEXT

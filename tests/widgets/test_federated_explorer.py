@@ -360,7 +360,7 @@ def test_recorded_runs_are_shown_and_named_as_such_until_there_is_another():
         len({one["name"] for one in reported["runs"]}) == len(CONTROLS) and reported["current"] == 0
     )
     assert "python -m dlviz.widgets.federated.recorded, with dlviz" in reported["details"][-1]
-    assert explorer.picture().texts[0].get_text() == "Test digits read, in recorded runs"
+    assert explorer.picture().texts[0].get_text() == "Test digits recognised, in recorded runs"
     kernel.ask(explorer, "change", values={"alpha": 0.1})
     assert state(explorer)["runs"][state(explorer)["current"]]["name"] == "α 0.1"
     explorer.rounds = 10
@@ -369,12 +369,12 @@ def test_recorded_runs_are_shown_and_named_as_such_until_there_is_another():
     reported = state(explorer)
     assert [one["recorded"] for one in reported["runs"]] == [False] and reported["current"] == 0
     fraction = explorer.fraction
-    title = f"Test digits read: mean, C = {fraction:g}"
+    title = f"Test digits recognised: mean, C = {fraction:g}"
     assert explorer.picture().texts[0].get_text() == title
     attacked = FederatedExplorer(attackers=0.2, fraction=1.0, rounds=10)
     attacked.run()
     title = attacked.picture().texts[0].get_text()
-    assert title == "Test digits read: mean, C = 1, 2 of 10 clients attack"
+    assert title == "Test digits recognised: mean, C = 1, 2 of 10 clients attack"
     assert len(json.loads(explorer.saved_state()["pages"])) == 1
     kernel.ask(explorer, "change", values={"examples": True})  # the recorded ones come back
     reported = state(explorer)

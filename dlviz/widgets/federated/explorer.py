@@ -142,9 +142,9 @@ class FederatedExplorer(Recording):
 
         return curve(
             {one["name"]: [100 * score for score in one["accuracy"]] for one in self.named()},
-            title="Test digits read" + self.setting(),
+            title="Test digits recognised" + self.setting(),
             xlabel="round (0 is the first)",
-            ylabel="test digits read (%)",
+            ylabel="test digits recognised (%)",
             theme=self.paper,
         )
 
@@ -191,7 +191,7 @@ LOOKS = {  # of a fate: its name for readers, its hue
 HUES = {"label": palette.SKY, "seconds": palette.GREEN, "late": palette.VERMILION,
         "saw": palette.PURPLE}  # fmt: skip
 DETAILS = [
-    f"An MLP 64-32-10, {PARAMETERS:,} weights of float32, on the 1,437 training digits, read on "
+    f"An MLP 64-32-10, {PARAMETERS:,} weights of float32, on the 1,437 training digits, tested on "
     f"360 others; rate {LR:g}, seed 0. Rank 0 is the server, all clients live on rank 1: their "
     "training is real, their times are modelled, on every axis of seconds.",
     f"A local step takes {1e3 * STEP:g} ms, {FACTOR:g} times as long on a slow client; a message "

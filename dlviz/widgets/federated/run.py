@@ -65,7 +65,9 @@ def found(
 ) -> dict[str, Any]:
     """The result of a run."""
     scores = [each.score for each in rounds]
-    summary = [f"{100 * scores[-1]:.1f} % of the test digits are read after {len(rounds)} rounds."]
+    summary = [
+        f"{100 * scores[-1]:.1f} % of the test digits are recognised after {len(rounds)} rounds."
+    ]
     still = {each.number: each.unchanged for each in rounds if each.unchanged}
     if still:
         number, why = next(iter(still.items()))

@@ -700,7 +700,7 @@ def rehearse_deadline(
 
 @dataclass(repr=False)
 class Experiment(Rehearsal):
-    """The share of test digits read after each round, and the number of rounds to GOAL (NaN:
+    """The share of test digits recognised after each round, and the number of rounds to GOAL (NaN:
     never)."""
 
     accuracy: list[float] = field(default_factory=list)

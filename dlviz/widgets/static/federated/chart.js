@@ -1,4 +1,4 @@
-// Test digits read over rounds, bytes, seconds or epsilon: a line for each run.
+// Test digits recognised over rounds, bytes, seconds or epsilon: a line for each run.
 import { h, s } from "../shared/dom.js";
 import { lines } from "../shared/lines.js";
 import { ACROSS, along, showRun } from "./state.js";
@@ -24,7 +24,7 @@ export function accuracyChart(own, height) {
   shown.paints(["across"], () => void (box.value = now.across));
   const chart = () => linesOf(now.data, now.across);
   return lines(own, {
-    names: ["data", "across"], height, describe: chart, head: h("h4", {}, "Test digits read, over ", box),
+    names: ["data", "across"], height, describe: chart, head: h("h4", {}, "Test digits recognised, over ", box),
     choose: (x, point) => point && showRun(own, chart().runs[point.line]),
     words: ({ line, i }) => pointLines(now.data.runs[chart().runs[line]], i),
     more: (x, y) => chart().lines.map((line) => s("circle", {
@@ -42,7 +42,7 @@ export function linesOf({ runs, ...data }, across) {
   const least = Math.min(...all.filter((value) => value > 0), most);
   const log = across === "epsilon" && most > 20 * least;
   return {
-    title: "Test digits read", said: chartWords(/** @type {Data} */ ({ runs, ...data })), runs: those,
+    title: "Test digits recognised", said: chartWords(/** @type {Data} */ ({ runs, ...data })), runs: those,
     empty: across === "epsilon" ? NOISE : RUN,
     across: { ends: [log ? least : 0, most], log: log ? 10 : 0, unit: UNITS[across] },
     up: { ends: [0, 1], unit: "percent", marks: [0, 0.25, 0.5, 0.75, 1] },

@@ -13,9 +13,9 @@
  *   number[], each: { out: number, back: number, beside: number }, nbytes: number, lasts: number, epsilon: number[],
  *   answer: Record<Tab, string> }} Predicted */
 
-/** A run: after each round the share of test digits read, all bytes, seconds and epsilon. `fates` are indices into the
- * data's `fates`, by client and round; `unchanged` are the rounds that left the weights unchanged; `saw` is a histogram
- * of what the server saw of each client it heard last; `recorded`: whether the run is part of dlviz.
+/** A run: after each round the share of test digits recognised, all bytes, seconds and epsilon. `fates` are indices
+ * into the data's `fates`, by client and round; `unchanged` are the rounds that left the weights unchanged; `saw` is a
+ * histogram of what the server saw of each client it heard last; `recorded`: whether the run is part of dlviz.
  * @typedef {{ controls: Record<string, any>, name: string, color: string, dash: string, accuracy: number[], nbytes:
  *   number[], seconds: number[], epsilon: number[], fates: number[][], unchanged: number[], saw: Record<string,
  *   number[]>, summed: object | null, notes: string[], recorded: boolean }} Run */

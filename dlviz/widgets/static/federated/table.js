@@ -16,7 +16,9 @@ export function runsTable(own) {
     const { runs, current } = shown.now.data;
     return {
       kind: "dlv-runtable",
-      heads: [runs.every(({ recorded }) => recorded) ? "recorded run" : "run", "read", "bytes", "modelled time", "ε"],
+      heads: [
+        runs.every(({ recorded }) => recorded) ? "recorded run" : "run", "recognised", "bytes", "modelled time", "ε",
+      ],
       rows: runs.map(({ recorded, name, accuracy, nbytes, seconds: took, epsilon, color, dash }, i) => ({
         name: recorded && !runs[0].recorded ? `${name} (recorded)` : name, line: { color, dash },
         press: () => showRun(own, i), chosen: i === current,

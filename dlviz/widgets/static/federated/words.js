@@ -14,7 +14,7 @@ export function percent(share) {
 export function pointLines({ name, accuracy, nbytes, seconds: took, epsilon, recorded }, round) {
   return [
     recorded ? `${name} (recorded)` : name,
-    `after ${round + 1} ${round ? "rounds" : "round"}: ${percent(accuracy[round])} read`,
+    `after ${round + 1} ${round ? "rounds" : "round"}: ${percent(accuracy[round])} recognised`,
     `${bytes(nbytes[round])}, ${seconds(took[round])} (modelled)`,
     ...(epsilon.length ? [`ε = ${amount(epsilon[round])}`] : []),
   ];
@@ -66,8 +66,8 @@ export function ranWords({ data }) {
 
 /** All runs, for screen readers. @type {(data: Data) => string} */
 export function chartWords({ runs }) {
-  if (!runs.length) return "Test digits read after each round: nothing was run yet.";
+  if (!runs.length) return "Test digits recognised after each round: nothing was run yet.";
   const all = runs.map(({ name, accuracy }) => `${name}: ${percent(accuracy[accuracy.length - 1])}`);
   const whose = runs.every(({ recorded }) => recorded) ? " of recorded runs" : "";
-  return `Test digits read after the last round${whose}. ${all.join("; ")}.`;
+  return `Test digits recognised after the last round${whose}. ${all.join("; ")}.`;
 }
