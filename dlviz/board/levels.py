@@ -131,8 +131,8 @@ LEVELS = (
         inside=None,
         answer="zb_h1",
         section="section 2.1",
-        lesson="ZB-H1 moves W to where 1F1B drains. In the memory of 1F1B the bubble ratio is "
-        "(p-1)/(3m) = 0.133, a third of that of 1F1B.",
+        lesson="ZB-H1 moves W to where 1F1B drains. With no rank fuller than 1F1B's fullest the "
+        "bubble ratio is (p-1)/(3m) = 0.133, a third of that of 1F1B.",
     ),
     Level(
         "Buy the rest with memory",
@@ -161,8 +161,8 @@ LEVELS = (
         inside=0,
         answer="zbv",
         section="section 6",
-        lesson="ZB-V computes the loss on rank 0 and begins the backwards there. It has no gap and "
-        "stays within the memory of 1F1B; the price is twice the messages.",
+        lesson="ZB-V computes the loss on rank 0 and begins the backwards there. It has no gap, and "
+        "no rank holds more than 1F1B's fullest; the price is twice the messages.",
     ),
 )
 """The levels in their order; level 1 is LEVELS[0]."""

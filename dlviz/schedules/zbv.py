@@ -5,7 +5,7 @@
 
 Stages 0 to p-1 go down the ranks, p to 2p-1 come back up: the last stage is on rank 0, where the
 first backward begins. With F = I = W nothing is idle between a rank's first action and its last,
-and a rank holds 2p chunks at most, the memory of 1F1B.
+and a rank holds 2p chunks at most, as 1F1B's fullest does.
 Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 6. In PyTorch:
 ScheduleZBVZeroBubble.
 """

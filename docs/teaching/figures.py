@@ -594,7 +594,7 @@ def lab_09b_zb_h2() -> Any:
 
 @figure
 def lab_09b_zbv() -> Any:
-    """Two chunks on each rank, there and back in a V: no gap either, in the memory of 1F1B."""
+    """Two chunks on each rank, there and back in a V: no gap, and no rank fuller than 1F1B's."""
     return schedule("zbv")
 
 
