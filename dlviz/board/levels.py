@@ -161,8 +161,8 @@ LEVELS = (
         inside=0,
         answer="zbv",
         section="section 6",
-        lesson="ZB-V computes the loss on rank 0 and begins the backwards there. It has no gap, and "
-        "no rank holds more than 1F1B's fullest; the price is twice the messages.",
+        lesson="ZB-V computes the loss on rank 0 and begins the backwards there. It has no gap, "
+        "and no rank holds more than 1F1B's fullest; the price is twice the messages.",
     ),
 )
 """The levels in their order; level 1 is LEVELS[0]."""
