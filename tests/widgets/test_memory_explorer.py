@@ -150,6 +150,7 @@ RUNS = [
     {"stage": 2, "ranks": 4, "recompute": True},
     {"stage": 3, "ranks": 3, "microbatches": 2},
     {"stage": 2, "ranks": 2, "precision": "bfloat16"},
+    {"stage": 3, "ranks": 3, "precision": "bfloat16"},
 ]
 
 

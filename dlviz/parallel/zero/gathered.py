@@ -165,5 +165,5 @@ class Gathered:
 def _gather(comm: Comm, layer: FlatLayer) -> None:
     fields = {"group": comm.name, "layer": layer.name, "nbytes": layer.flat.nbytes}
     with comm.span("collective", f"gather {layer.name}", **fields):
-        layer.own.copy_(layer.shard)
+        layer.own.copy_(layer.kept)
         rings.all_gather(comm, layer.parts)
