@@ -598,9 +598,15 @@ def test_who_waits_in_vain_is_told_once_of_each_loss_and_may_go_on():
                 time.sleep(0.002)
             die()
         if comm.rank == 3:
-            lost = met(lambda: comm.recv(torch.zeros(1), 1)), met(lambda: comm.recv(torch.zeros(1), 2))
+            lost = (
+                met(lambda: comm.recv(torch.zeros(1), 1)),
+                met(lambda: comm.recv(torch.zeros(1), 2)),
+            )
         else:
-            lost = met(lambda: comm.recv(torch.zeros(1), 3)), met(lambda: comm.recv(torch.zeros(1), 3))
+            lost = (
+                met(lambda: comm.recv(torch.zeros(1), 3)),
+                met(lambda: comm.recv(torch.zeros(1), 3)),
+            )
         return {*lost}, comm.together(lambda left: left.all_reduce(x := torch.ones(1)) or x.item())
 
     run = survived(worker, 4, (1, 2))
