@@ -217,7 +217,8 @@ DETAILS = [
     "as the rest of the state.",
     "Activations are outputs of layers, all stored, or those of the segments' inputs and of one "
     "segment. Communication is a bucket of whole gradients (stages 2 and 3, one layer or more) and "
-    "the gathered layers (stage 3: the one at work, and one ahead).",
+    "the gathered layers (stage 3: the one at work, and one ahead; with recomputation those of the "
+    "segment that runs again).",
     "A unit sent is (N − 1)/N of the parameters. The largest model is without activations and "
     "communication.",
     "Measured is the last step of a run: the most that a rank held of each kind, and of all at one "

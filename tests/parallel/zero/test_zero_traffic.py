@@ -10,6 +10,7 @@ import dlviz
 from dlviz import sim
 from dlviz.cluster import Storages
 from dlviz.parallel import offload, update_rules, zero
+from dlviz.parallel.recomputed import Recomputed
 
 RANKS, STEPS = 3, 2
 WIDTHS = (16, 41, 37, 29, 23, 5)
@@ -111,6 +112,31 @@ def test_a_rank_holds_its_shards_prefetch_and_one_layers_and_one_bucket():
         assert one > two > three[2] >= three[1] > three[0]
         buffers = found[2][0].by_kind["communication"] - sum(HELD[3, 0])
         assert shards <= buffers <= 2 * shards
+
+
+EQUAL, WIDE = 9, 32  # layers, in segments of 3
+
+
+def again(comm, prefetch):
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(WIDE, WIDE), nn.Tanh()) for _ in range(EQUAL)]
+    batches = [(x, x.argmax(1)) for x in torch.randn(STEPS, 6, WIDE)]
+    model = Recomputed(nn.Sequential(*layers))
+    zero.train(comm, model, batches, stage=3, prefetch=prefetch, bucket_bytes=4 * WIDE)
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 2])
+def test_a_segment_that_runs_again_gathers_each_layer_once_and_no_other_one(prefetch):
+    trace = dlviz.launch(again, 2, args=(prefetch,)).trace
+    for rank in range(2):
+        spans = trace.only(rank=rank).spans
+        gathers, frees = (
+            [row for row in spans if row.name.startswith(name)] for name in ("gather ", "free ")
+        )
+        assert len(gathers) == len(frees) == STEPS * EQUAL * 2
+        events = [(row.start, 1) for row in gathers] + [(row.end, -1) for row in frees]
+        here = [*itertools.accumulate(change for _, change in sorted(events))]
+        assert max(here) == max(3, prefetch + 1) and here[-1] == 0
 
 
 class Seen(update_rules.Adam):
