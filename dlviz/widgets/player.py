@@ -31,6 +31,7 @@ from dlviz.widgets.view import View, column, indexed, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dlviz.analysis.frames import Frame
     from dlviz.trace import Trace
 
 GAP = 2  # cells between two tiles of an image
@@ -104,10 +105,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
             "phase": " and ".join(dict.fromkeys(phases[row] for row in frame.messages)),
             "messages": list(frame.messages),
             "snapshots": [snapshots.place(rank, frame.snapshots) for rank in scene.rows[:DRAWN]],
-            "notes": [
-                scene.note(frame.snapshots[rank]) if rank in frame.snapshots else ("", False)
-                for rank in scene.rows[:DRAWN]
-            ],
+            "notes": _notes(scene, frame),
             "losses": _few(scene.losses(number)),
             "remarks": _few(scene.oddities(number)),
         }
@@ -140,6 +138,13 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "messages": _columned(messages),
         "sources": sources(trace),
     }
+
+
+def _notes(scene: Scene, frame: Frame) -> list[tuple[str, bool]]:
+    """Those on the drawn ranks; [] if there are none."""
+    held = (frame.snapshots.get(rank) for rank in scene.rows[:DRAWN])
+    notes = [("", False) if place is None else scene.note(place) for place in held]
+    return notes if any(note for note, _ in notes) else []
 
 
 def _tiles(image: CutImage, rows: list[int]) -> dict[str, Any]:

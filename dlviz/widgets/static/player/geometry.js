@@ -140,7 +140,7 @@ export function cellsOf(scene, layout, number) {
       const { x, width } = layout.chunks[place];
       const box = { x, y: layout.rows[row], width, height: layout.rowHeight };
       /** @type {Cell} */
-      const cell = { rank, row, chunk: place, note: place ? null : notes[row], ...box, values: [], runs: [] };
+      const cell = { rank, row, chunk: place, note: place ? null : (notes[row] ?? null), ...box, values: [], runs: [] };
       for (let column = chunk.from; held && column < chunk.to; column++) {
         if (held.values[column] == null) continue;
         const [value, hold] = [held.values[column], held.holds[column]];
