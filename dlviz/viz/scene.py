@@ -27,6 +27,7 @@ from dlviz.viz.words.hosts import message_lines, message_words, short
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dlviz.analysis.tiles import CutImage
     from dlviz.trace import Trace
 
 REDUCES = {"max": np.maximum, "min": np.minimum, "product": np.multiply}
@@ -88,7 +89,11 @@ class Scene:
     buffer: str | None = None
 
     whole = ""  # what a rank's cells are together, where messages take no ranges of them
-    image = None  # that the buffers hold tiles of
+
+    @property
+    def image(self) -> CutImage | None:
+        """The image that the buffers hold tiles of."""
+        return None
 
     @cached_property
     def frames(self) -> list[Frame]:

@@ -23,8 +23,12 @@ class TiledScene(Scene):
 
     whole = "its tile"
 
-    @cached_property
+    @property
     def image(self) -> CutImage:
+        return self._image
+
+    @cached_property
+    def _image(self) -> CutImage:
         image = cut_image(self.trace, self.buffer)
         assert image is not None
         return image

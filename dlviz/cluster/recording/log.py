@@ -120,14 +120,14 @@ class Log:
         has its contents in another form."""
         watched = () if tensor is None else self.watched
         own = next((one for one in watched if one.tensor.data_ptr() == tensor.data_ptr()), None)
-        before = own and own.tensor
-        self.moved = own
+        if own is None:
+            yield
+            return
+        before, self.moved = own.tensor, own
         try:
             yield
         finally:
-            self.moved = None
-            if own is not None:
-                own.tensor = before
+            own.tensor, self.moved = before, None
 
     def move(self, tensor: torch.Tensor) -> None:
         """The contents are in `tensor` from now on."""
