@@ -21,6 +21,8 @@ from dlviz.viz.scene import Scene, held_by
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dlviz.analysis.frames import Frame
+
 SHOWN = 128  # cells of a long vector: the first
 EMPTY = -2  # the origin of a cell that has no entry
 FEW = 8  # entries of a cell, of as many ranks, that are told apart in their sum
@@ -46,15 +48,27 @@ class SparseScene(Scene):
     @cached_property
     def vectors(self) -> dict[int, Vector]:
         """What each snapshot holds."""
-        spans = self.trace.spans[[is_of(fields, self.buffer) for fields in self.trace.spans.fields]]
-        order = np.argsort(spans.wall_start, kind="stable")
+        shots = {place for frame in self.frames for place in frame.snapshots.values()}
         found = {}
-        for place in sorted({each for frame in self.frames for each in frame.snapshots.values()}):
+        for place in sorted(shots):
             shot = self.trace.buffers[place]
-            own = [row for row in order.tolist() if spans["rank"][row] == shot["rank"]]
-            past = [row for row in own if spans.wall_start[row] <= shot["wall"]]
-            found[place] = self._vector(shot["array"], spans.fields[past[-1]] if past else None)
+            found[place] = self._vector(shot["array"], self._step(shot["rank"], shot["wall"])[1])
         return found
+
+    @cached_property
+    def _steps(self) -> dict[int, list[tuple[float, str, dict[str, Any]]]]:
+        """Of each rank when it began each step, its name, and what it held."""
+        spans, found = self.trace.spans, {}
+        for row in np.argsort(spans.wall_start, kind="stable").tolist():
+            if spans.kind[row] == "phase" and is_of(spans.fields[row], self.buffer):
+                own = float(spans.wall_start[row]), spans.name[row], spans.fields[row]
+                found.setdefault(int(spans["rank"][row]), []).append(own)
+        return found
+
+    def _step(self, rank: int, wall: float) -> tuple[str, dict[str, Any] | None]:
+        """The step in which a rank is at that time."""
+        past = [own[1:] for own in self._steps.get(rank, []) if own[0] <= wall]
+        return past[-1] if past else ("", None)
 
     def _vector(self, held: np.ndarray, fields: dict[str, Any] | None) -> Vector:
         cells = np.full(min(self._whole_length, SHOWN), np.nan)
@@ -163,29 +177,28 @@ class SparseScene(Scene):
 
     def carried(self, row: int) -> str:
         """What a message brought, in words: pairs, values of a dense vector, or their code."""
-        table, fields = self.trace.messages, self._sending[row]
-        nbytes, size = int(table.nbytes[row]), self._dtype.itemsize
-        if not fields.get("dense"):
+        nbytes, size = int(self.trace.messages.nbytes[row]), self._dtype.itemsize
+        name, fields = self._sending(row)
+        if not (fields and fields["dense"]):
             return _many(nbytes // (4 + size), "pair")
-        coded = fields["length"] * size != nbytes and fields["name"] == "gather"
+        coded = name == "gather" and nbytes != fields["length"] * size
         return f"a code of {nbytes} bytes" if coded else _many(nbytes // size, "value")
 
     def op(self, row: int) -> str:
-        return "copy" if self._sending[row].get("name") in ("gather", "unfold") else "merge"
+        return "copy" if self._sending(row)[0] in ("gather", "unfold") else "merge"
 
-    @cached_property
-    def _sending(self) -> dict[int, dict[str, Any]]:
-        """Of each message the fields of the step in which it was sent, and its name."""
-        spans, table, found = self.trace.spans, self.trace.messages, {}
-        steps = np.flatnonzero([is_of(fields, self.buffer) for fields in spans.fields])
-        steps = steps[np.argsort(spans.wall_start[steps], kind="stable")]
-        for row in range(len(table)):
-            own = steps[spans["rank"][steps] == table.src[row]]
-            past = own[spans.wall_start[own] <= table.wall_sent[row]]
-            found[row] = (
-                {"name": spans.name[past[-1]], **spans.fields[past[-1]]} if len(past) else {}
-            )
-        return found
+    def _sending(self, row: int) -> tuple[str, dict[str, Any] | None]:
+        """The step in which a message was sent."""
+        table = self.trace.messages
+        return self._step(int(table.src[row]), float(table.wall_sent[row]))
+
+    def summary(self, frame: Frame) -> str:
+        held = [self.vectors[place] for place in frame.snapshots.values()]
+        nnz = sorted(each.nnz for each in held if not each.dense)
+        low, high = (nnz[0], nnz[-1]) if nnz else (0, 0)
+        pairs = f"{low}–{high} entries" if low < high else _many(low, "entry")
+        words = [pairs] * bool(nnz) + ["dense"] * any(each.dense for each in held)
+        return ", ".join(filter(None, [super().summary(frame), " and ".join(words)]))
 
     def sentence(self, row: int) -> str:
         return f"{super().sentence(row)}: {self.carried(row)}"
@@ -217,7 +230,7 @@ def is_of(fields: Any, buffer: str | None) -> bool:
 
 
 def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"{count} {what}" if count == 1 else f"{count} {what}s".replace("ys", "ies")
 
 
 def _ranks(ranks: list[int]) -> str:

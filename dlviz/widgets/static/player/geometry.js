@@ -155,7 +155,7 @@ export function cellsOf(scene, layout, number) {
   });
 }
 
-/** The contributions in a run of a cell: a box for each, at a place of its own.
+/** The contributions in a run of a cell: a box for each, at a place of its own where all may come.
  * @type {(scene: Scene, layout: Layout, cell: Cell, run: Run) => Chip[]} */
 export function chipsOf(scene, layout, cell, run) {
   const { counts } = scene.holds[run.hold];
@@ -165,6 +165,12 @@ export function chipsOf(scene, layout, cell, run) {
   const top = cell.y + PAD + layout.valueHeight;
   if (!many) return [];
   if (!counts) return [{ source: -1, count: 1, x: first.x + 1, y: top, width: wide, height: layout.stripHeight }];
+  if (layout.noted) { // few of many: they share the cell
+    const high = layout.stripHeight / counts.length;
+    return counts.map(([source, count], i) => ({
+      source, count, x: first.x + 1, y: top + i * high, width: wide, height: high,
+    }));
+  }
   const lines = wide / Math.ceil(many / layout.lines) >= 3 ? layout.lines : chipRows(many, wide + 2);
   const each = Math.ceil(many / lines);
   const [width, height] = [wide / each, layout.stripHeight / Math.ceil(many / each)];

@@ -39,7 +39,7 @@ export function rules({ ink, paper, faint, grid, cell, marked, accent, wrong, na
     ".dlv-cellname": `fill: ${faint}; font-size: 10px`,
     ".dlv-note": `text-anchor: start; font-size: 10px; fill: ${faint}; font-variant-numeric: tabular-nums`,
     ".dlv-note.dlv-marked": `font-weight: 700; fill: ${ink}`,
-    ".dlv-full": `stroke: ${ink}; stroke-width: 2.5`,
+    ".dlv-ground.dlv-full": `fill: ${grid}; stroke: ${ink}; stroke-width: 1.5`,
     ".dlv-value": "font-size: 11px; font-variant-numeric: tabular-nums",
     ".dlv-chiplabel": "font-size: 10px; font-weight: 700",
     ".dlv-ground": `fill: ${cell}; stroke: ${faint}; stroke-width: 0.8`,
