@@ -10,7 +10,13 @@ import pytest
 from dlviz.cluster.control.board import ACTIVITY, WAITING, Board
 from dlviz.cluster.stuck import watch
 from dlviz.cluster.stuck.waits import (
-    RankState, Wait, answered, deadlocked, find_cycle, in_vain, show_line,
+    RankState,
+    Wait,
+    answered,
+    deadlocked,
+    find_cycle,
+    in_vain,
+    show_line,
 )  # fmt: skip
 from dlviz.cluster.stuck.watch import PATIENCE, PAUSE, TICK, Watchdog
 
