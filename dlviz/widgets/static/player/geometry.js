@@ -53,7 +53,8 @@ const PICTURES = 48; // the most rounds with a small picture each
 export function layoutOf(scene, width, tall = Infinity) {
   if (scene.image) return tilesLayout(scene, width, tall);
   const { columns, chunks, wide, right } = acrossOf(scene, width);
-  const single = wide >= (CHIP * scene.ranks.length) / 2;
+  const noted = scene.frames[0].notes.some(([text]) => text);
+  const single = noted || wide >= (CHIP * scene.ranks.length) / 2;
   const narrow = single ? wide : chunks.reduce((least, { width: own }) => Math.min(least, own), Infinity);
   const lines = scene.ranks.length ? Math.min(4, chipRows(scene.ranks.length, narrow)) : 0;
   const each = (tall - TOP - NAME * scene.rankGroups.length) / Math.max(scene.rows.length, 1);
@@ -63,7 +64,6 @@ export function layoutOf(scene, width, tall = Infinity) {
   const fits = longest && longest * CHARACTER + 3 <= wide && room - NUMBER >= lines * THINNEST;
   const valueHeight = fits ? NUMBER : 0;
   const stripHeight = lines * clamp((room - valueHeight) / lines, THINNEST, CHIP) || 0;
-  const noted = scene.frames[0].notes.some(([text]) => text);
   const rowHeight = Math.max(noted ? NOTE - gap : 12, 2 * PAD + valueHeight + stripHeight);
   /** @type {(row: number) => number} */
   const lower = (row) => NAME * (1 + scene.groupOf[row]);
