@@ -153,7 +153,7 @@ RUNS = [
     {"stage": 3, "ranks": 3, "microbatches": 2},
     {"stage": 2, "ranks": 2, "precision": "bfloat16"},
     {"stage": 3, "ranks": 3, "precision": "bfloat16"},
-    {"stage": 3, "ranks": 3, "recompute": True, "layers": 16},
+    {"stage": 3, "ranks": 3, "recompute": True},
 ]
 
 

@@ -17,7 +17,7 @@ from dlviz.viz.sparse import SHOWN, SparseScene
 from dlviz.widgets import MessagePlayer
 
 N, EACH = 32, 6
-DRAWN = """const scene = unpacked(v); const layout = m.layoutOf(scene, 700, 320);
+DRAWN = """const scene = unpacked(v[0]); const layout = m.layoutOf(scene, 700, 320);
 return scene.frames.map((_, i) => m.cellsOf(scene, layout, i).map((cell) => ({
     rank: cell.rank, note: cell.note, words: cellWords(scene, cell),
     held: cell.runs.filter(({ hold }) => scene.holds[hold].counts?.length).map(({ from }) => from),
