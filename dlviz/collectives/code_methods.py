@@ -17,19 +17,19 @@ HOW = (*compression.HOW,)
 
 def how_of(compressor: Compressor, how: str | None) -> str:
     """How its codes are summed. Raises ValueError for a method unknown or not open to them."""
-    ways = compression.ways(compressor.linear, compressor.codes)
-    if how is None or how in ways:
-        return how or ways[0]
+    methods = compression.methods(compressor.linear, compressor.codes)
+    if how is None or how in methods:
+        return how or methods[0]
     if how not in HOW:
         raise ValueError(f"how={how!r} is unknown: use {', '.join(map(repr, HOW))}.")
     if how == "all_reduce":
         raise ValueError(
             f"how='all_reduce' adds codes, and those of {compressor.name!r} cannot be added: use "
-            f"{' or '.join(map(repr, ways))}."
+            f"{' or '.join(map(repr, methods))}."
         )
     raise ValueError(
         f"{compressor.name!r} sums its first factor before it makes the second: use "
-        f"how={ways[0]!r}."
+        f"how={methods[0]!r}."
     )
 
 

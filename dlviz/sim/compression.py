@@ -137,7 +137,7 @@ HOW = {
 }
 
 
-def ways(linear: bool, codes: int = 1) -> tuple[str, ...]:
+def methods(linear: bool, codes: int = 1) -> tuple[str, ...]:
     """Which of `HOW` a code can meet by, the usual one first: the all-reduce if it is `linear`, so
     that it can be added on its path, and no other if each of several `codes` is made of the sum of
     the one before; the other two for one code."""

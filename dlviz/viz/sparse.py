@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SHOWN = 128  # cells of a long vector: the first
 EMPTY = -2  # the origin of a cell that has no entry
-FEW = 8  # entries of a cell, of as many ranks, that are told apart in their sum
+FEW = 8  # entries of a cell, of as many ranks, that are distinguished in their sum
 
 
 class Vector(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 from dlviz import compression
 from dlviz.collectives.code_methods import how_of
 from dlviz.sim import code_bytes, collective_seconds
-from dlviz.sim.compression import HOW, ways
+from dlviz.sim.compression import HOW, methods
 from dlviz.widgets import CompressionExplorer
 from dlviz.widgets.compression.methods import DENSE, METHODS, options
 from dlviz.widgets.compression.run import STEPS
@@ -50,7 +50,7 @@ def test_a_control_is_answered_immediately_and_loads_no_torch():
 def test_codes_meet_as_their_compressors_allow():
     for name in METHODS.keys() - {DENSE}:
         by = compression.make(name)
-        assert METHODS[name].how == ways(by.linear, by.codes), name
+        assert METHODS[name].how == methods(by.linear, by.codes), name
         for how in HOW:
             if how in METHODS[name].how:
                 assert how_of(by, how) == how

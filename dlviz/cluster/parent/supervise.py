@@ -208,14 +208,14 @@ class Supervisor:
 
     def _end_waits(self, states: dict[int, RankState]) -> bool:
         """Have the ranks of a deadlock raise RankLost that wait for one which has stopped because
-        of a loss: whether there are any, that have not been told so in these waits."""
-        told = {
+        of a loss: whether there are any, that do not know so from these waits."""
+        found = {
             (rank, lost, *(wait.since for wait in states[rank].waits))
             for rank, lost in in_vain(states).items()
         }
-        for rank, lost, *_ in told - self._ended:
+        for rank, lost, *_ in found - self._ended:
             self._unsent.append((rank, loss(lost, self.lost[lost].how, IN_VAIN)))
-        self._ended |= told
+        self._ended |= found
         return bool(self._unsent)
 
     def _leave_threads(self) -> None:

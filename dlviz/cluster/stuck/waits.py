@@ -201,7 +201,7 @@ def deadlocked(states: dict[int, RankState]) -> list[int]:
 
 def in_vain(states: dict[int, RankState]) -> dict[int, int]:
     """The deadlocked ranks that wait for one that has met a lost rank, or for one that waits so,
-    with that lost rank; those that have met it themselves are told no more."""
+    with that lost rank; those that have met it themselves know."""
     met = {rank: {*state.met} for rank, state in states.items()}
     stuck = deadlocked(states)
     for _ in stuck:  # one wait further each time

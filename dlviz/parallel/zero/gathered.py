@@ -56,7 +56,7 @@ class Gathered:
 
     def need(self, layer: FlatLayer, back: bool = False) -> None:
         """Gather `layer` unless it is here, and begin to gather those that a forward needs next, or
-        on its way `back` a backward; a forward too may be inside a backward (recomputation)."""
+        going `back` a backward; a forward too may be inside a backward (recomputation)."""
         if layer in self._here:
             return
         if layer not in self._handles:
@@ -166,5 +166,5 @@ class Gathered:
 def _gather(comm: Comm, layer: FlatLayer) -> None:
     fields = {"group": comm.name, "layer": layer.name, "nbytes": layer.flat.nbytes}
     with comm.span("collective", f"gather {layer.name}", **fields):
-        layer.own.copy_(layer.kept)
+        layer.own.copy_(layer.rounded)
         rings.all_gather(comm, layer.parts)

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlviz.sim.compression import code_bytes, compressed_seconds, ways
+from dlviz.sim.compression import code_bytes, compressed_seconds, methods
 
 DENSE = "dense"
 BITS = range(2, 9)
 SHARES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 RANKS = range(1, 5)  # of PowerSGD
-GATHERED, ADDED, SUMMED = ways(False), ways(True), ways(True, 2)  # the last: two factors
+GATHERED, ADDED, SUMMED = methods(False), methods(True), methods(True, 2)  # the last: two factors
 Values = Mapping[str, Any]  # of the controls
 
 
