@@ -68,7 +68,8 @@ class RunTimeout(RunError):
 
 class RankLost(RunError):
     """Raised inside a worker that sends to, receives from or shares a collective with a rank that
-    the run has lost (see `launch`, `may_lose`): `rank` is that rank, `how` its end."""
+    the run has lost (see `launch`, `may_lose`), or waits for others that have stopped because of
+    that: `rank` is the lost rank, `how` its end."""
 
     rank: int
 

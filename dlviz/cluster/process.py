@@ -98,7 +98,8 @@ class Process:
         waits = [self._wait(_user_line(thread, found, entry), entry) for thread, entry in entries]
         ended = sum(self.waiting.ends_by_loss(entry) for _, entry in entries)
         sent, claimed = self.matching.counts()
-        return RankState(waits, len(busy) + ended, finished, sent, claimed, dict(self.groups.calls))
+        calls, met = dict(self.groups.calls), {*self.waiting.met}
+        return RankState(waits, len(busy) + ended, finished, sent, claimed, calls, met)
 
     def _wait(self, place: tuple[str, int], entry: OpenWait) -> Wait:
         details = {} if entry.what is None else entry.what.details()

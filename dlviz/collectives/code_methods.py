@@ -17,21 +17,20 @@ HOW = (*compression.HOW,)
 
 def how_of(compressor: Compressor, how: str | None) -> str:
     """How its codes are summed. Raises ValueError for a method unknown or not open to them."""
-    if how is None:
-        return "all_reduce" if compressor.linear else "all_gather"
+    methods = compression.methods(compressor.linear, compressor.codes)
+    if how is None or how in methods:
+        return how or methods[0]
     if how not in HOW:
         raise ValueError(f"how={how!r} is unknown: use {', '.join(map(repr, HOW))}.")
-    if how == "all_reduce" and not compressor.linear:
+    if how == "all_reduce":
         raise ValueError(
-            f"how='all_reduce' adds codes, and those of {compressor.name!r} cannot be "
-            "added: use 'all_gather' or 'reduce_scatter'."
+            f"how='all_reduce' adds codes, and those of {compressor.name!r} cannot be added: use "
+            f"{' or '.join(map(repr, methods))}."
         )
-    if how != "all_reduce" and compressor.codes > 1:
-        raise ValueError(
-            f"{compressor.name!r} sums its first factor before it makes the second: use "
-            "how='all_reduce'."
-        )
-    return how
+    raise ValueError(
+        f"{compressor.name!r} sums its first factor before it makes the second: use "
+        f"how={methods[0]!r}."
+    )
 
 
 def compare(comm: Comm, *mine: Any) -> None:

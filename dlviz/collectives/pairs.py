@@ -7,6 +7,8 @@ of the values in all rows but the last (one of float32, two of float64), which i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -122,13 +124,21 @@ def settled(comm: Comm, held: torch.Tensor, length: int, **fields: int) -> torch
         return dense(held, length)
 
 
-def holding(comm: Comm, name: str, held: torch.Tensor, length: int, **fields: int) -> Any:
+@contextmanager
+def holding(
+    comm: Comm, name: str, held: torch.Tensor, length: int, **fields: Any
+) -> Iterator[None]:
     """A span that says what this rank holds when it begins: `nnz` entries of `length` elements,
-    of at most `most` where they are pairs."""
+    of at most `most` where they are pairs; and of which watched `buffer`, whose snapshots show it,
+    they are the contents."""
     full = is_dense(held)
     nnz, size = (length, held.itemsize) if full else (held.shape[1], 4 * len(held) - 4)
     most = length * size // (size + 4)
-    return comm.span("phase", name, nnz=nnz, length=length, most=most, dense=full, **fields)
+    if comm.log.moved is not None:
+        fields["buffer"] = comm.log.moved.name
+    with comm.span("phase", name, nnz=nnz, length=length, most=most, dense=full, **fields):
+        comm.log.move(held)
+        yield
 
 
 def cut(held: torch.Tensor, bounds: list[int]) -> list[torch.Tensor]:

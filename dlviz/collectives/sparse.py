@@ -89,6 +89,8 @@ def all_reduce(
     or `Pairs`, whose sum is returned: Pairs, or (length,) values if it turned dense. With
     algorithm="dense", `bits` codes the summed parts by QSGD (`dlviz.compression`), whose rounding
     follows torch.manual_seed; without it, or with fewer elements than ranks, they have all bits.
+    If the tensor is watched, its snapshots show what the rank holds from step to step, as pairs or
+    dense: `widgets.MessagePlayer` draws them.
 
     Raises ValueError for another algorithm, for an index that is not ascending or out of range, for
     values of another dtype, and where ranks give different lengths, dtypes, algorithms or bits.
@@ -113,14 +115,15 @@ def all_reduce(
     shape_only = given.values.new_empty(1).expand(given.length)
     comm.agree(f"sparse_{algorithm}", shape_only, -1 if bits is None else bits)
     held = packed(given.index.cpu(), given.values.cpu())
-    held = settled(comm, held, given.length, round=-1)  # before the first step
-    with holding(comm, algorithm, held, given.length, round=0):
-        if algorithm == "doubling":
-            total = _doubling(comm, held, given.length)
-        else:
-            total = _split(comm, held, given, algorithm == "dense", coder)
-    with holding(comm, "sum", total, given.length):
-        return _as_given(vector, given, total)
+    with comm.log.moving(None if isinstance(vector, Pairs) else vector):
+        held = settled(comm, held, given.length, round=-1)  # before the first step
+        with holding(comm, algorithm, held, given.length, round=0):
+            if algorithm == "doubling":
+                total = _doubling(comm, held, given.length)
+            else:
+                total = _split(comm, held, given, algorithm == "dense", coder)
+        with holding(comm, "sum", total, given.length):
+            return _as_given(vector, given, total)
 
 
 def _doubling(comm: Comm, held: torch.Tensor, length: int) -> torch.Tensor:
@@ -161,7 +164,7 @@ def _split(
         chunk = dense(parts[0], own) if to_dense else parts[0]
         for part in parts[1:]:  # in rank order, whatever the order of arrival
             chunk = merged(comm, chunk, part, own)
-    with holding(comm, "gather", chunk, own, round=1):
+    with holding(comm, "gather", chunk, own, round=1, first=bounds[comm.rank]):
         if coder is None or given.length < comm.size:
             return joined(_to_all(comm, [chunk] * comm.size), bounds)
         code = coder.encode(chunk)

@@ -92,16 +92,13 @@ class Segment:
     def run_again(self) -> None:
         """Compute all that the forward saved."""
         self.tensors = {}
-        weights = {
-            p.untyped_storage().data_ptr() for each in self.layers for p in each.parameters()
-        }
 
         def collect(tensor: Tensor) -> Tensor:
             number = len(self.tensors)
             if form(tensor) != self.forms[number]:
                 raise self._differs()
             self.tensors[number] = tensor.detach()
-            if tensor.untyped_storage().data_ptr() not in weights:
+            if not self._is_of_weight(tensor):
                 label("activations", tensor)
             if len(self.tensors) == len(self.forms):
                 raise Enough
@@ -119,6 +116,12 @@ class Segment:
         tensors = iter(given)
         leaves = [next(tensors) if leaf is Tensor else leaf for leaf in self.leaves]
         return run(self.layers, *tree_unflatten(leaves, self.tree))
+
+    def _is_of_weight(self, tensor: Tensor) -> bool:
+        """Whether it is a parameter's memory: which that is may change as the layers run."""
+        at = tensor.untyped_storage().data_ptr()
+        parameters = (p for each in self.layers for p in each.parameters())
+        return any(p.untyped_storage().data_ptr() == at for p in parameters)
 
     def _differs(self) -> ValueError:
         return ValueError(

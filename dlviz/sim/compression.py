@@ -137,6 +137,13 @@ HOW = {
 }
 
 
+def methods(linear: bool, codes: int = 1) -> tuple[str, ...]:
+    """Which of `HOW` a code can meet by, the usual one first: the all-reduce if it is `linear`, so
+    that it can be added on its path, and no other if each of several `codes` is made of the sum of
+    the one before; the other two for one code."""
+    return ("all_reduce",) * linear + ("all_gather", "reduce_scatter") * (codes == 1)
+
+
 @closed_form
 def expected_union(length: int, density: float, ranks: int) -> float:
     """Values that are not 0 in the sum of `ranks` vectors of `length`, in each of which a random

@@ -25,6 +25,9 @@ from dlviz.viz.words import text
 from dlviz.viz.words.hosts import message_lines, message_words, short
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dlviz.analysis.tiles import CutImage
     from dlviz.trace import Trace
 
 REDUCES = {"max": np.maximum, "min": np.minimum, "product": np.multiply}
@@ -85,6 +88,13 @@ class Scene:
     step: int | None = None
     buffer: str | None = None
 
+    whole = ""  # what a rank's cells are together, where messages take no ranges of them
+
+    @property
+    def image(self) -> CutImage | None:
+        """The image that the buffers hold tiles of."""
+        return None
+
     @cached_property
     def frames(self) -> list[Frame]:
         return message_frames(self.trace, step=self.step, buffer=self.buffer)
@@ -143,6 +153,11 @@ class Scene:
             for place, array in self.arrays.items()
         }
 
+    @property
+    def decoded(self) -> bool:
+        """Whether `counts` are known of more than wrong cells."""
+        return bool(self.arrays) and self.trace.meta["ranks"] <= MAX_RANKS
+
     @cached_property
     def encoded(self) -> bool:
         """Whether every rank's buffer started as `encode` fills it."""
@@ -158,6 +173,27 @@ class Scene:
     def shown(self, array: np.ndarray) -> np.ndarray:
         """Contents as readable numbers."""
         return plain(array, self.trace.meta["ranks"]) if self.encoded else array
+
+    def cell(self, value: float) -> str:
+        """A cell's contents as text."""
+        return number(value)
+
+    def says(self, origin: int, counts: list[int]) -> str:
+        """What neighbouring cells hold, in words; `counts` are [] where they differ."""
+        if not counts:
+            return "holds other contributions in each cell"
+        if not self.decoded:
+            return "not decoded"
+        every = len(counts) > 1 and {*counts} == {1}
+        return "holds every rank once" if every else held_by(counts, origin, 1)
+
+    def note(self, place: int) -> tuple[str, bool]:
+        """A note on a rank that holds that snapshot, "" for none, and whether it is marked."""
+        return "", False
+
+    def carried(self, row: int) -> str:
+        """What a message brought, in words; "" where its cells say that."""
+        return ""
 
     @cached_property
     def length(self) -> int:
@@ -458,6 +494,12 @@ class Scene:
             if table.dst[row] == rank and table.offset[row] >= 0:
                 changed[table.offset[row] : table.offset[row] + table.count[row]] = False
         return changed
+
+    def printed(self, title: str, theme: str = "light") -> Figure:
+        """The Scene for paper. Raises ValueError for an unknown theme."""
+        from dlviz.viz.print.messages import panels
+
+        return panels(self, title, theme)
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:

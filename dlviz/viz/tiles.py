@@ -14,15 +14,21 @@ from dlviz.analysis.tiles import OUTSIDE, CutImage, cut_image
 from dlviz.viz.scene import Scene
 
 if TYPE_CHECKING:
-    from dlviz.trace import Trace
+    from matplotlib.figure import Figure
 
 
 class TiledScene(Scene):
     """A Scene whose buffers hold tiles of an image: `counts` are of the owner of a cell's pixel,
     `origins` the number of that pixel."""
 
-    @cached_property
+    whole = "its tile"
+
+    @property
     def image(self) -> CutImage:
+        return self._image
+
+    @cached_property
+    def _image(self) -> CutImage:
         image = cut_image(self.trace, self.buffer)
         assert image is not None
         return image
@@ -52,6 +58,10 @@ class TiledScene(Scene):
         return {place: np.maximum(numbers, UNKNOWN) for place, numbers in self.numbers.items()}
 
     @property
+    def decoded(self) -> bool:
+        return bool(self.arrays)
+
+    @property
     def encoded(self) -> bool:
         return False
 
@@ -59,12 +69,11 @@ class TiledScene(Scene):
     def _strange(self) -> list[int]:
         return []
 
-    def says(self, number: int, counts: list[int]) -> str:
-        """What a cell holds, in words."""
-        if number < 0:
+    def says(self, origin: int, counts: list[int]) -> str:
+        if origin < 0:
             return "holds no pixel" if UNKNOWN in counts else "holds nothing yet"
         owner = f" of rank {counts.index(1)}" if 1 in counts else ""
-        return f"holds pixel {self.at(number)}{owner}"
+        return f"holds pixel {self.at(origin)}{owner}"
 
     def at(self, number: int) -> str:
         """A pixel by row and column."""
@@ -115,11 +124,10 @@ class TiledScene(Scene):
                 found.append(f"rank {rank} still has nothing in {empty} cells")
         return found
 
+    def printed(self, title: str, theme: str = "light") -> Figure:
+        from dlviz.viz.print.tiles import tiles
 
-def scene_of(trace: Trace, step: int | None = None, buffer: str | None = None) -> Scene:
-    """The Scene of a Trace: a TiledScene where its ranks say which tiles of an image they watch."""
-    kind = TiledScene if cut_image(trace, buffer) else Scene
-    return kind(trace, step, buffer)
+        return tiles(self, title, theme)
 
 
 def _range(name: str, values: np.ndarray) -> str:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlviz.analysis.contributions import MAX_RANKS, UNKNOWN
+from dlviz.analysis.contributions import UNKNOWN
 from dlviz.analysis.hosts import group_numbers
 from dlviz.analysis.tiles import CutImage
 from dlviz.viz import palette
-from dlviz.viz.scene import RULED, Scene, held_by, number
-from dlviz.viz.tiles import TiledScene, scene_of
+from dlviz.viz.scene import RULED, Scene, number
+from dlviz.viz.scenes import scene_of
 from dlviz.viz.words import text
 from dlviz.viz.words.hosts import names_of
 from dlviz.widgets.source import sources
@@ -31,14 +31,21 @@ from dlviz.widgets.view import View, column, indexed, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dlviz.analysis.frames import Frame
     from dlviz.trace import Trace
 
 GAP = 2  # cells between two tiles of an image
 DRAWN = 128  # columns and ranks: of more the first are drawn
 LISTED = 4  # cells of a message put in numbers
 MOST = 4  # losses of a frame, or oddities of its contents, put in words
-VERBS = {"sum": "adds", "product": "multiplies its own by", "copy": "copies", "": "gets"}
-DOING = {"sum": "adding", "product": "multiplying", "copy": "copying", "": "delivering"}
+VERBS = {
+    "sum": "adds", "product": "multiplies its own by", "copy": "copies", "merge": "merges",
+    "": "gets",
+}  # fmt: skip
+DOING = {
+    "sum": "adding", "product": "multiplying", "copy": "copying", "merge": "merging",
+    "": "delivering",
+}  # fmt: skip
 
 
 class MessagePlayer(View):
@@ -48,8 +55,10 @@ class MessagePlayer(View):
     default the first). It shows whose contributions a cell holds where each rank filled its buffer
     with `viz.encode` and called `comm.watch` on it before the first message. Where the buffers are
     tiles of an image (dlviz/analysis/tiles.py) it shows them at their places, whose pixel each cell
-    holds, and one message after the other. Raises ValueError for a buffer that was not watched, and
-    for a `theme` other than "auto", "light" and "dark".
+    holds, and one message after the other. Where a sparse all-reduce summed the watched vector it
+    shows the entries that each rank holds, and when it turns dense (dlviz/viz/sparse.py). Raises
+    ValueError for a buffer that was not watched, and for a `theme` other than "auto", "light" and
+    "dark".
     """
 
     module = "player/index"
@@ -63,20 +72,13 @@ class MessagePlayer(View):
         title: str | None = None,
         theme: str = "auto",
     ):
-        self._shown = {"trace": trace, "step": step, "buffer": buffer, "title": title}
         self._scene = scene_of(trace, step, buffer)
         state = player_state(self._scene, title or "Messages, round by round")
         super().__init__(trace, state, theme)
 
     def picture(self) -> Figure:
         """All rounds side by side; of an image its tiles at the start and in the end."""
-        from dlviz.viz.print import messages
-        from dlviz.viz.print.tiles import tiles
-
-        theme = "dark" if self.theme == "dark" else "light"
-        if isinstance(self._scene, TiledScene):
-            return tiles(self._scene, self.title, theme)
-        return messages(**self._shown, theme=theme)
+        return self._scene.printed(self.title, "dark" if self.theme == "dark" else "light")
 
 
 def player_state(scene: Scene, title: str) -> dict[str, Any]:
@@ -89,8 +91,6 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
     ranks, trace = scene.trace.meta["ranks"], scene.trace
     columns, chunks, remarks = _columns(scene)
     group = group_numbers(scene.groups)
-    image = scene.image if isinstance(scene, TiledScene) else None
-    decoded = bool(scene.arrays) and (ranks <= MAX_RANKS or image is not None)
     snapshots, carriers = _Snapshots(scene, columns), _carriers(trace)
     messages = {
         row: _message(scene, row, chunks, carriers)
@@ -105,6 +105,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
             "phase": " and ".join(dict.fromkeys(phases[row] for row in frame.messages)),
             "messages": list(frame.messages),
             "snapshots": [snapshots.place(rank, frame.snapshots) for rank in scene.rows[:DRAWN]],
+            "notes": _notes(scene, frame),
             "losses": _few(scene.losses(number)),
             "remarks": _few(scene.oddities(number)),
         }
@@ -114,7 +115,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         remarks.append("No message was sent: there is nothing to step through.")
     if len(scene.rows) > DRAWN:
         remarks.append(f"The first {DRAWN} of {len(scene.rows)} ranks are drawn.")
-    styles = [palette.rank_style(rank) for rank in range(ranks if decoded else 0)]
+    styles = [palette.rank_style(rank) for rank in range(ranks if scene.decoded else 0)]
     hatched = {"line": palette.HATCH}
     return {
         "title": text.short(title, 200),
@@ -127,7 +128,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "topology": text.topology(trace),
         "ranks": [styled(style) | hatched for style in styles],
         "undecoded": styled(palette.UNDECODED) | hatched,
-        "image": image and _tiles(image, scene.rows[:DRAWN]),
+        "image": scene.image and _tiles(scene.image, scene.rows[:DRAWN]),
         "columns": columns,
         "chunks": chunks,
         "values": list(snapshots.values),
@@ -137,6 +138,13 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "messages": _columned(messages),
         "sources": sources(trace),
     }
+
+
+def _notes(scene: Scene, frame: Frame) -> list[tuple[str, bool]]:
+    """Those on the drawn ranks; [] if there are none."""
+    held = (frame.snapshots.get(rank) for rank in scene.rows[:DRAWN])
+    notes = [("", False) if place is None else scene.note(place) for place in held]
+    return notes if any(note for note, _ in notes) else []
 
 
 def _tiles(image: CutImage, rows: list[int]) -> dict[str, Any]:
@@ -155,9 +163,9 @@ def _few(lines: list[str]) -> list[str]:
 
 def _columns(scene: Scene) -> tuple[list[list[int]], list[dict[str, Any]], list[str]]:
     """The columns, the chunks as ranges of columns, and what is left out, in words."""
-    if isinstance(scene, TiledScene):
+    if scene.whole:
         length = max(map(len, scene.arrays.values()))
-        tile = {"label": "", "name": "its tile", "low": -1, "high": -1, "from": 0, "to": length}
+        tile = {"label": "", "name": scene.whole, "low": -1, "high": -1, "from": 0, "to": length}
         return [[cell, cell + 1] for cell in range(length)], [tile], []
     length = scene.length if scene.arrays or (scene.bounds > 0).any() else 0
     bounds = [*scene.bounds[scene.bounds < length].tolist(), length]
@@ -234,7 +242,7 @@ class _Snapshots:
         for place in np.unique(own[changed[: len(own)]]).tolist():
             low, high = self.columns[place]
             at.append(place)
-            values.append(self.values.setdefault(_cells(shown[low:high]), len(self.values)))
+            values.append(self.values.setdefault(self._cells(shown[low:high]), len(self.values)))
             origin = int(self.scene.origins[snapshot][low])
             holds.append(self._hold(counts[low:high], origin))
         self.all.append({"of": of if same else -1, "at": at, "values": values, "holds": holds})
@@ -249,19 +257,13 @@ class _Snapshots:
             self.holds[key] = len(self.holds)
             held = [[rank, count] for rank, count in enumerate(own) if count > 0]
             known = not mixed and UNKNOWN not in own
-            summary = {"counts": held if known else None, "says": self._says(origin, own)}
+            summary = {"counts": held if known else None, "says": self.scene.says(origin, own)}
             self.summary.append(summary | ({"from": origin} if origin >= 0 else {}))
         return self.holds[key]
 
-    def _says(self, origin: int, counts: list[int]) -> str:
-        if isinstance(self.scene, TiledScene):
-            return self.scene.says(origin, counts)
-        if not counts:
-            return "holds other contributions in each cell"
-        if self.scene.trace.meta["ranks"] > MAX_RANKS:
-            return "not decoded"
-        every = len(counts) > 1 and {*counts} == {1}
-        return "holds every rank once" if every else held_by(counts, origin, 1)
+    def _cells(self, values: np.ndarray) -> str:
+        first = self.scene.cell(values[0].item())
+        return first if len(values) == 1 else f"{first} … {self.scene.cell(values[-1].item())}"
 
 
 def _message(
@@ -272,8 +274,7 @@ def _message(
 ) -> dict[str, Any]:
     table = scene.trace.messages
     src, dst, low, count = (int(table[name][row]) for name in ("src", "dst", "offset", "count"))
-    image = isinstance(scene, TiledScene)
-    placed = low >= 0 and count > 0 and not image
+    placed = low >= 0 and count > 0 and not scene.whole
 
     def where(span: int) -> str:
         return scene.trace.spans.where[span] if span >= 0 else ""
@@ -285,7 +286,7 @@ def _message(
     ]  # fmt: skip
     received = float(table.received[row])
     landed = bool(np.isfinite(received))
-    name = image and scene.carried(row) or "a message"
+    name = scene.carried(row) or "a message"
     if placed:
         edges = scene.bounds[scene.bounds < scene.length]
         first, last = np.searchsorted(edges, [low, low + count - 1], "right") - 1
@@ -343,7 +344,7 @@ def _sentence(scene: Scene, row: int, what: str, landed: bool) -> str:
 def _formula(scene: Scene, row: int, op: str) -> list[str]:
     """The arithmetic of a message's first cells, in the numbers that the buffers held."""
     sent, before, after = scene.moved(row)
-    if isinstance(scene, TiledScene) or (sent is None and after is None):
+    if scene.whole or (sent is None and after is None):
         return []
     nothing = [None] * LISTED
     parts = (sent, before, after)
@@ -377,11 +378,6 @@ def _became(held: tuple[Any, ...], summary: tuple[Any, ...], op: str, eps: float
 
 def _equal(one: float, other: float, eps: float) -> bool:
     return one == other or (one != one and other != other) or abs(one - other) <= eps * abs(other)
-
-
-def _cells(values: np.ndarray) -> str:
-    first = number(values[0].item())
-    return first if len(values) == 1 else f"{first} … {number(values[-1].item())}"
 
 
 def _carriers(trace: Trace) -> dict[tuple[int, int], list[int]]:

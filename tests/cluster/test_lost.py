@@ -577,6 +577,43 @@ def test_the_deadlock_verdict_counts_the_lost_as_gone():
     )
 
 
+@pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")  # they never take it
+@pytest.mark.parametrize("machine", [None, "paced"])
+@pytest.mark.parametrize("name", ["ring", "butterfly", "tree"])
+def test_in_a_collective_made_of_messages_all_are_told_who_is_lost(name, machine):
+    """Also those who wait for ranks that the loss has stopped, and no message for a lost one."""
+
+    def worker(comm):
+        if comm.rank == 1:
+            die()
+        return met(lambda: all_reduce(comm, torch.ones(4000), name))
+
+    run = survived(worker, 5, machine=machine and classroom(5))
+    assert run.results == [None if rank == 1 else 1 for rank in range(5)]
+
+
+def test_who_waits_in_vain_is_told_once_of_each_loss_and_may_go_on():
+    def worker(comm):
+        if comm.rank in (1, 2):
+            while comm.rank - 1 and 1 not in comm.lost:
+                time.sleep(0.002)
+            die()
+        if comm.rank == 3:
+            lost = (
+                met(lambda: comm.recv(torch.zeros(1), 1)),
+                met(lambda: comm.recv(torch.zeros(1), 2)),
+            )
+        else:
+            lost = (
+                met(lambda: comm.recv(torch.zeros(1), 3)),
+                met(lambda: comm.recv(torch.zeros(1), 3)),
+            )
+        return {*lost}, comm.together(lambda left: left.all_reduce(x := torch.ones(1)) or x.item())
+
+    run = survived(worker, 4, (1, 2))
+    assert run.results == [({1, 2}, 2.0), None, None, ({1, 2}, 2.0)]
+
+
 def test_who_has_not_yet_woken_up_to_a_loss_is_in_no_deadlock():
     """A rank that the system lets sleep on, whatever has come for it."""
 

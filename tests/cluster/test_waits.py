@@ -9,7 +9,15 @@ import pytest
 
 from dlviz.cluster.control.board import ACTIVITY, WAITING, Board
 from dlviz.cluster.stuck import watch
-from dlviz.cluster.stuck.waits import RankState, Wait, answered, deadlocked, find_cycle, show_line
+from dlviz.cluster.stuck.waits import (
+    RankState,
+    Wait,
+    answered,
+    deadlocked,
+    find_cycle,
+    in_vain,
+    show_line,
+)  # fmt: skip
 from dlviz.cluster.stuck.watch import PATIENCE, PAUSE, TICK, Watchdog
 
 WORLD = 1
@@ -54,6 +62,20 @@ def test_a_chain_that_ends_at_a_finished_rank_is_a_deadlock_without_a_cycle():
     states = {0: stuck(recv(0, 1)), 1: stuck(recv(1, 2)), 2: FINISHED}
     assert deadlocked(states) == [0, 1]
     assert find_cycle([0, 1], states) is None
+
+
+def test_who_waits_for_a_rank_that_has_met_a_loss_waits_in_vain_and_who_has_met_it_knows():
+    gone = RankState(finished=True, met={7})
+    states = {0: stuck(recv(0, 2)), 1: stuck(recv(1, 0)), 2: gone}
+    assert in_vain(states) == {0: 7, 1: 7}
+    states |= {4: stuck(recv(4, 5)), 5: stuck(recv(5, 4))}  # a deadlock of their own
+    assert in_vain(states) == {0: 7, 1: 7}
+    states[0].met = {7}
+    assert in_vain(states) == {1: 7}
+    states[2] = RankState(finished=True, met={7, 6})  # of another loss it has not heard
+    assert in_vain(states) == {0: 6, 1: 6}
+    states[2] = RankState(busy_threads=1, met={7})  # it may yet send
+    assert in_vain(states) == {}
 
 
 def test_a_chain_that_ends_at_a_computing_rank_is_none():

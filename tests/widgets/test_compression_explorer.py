@@ -10,7 +10,9 @@ import kernel
 import pytest
 
 from dlviz import compression
+from dlviz.collectives.code_methods import how_of
 from dlviz.sim import code_bytes, collective_seconds
+from dlviz.sim.compression import HOW, methods
 from dlviz.widgets import CompressionExplorer
 from dlviz.widgets.compression.methods import DENSE, METHODS, options
 from dlviz.widgets.compression.run import STEPS
@@ -43,6 +45,18 @@ def test_a_control_is_answered_immediately_and_loads_no_torch():
     """Seconds of the processor, whatever else it does."""
     run = subprocess.run([sys.executable, "-c", FRESH], check=True, capture_output=True, text=True)
     assert float(run.stdout) < 0.05
+
+
+def test_codes_meet_as_their_compressors_allow():
+    for name in METHODS.keys() - {DENSE}:
+        by = compression.make(name)
+        assert METHODS[name].how == methods(by.linear, by.codes), name
+        for how in HOW:
+            if how in METHODS[name].how:
+                assert how_of(by, how) == how
+            else:
+                with pytest.raises(ValueError, match="use "):
+                    how_of(by, how)
 
 
 def test_bytes_and_seconds_are_those_of_the_closed_forms():

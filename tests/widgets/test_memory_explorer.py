@@ -90,6 +90,8 @@ def test_a_bucket_that_holds_all_gradients_makes_stage_2_as_large_as_stage_1():
     assert held(explorer, 2, "communication") == layer
     assert held(explorer, 3, "communication") == 3 * layer  # one at work, one ahead
     assert held(explorer, 2) < held(explorer, 1)
+    explorer.recompute = True
+    assert held(explorer, 3, "communication") == (1 + 4) * layer  # those of a segment
 
 
 def test_recomputed_activations_are_those_of_the_closed_form():
@@ -150,6 +152,8 @@ RUNS = [
     {"stage": 2, "ranks": 4, "recompute": True},
     {"stage": 3, "ranks": 3, "microbatches": 2},
     {"stage": 2, "ranks": 2, "precision": "bfloat16"},
+    {"stage": 3, "ranks": 3, "precision": "bfloat16"},
+    {"stage": 3, "ranks": 3, "recompute": True},
 ]
 
 

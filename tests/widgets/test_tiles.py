@@ -12,7 +12,8 @@ import dlviz
 from dlviz.analysis.tiles import OUTSIDE, cut_image
 from dlviz.parallel.convolution.picture import exchange, pixels, watch_tile
 from dlviz.sim.convolution import blocks, needed
-from dlviz.viz.tiles import TiledScene, scene_of
+from dlviz.viz.scenes import scene_of
+from dlviz.viz.tiles import TiledScene
 from dlviz.widgets import MessagePlayer
 
 SHAPE = 7, 5

@@ -37,6 +37,7 @@ TAKEN, REFUSED = 1, 2  # values of a completion flag
 # In place of a channel:
 CLEAR_TO_SEND = -4  # the receiver takes the message in that slot next
 LOSS = -3  # the run has lost the rank in place of a slot; how follows
+IN_VAIN = 1  # its flag: what this rank waits for cannot come without that one
 REFUSAL = -2  # the message in that slot does not fit its posted receive
 BELL = -1  # look again, from the rank in place of a slot
 
@@ -90,12 +91,12 @@ def clear_to_send(slot: int) -> bytes:
     return HEAD.pack(CLEAR_TO_SEND, 0, 0, slot, 0, 0, NAN, b"")
 
 
-def loss(rank: int, how: str) -> bytes:
+def loss(rank: int, how: str, flags: int = 0) -> bytes:
     """The record that reports a lost rank. Written when that rank's process has ended, it follows
     everything that it has sent."""
     text = how.encode()[:LONGEST]
     form = form_of((len(text),), torch.uint8)
-    return HEAD.pack(LOSS, 0, 0, rank, 0, 0, NAN, form) + text
+    return HEAD.pack(LOSS, flags, 0, rank, 0, 0, NAN, form) + text
 
 
 def write_to(folder: str, rank: int, record: bytes) -> bool:
@@ -116,9 +117,10 @@ class Inbox:
     messages, by slot; `lost` says how the run lost ranks; `heard` counts the headers and bells of
     each rank; `written` is when the first of the latest read was written (perf_counter_ns), if it
     is one of these; `on_clear_to_send` is called with the slot of each message that is to be sent
-    now."""
+    now, `on_in_vain` with the lost rank without which this rank's waits cannot end."""
 
     on_clear_to_send: Callable[[int], None]
+    on_in_vain: Callable[[int], None]
 
     def __init__(self) -> None:
         self.lost: dict[int, str] = {}
@@ -154,6 +156,8 @@ class Inbox:
                 if after > end:
                     break
                 self.lost[fields[3]] = data[head:after].decode(errors="replace")
+                if fields[1] == IN_VAIN:
+                    self.on_in_vain(fields[3])
             elif fields[0] == CLEAR_TO_SEND:
                 self.on_clear_to_send(fields[3])
             at = after

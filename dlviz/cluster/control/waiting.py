@@ -98,7 +98,8 @@ class OpenWait(NamedTuple):
 
 class Waiting:
     """Of one rank. `registered` are the waits of its threads, by thread; `lost` says how the run
-    lost ranks, `may_lose` which it may lose; `wake` is what a wake has taken lately (ns)."""
+    lost ranks, `may_lose` which it may lose, `met` those of which RankLost was raised here; `wake`
+    is what a wake has taken lately (ns)."""
 
     may_lose: frozenset[int] = frozenset()
     wake = 50_000
@@ -112,7 +113,10 @@ class Waiting:
         self._mine = rank * STATE
         self._pipes = pipes
         self._inbox = Inbox()
+        self._inbox.on_in_vain = self._end_waits
         self.lost = self._inbox.lost
+        self.met: set[int] = set()
+        self._in_vain: dict[Any, int] = {}  # what is waited for: the lost rank that it misses
         self._matching = matching
         self._fence = threading.Lock()
         self._activity_lock = threading.Lock()
@@ -138,7 +142,7 @@ class Waiting:
         self._count_activity()
 
     def unregister(self) -> None:
-        del self.registered[threading.get_ident()]
+        self._in_vain.pop(self.registered.pop(threading.get_ident()).what, None)
         if self._horizon is not None:
             self._horizon.wake()
         self._count_activity()
@@ -185,10 +189,26 @@ class Waiting:
     def _end_by_loss(self, error: RankLost, lane: Any, times: Any) -> None:
         """End a wait with this error, on a paced run at the current time."""
         self.unregister()
+        self.met.add(error.rank)
         lane.pace.restart()
         if times is not None:  # else an outer span records it
             lane.pace.end(times)
             lane.add("wait", None, times, {"peer": error.rank})
+
+    def _end_waits(self, rank: int) -> None:
+        """What this rank waits for now cannot come without that lost rank, as the launching process
+        has seen."""
+        self._in_vain = {entry.what: rank for entry in [*self.registered.values()]}
+
+    def _give_up(self, what: Awaited) -> None:
+        """Raise RankLost if only lost ranks could have completed `what`, or ranks that have stopped
+        because of one."""
+        what.give_up(self.lost)
+        if (rank := self._in_vain.get(what)) is not None:
+            try:
+                what.give_up(dict.fromkeys(range(self._ranks), ""))
+            except RankLost:
+                raise_if_lost([rank], self.lost)
 
     def ask_why(
         self, peers: Iterable[int], details: Callable[[], dict[str, Any]], op: str, lane: Any
@@ -251,7 +271,7 @@ class Waiting:
         """Sleep until something arrives for this rank, or the thread that reads the pipe wakes this
         one; for `what.left` seconds at most."""
         if self.lost and not what.done:
-            what.give_up(self.lost)
+            self._give_up(what)
         if self._reading.acquire(False):
             self._reader = threading.get_ident()
             try:
@@ -261,7 +281,7 @@ class Waiting:
                     if what.done:
                         break
                     if self.lost and not what.done:
-                        what.give_up(self.lost)
+                        self._give_up(what)
                     if self._horizon is not None:
                         self._horizon.sleep(what, heard)
                     self._pipes.sleep(what.left)
@@ -302,7 +322,7 @@ class Waiting:
         """Whether only lost ranks could have completed what a thread waits for."""
         try:
             if entry.what is not None:
-                entry.what.give_up(self.lost)
+                self._give_up(entry.what)
         except RankLost:
             return True
         return False

@@ -390,6 +390,7 @@ class Collectives:
         if op not in NUMBERS:
             raise ValueError(f"op={op!r} is no collective: use one of {', '.join(CALLS)}.")
         if self.waiting.lost:
+            self.waiting.met |= self.waiting.lost.keys() & {*self.members}
             raise_if_lost(self.members, self.waiting.lost)
         calls = self.groups.calls
         sequence = calls.get(self.number, 0)

@@ -84,8 +84,9 @@ def launch(
     The run survives the exit, exception or kill of the ranks in `may_lose`, whose processes end,
     as do those of them that are still at work when the time is up and all others have finished.
     Whoever sends to a lost rank (and waits for that), receives from it or calls a collective with
-    it gets RankLost, which it may catch; a receive from any source goes on with the rest. What such
-    a rank had sent is received, but messages longer than about 4 KB may have gone with its memory.
+    it gets RankLost, which it may catch, and so does, as in a ring, whoever would wait for ever for
+    ranks that have got it; a receive from any source goes on with the rest. What such a rank had
+    sent is received, but messages longer than about 4 KB may have gone with its memory.
     `comm.lost` says who is lost; `comm.together` has those that are left call collectives.
 
     Before the worker begins, `seed` seeds the generators of torch, numpy and random on each rank,

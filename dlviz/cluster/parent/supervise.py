@@ -17,7 +17,7 @@ from time import perf_counter, perf_counter_ns, sleep
 from typing import Any, Self
 
 from dlviz.cluster.control.board import EPOCH, WAITING, WANTS, Board
-from dlviz.cluster.control.pipes import loss, write_to
+from dlviz.cluster.control.pipes import IN_VAIN, loss, write_to
 from dlviz.cluster.errors import DeadlockError, RankError, RunInterrupted, RunTimeout
 from dlviz.cluster.pacing.ledger import bytes_of
 from dlviz.cluster.parent import start
@@ -28,7 +28,7 @@ from dlviz.cluster.rank import Failure, Place, main
 from dlviz.cluster.recording import collect, exceptions
 from dlviz.cluster.recording.results import PackedResult, unpack
 from dlviz.cluster.stuck import verdict
-from dlviz.cluster.stuck.waits import RankState, Wait
+from dlviz.cluster.stuck.waits import RankState, Wait, in_vain
 from dlviz.cluster.stuck.watch import TICK, Watchdog
 from dlviz.machine import Machine
 from dlviz.trace import Trace
@@ -64,6 +64,7 @@ class Supervisor:
         self._may_lose = may_lose
         self._lingers = True  # the run, while threads go on
         self._unsent: list[tuple[int, bytes]] = []  # ranks, and records of losses for them
+        self._ended: set[tuple[int, ...]] = set()  # rank, lost rank, and beginnings of its waits
         self._left = ExitStack()
 
     def __enter__(self) -> Self:
@@ -185,7 +186,7 @@ class Supervisor:
                 return  # somebody must have died
             raise self._failure(first, failure)
         states = None if self._unsent else self._watch.look()
-        if states is not None:
+        if states is not None and not self._end_waits(states):
             raise self._deadlock(states)
         self._leave_threads()
         if perf_counter() - self.started > self.timeout:
@@ -204,6 +205,18 @@ class Supervisor:
                     self.board.put(number, cell, 0)
                 self._unsent += [(other, record) for other in range(self._size) if other != number]
         self._unsent = [each for each in self._unsent if not write_to(self._folder, *each)]
+
+    def _end_waits(self, states: dict[int, RankState]) -> bool:
+        """Have the ranks of a deadlock raise RankLost that wait for one which has stopped because
+        of a loss: whether there are any, that do not know so from these waits."""
+        found = {
+            (rank, lost, *(wait.since for wait in states[rank].waits))
+            for rank, lost in in_vain(states).items()
+        }
+        for rank, lost, *_ in found - self._ended:
+            self._unsent.append((rank, loss(lost, self.lost[lost].how, IN_VAIN)))
+        self._ended |= found
+        return bool(self._unsent)
 
     def _leave_threads(self) -> None:
         """Once all workers have returned, and the last did so a while ago: end without threads that

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -81,7 +83,7 @@ class Watched:
     """A buffer that `comm.watch` follows."""
 
     def __init__(self, tensor: torch.Tensor, name: str):
-        self.tensor = tensor
+        self.tensor, self.dtype = tensor, tensor.dtype
         self.name = name
         self.start = tensor.data_ptr()
         self.end = self.start + tensor.numel() * tensor.element_size()
@@ -90,7 +92,7 @@ class Watched:
     def locate(self, tensor: torch.Tensor) -> int:
         """The element of this buffer at which `tensor` begins, -1 if it lies elsewhere."""
         pointer = tensor.data_ptr()
-        if not (self.start <= pointer < self.end) or tensor.dtype != self.tensor.dtype:
+        if not (self.start <= pointer < self.end) or tensor.dtype != self.dtype:
             return -1
         return (pointer - self.start) // tensor.element_size()
 
@@ -105,11 +107,33 @@ class Log:
         self.memory: list[MemoryEvent] = []
         self.levels: Any = None  # a `Levels`, while a Storages writes the memory
         self.watched: list[Watched] = []
+        self.moved: Watched | None = None  # whose contents are elsewhere, while `moving`
         self._recorder = recorder
 
     def watch(self, tensor: torch.Tensor, name: str) -> None:
         self.watched.append(Watched(tensor, name))
         self.snapshot()
+
+    @contextmanager
+    def moving(self, tensor: torch.Tensor | None) -> Iterator[None]:
+        """Inside, `move` shows other tensors in place of `tensor`, if it is watched: an algorithm
+        has its contents in another form."""
+        at = None if tensor is None else tensor.data_ptr()
+        own = next((one for one in self.watched if one.tensor.data_ptr() == at), None)
+        if own is None:
+            yield
+            return
+        before, self.moved = own.tensor, own
+        try:
+            yield
+        finally:
+            own.tensor, self.moved = before, None
+
+    def move(self, tensor: torch.Tensor) -> None:
+        """The contents are in `tensor` from now on."""
+        if self.moved is not None:
+            self.moved.tensor = tensor
+            self.snapshot()
 
     def locate(self, tensor: torch.Tensor) -> int:
         for watched in self.watched:

@@ -123,7 +123,8 @@ def name_cells(text: str) -> str:
 @dataclass
 class RankState:
     """One rank's answer about its own state. `sent` and `claimed` count messages sent and receives
-    posted, by peer and `Wait.key`; `calls` are the collective calls made, by group."""
+    posted, by peer and `Wait.key`; `calls` are the collective calls made, by group; `met` are the
+    lost ranks of which it has raised RankLost."""
 
     waits: list[Wait] = field(default_factory=list)
     busy_threads: int = 0  # threads in no registered wait, or in one that a loss has ended
@@ -131,6 +132,7 @@ class RankState:
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     claimed: dict[tuple[int, int], int] = field(default_factory=dict)
     calls: dict[int, int] = field(default_factory=dict)
+    met: set[int] = field(default_factory=set)
 
 
 def answered(wait: Wait, states: dict[int, RankState]) -> bool:
@@ -195,6 +197,18 @@ def deadlocked(states: dict[int, RankState]) -> list[int]:
             break
         stuck -= saved
     return sorted(rank for rank in stuck if not states[rank].finished)
+
+
+def in_vain(states: dict[int, RankState]) -> dict[int, int]:
+    """The deadlocked ranks that wait for one that has met a lost rank, or for one that waits so,
+    with that lost rank; those that have met it themselves know."""
+    met = {rank: {*state.met} for rank, state in states.items()}
+    stuck = deadlocked(states)
+    for _ in stuck:  # one wait further each time
+        for rank in stuck:
+            for wait in (wait for wait in states[rank].waits if wait.op != "lane"):
+                met[rank].update(*(met.get(helper, ()) for helper in helpers(wait, states)))
+    return {rank: min(new) for rank in stuck if (new := met[rank] - states[rank].met)}
 
 
 def _moving(state: RankState, states: dict[int, RankState]) -> bool:

@@ -54,8 +54,9 @@ class Gathered:
         self._now = []
         self._done.clear()
 
-    def need(self, layer: FlatLayer) -> None:
-        """Gather `layer` unless it is here, and begin to gather the next ones."""
+    def need(self, layer: FlatLayer, back: bool = False) -> None:
+        """Gather `layer` unless it is here, and begin to gather those that a forward needs next, or
+        going `back` a backward; a forward too may be inside a backward (recomputation)."""
         if layer in self._here:
             return
         if layer not in self._handles:
@@ -67,12 +68,12 @@ class Gathered:
         layer.show()
         if not self.in_backward and layer not in self._now:
             self._now.append(layer)
-        for each in self._next(layer):
+        for each in self._next(layer, back):
             if each not in self._handles and each not in self._done:
                 self._start(each, self._lane.submit)
 
-    def _next(self, layer: FlatLayer) -> list[FlatLayer]:
-        order = self._order[::-1] if self.in_backward else self._order
+    def _next(self, layer: FlatLayer, back: bool) -> list[FlatLayer]:
+        order = self._order[::-1] if back else self._order
         place = order.index(layer) + 1 if layer in order else len(order)
         return order[place : place + self._prefetch]
 
@@ -139,7 +140,7 @@ class Gathered:
         def before_backward(gradient: torch.Tensor) -> None:
             self.in_backward = True
             for layer in layers:
-                self.need(layer)
+                self.need(layer, back=True)
 
         for tensor in tensors_in(output) if layers else ():
             if tensor.requires_grad:
@@ -165,5 +166,5 @@ class Gathered:
 def _gather(comm: Comm, layer: FlatLayer) -> None:
     fields = {"group": comm.name, "layer": layer.name, "nbytes": layer.flat.nbytes}
     with comm.span("collective", f"gather {layer.name}", **fields):
-        layer.own.copy_(layer.shard)
+        layer.own.copy_(layer.rounded)
         rings.all_gather(comm, layer.parts)

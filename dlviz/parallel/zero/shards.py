@@ -47,8 +47,9 @@ class FlatLayer:
 
     `flat` has all values, and the parameters are views of it; `shard` has this rank's, which the
     update rule moves: a view of `flat`, or memory of its own if the shard is `apart` (stage 3), or
-    a float32 `master` beside a bfloat16 `flat`. `gradient` is this rank's shard of the gradient's
-    sum over all ranks, None between steps.
+    a float32 `master` beside a bfloat16 `flat`. `rounded` is what all ranks gather: the shard,
+    or beside an `apart` master its values in bfloat16, which `round` makes. `gradient` is this
+    rank's shard of the gradient's sum over all ranks, None between steps.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class FlatLayer:
             own = values[rank * self.each : (rank + 1) * self.each]
             self.shard = self.own.to(torch.float32 if master else dtype, copy=True)
             self.shard[: len(own)] = own
+        self.rounded = self.own.clone() if apart and master else self.shard
         self.starts = [sum(sizes[:i]) for i in range(len(sizes))]
         views = self.flat.split([*sizes, self.padding])
         self.views = [v.view(p.shape) for v, p in zip(views, parameters, strict=False)]
@@ -94,6 +96,11 @@ class FlatLayer:
         for p, view in zip(self.parameters, self.views, strict=True):
             p.data = view
         self.versions = [p._version for p in self.parameters]
+
+    def round(self) -> None:
+        """Let `rounded` have the values of the shard that the update has moved."""
+        if self.rounded is not self.shard:
+            self.rounded.copy_(self.shard)
 
     def whole(self, comm: Comm, own: torch.Tensor) -> list[torch.Tensor]:
         """What all ranks have in vectors such as `own`, of a shard's length, by parameter."""

@@ -70,7 +70,7 @@ class Stage1(nn.Module):
         for p in self._bucket_of:
             p.register_post_accumulate_grad_hook(Hook(self.gradient_ready))
         for layer in layers:
-            label("parameters", layer.flat, layer.shard)
+            label("parameters", layer.flat, layer.shard, layer.rounded)
             if layer.shard.dtype != layer.flat.dtype:  # the master, of the rule's 12 bytes
                 label("optimizer", layer.shard)
 

@@ -53,35 +53,46 @@ def messages(
     than one column or frame.
     """
     check_counts(columns=columns, max_frames=max_frames)
-    scene = Scene(trace, step, buffer)
+    return panels(Scene(trace, step, buffer), title, theme, columns, max_frames, width)
+
+
+def panels(
+    scene: Scene,
+    title: str | None,
+    theme: str,
+    columns: int | None = None,
+    max_frames: int = 24,
+    width: float = 7.2,
+) -> Figure:
+    """`messages` of a scene."""
     shown = scene.frames[:max_frames]
     ranks = max(scene.high, 3)
     room = PANELS - paper.AXIS
     most = _columns(len(shown), ranks, width)
     columns = min(columns or most, len(shown))
-    lines = [*text.provenance(trace, "device", text.WHOLE), *scene.caveats]
+    lines = [*text.provenance(scene.trace, "device", text.WHOLE), *scene.caveats]
     if len(shown) < len(scene.frames):
         lines.append(f"The first {len(shown)} of {len(scene.frames)} pictures are shown.")
 
     high = max(min(ranks * ROW, room / -(-len(shown) // columns) - HEAD), ranks * NARROW)
     names = _names(scene, high)
     left = paper.beside([names[y] for y in scene.place.values()], scene.group_names.values())
-    panels = paper.Panels(columns, width, left, high, HEAD, GUTTER)
-    body, heading = panels.body(len(shown)), title or "Messages, all rounds"
+    grid = paper.Panels(columns, width, left, high, HEAD, GUTTER)
+    body, heading = grid.body(len(shown)), title or "Messages, all rounds"
     entries = _legend(scene, shown, theme)
     figure, foot = paper.sheet(heading, lines, entries, body + paper.AXIS, width, theme)
-    if panels.wide < SMALLEST:
+    if grid.wide < SMALLEST:
         raise ValueError(
-            f"columns={columns!r} leave {max(panels.wide, 0):.1f} inches to a panel, which needs "
+            f"columns={columns!r} leave {max(grid.wide, 0):.1f} inches to a panel, which needs "
             f"{SMALLEST:g}: use fewer columns, or a larger width than {width:g}."
         )
     for i, frame in enumerate(shown):
-        x, y = panels.at(i, foot + paper.AXIS + body)
-        axes = paper.axes(figure, (x, y, panels.wide, high), theme)
+        x, y = grid.at(i, foot + paper.AXIS + body)
+        axes = paper.axes(figure, (x, y, grid.wide, high), theme)
         shown_names = dict.fromkeys(names, "") if i % columns else names
         paper.rows(axes, shown_names, [*scene.group_names], theme)
         _panel(axes, scene, frame, theme)
-        _head(figure, x, y + high, frame.name, scene.summary(frame), panels.wide, theme)
+        _head(figure, x, y + high, frame.name, scene.summary(frame), grid.wide, theme)
         if i + columns < len(shown) or not scene.arrays:
             axes.set_xticks([])
     if scene.arrays:

@@ -40,7 +40,7 @@ WHOLE = 400  # the same on paper, where no hover shows the rest
 HOW = 100  # characters of what became of a rank
 DONE = {  # by the operation of a receive
     "sum": "added", "copy": "copied", "max": "maximum taken", "min": "minimum taken",
-    "product": "multiplied", "": "delivered",
+    "product": "multiplied", "merge": "merged", "": "delivered",
 }  # fmt: skip
 TIMES = {"wall": "wall-clock time", "device": "device time"}
 ORIGINS = {"wall": "wall clock", "paced": "paced", "simulated": "simulated"}

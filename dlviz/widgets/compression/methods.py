@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlviz.sim.compression import code_bytes, compressed_seconds
+from dlviz.sim.compression import code_bytes, compressed_seconds, methods
 
 DENSE = "dense"
 BITS = range(2, 9)
 SHARES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 RANKS = range(1, 5)  # of PowerSGD
-GATHERED = "all_gather", "reduce_scatter"  # how codes meet that cannot be added
-ADDED = "all_reduce", *GATHERED
+GATHERED, ADDED, SUMMED = methods(False), methods(True), methods(True, 2)  # the last: two factors
 Values = Mapping[str, Any]  # of the controls
 
 
@@ -38,14 +37,14 @@ QSGD = dict(zip(BITS, (17.2, 5.02, 1.58, 0.378, 0.089, 0.0215, 0.00529), strict=
 TOPK = dict(zip(SHARES, (0.987, 0.968, 0.916, 0.806, 0.561, 0.217, 0.0), strict=True))
 POWER = dict(zip(RANKS, (0.988, 0.975, 0.963, 0.951), strict=True))
 METHODS = {
-    DENSE: Method("dense ring", ADDED[:1], (0.0, 0.0), {None: 0.0}),
+    DENSE: Method("dense ring", SUMMED, (0.0, 0.0), {None: 0.0}),
     "fp16": Method("fp16", ADDED, (0.8e-9, 0.3e-9), {None: 4.3e-8}),
     "bf16": Method("bf16", ADDED, (1.3e-9, 0.5e-9), {None: 2.76e-6}),
     "qsgd": Method("QSGD", GATHERED, (13e-9, 13e-9), QSGD, "bits", "{} bits"),
     "one_bit": Method("one bit", GATHERED, (5.5e-9, 3e-9), {None: 0.362}),
     "topk": Method("top-k", GATHERED, (3.9e-9, 0.3e-9), TOPK, "share", "{:.3g} %"),
     "topk_qsgd": Method("top 16 of 512, 4 bits", GATHERED, (20e-9, 7e-9), {None: 0.814}),
-    "power": Method("PowerSGD", ADDED[:1], (3.8e-9, 2.1e-9), POWER, "rank", "rank {}"),
+    "power": Method("PowerSGD", SUMMED, (3.8e-9, 2.1e-9), POWER, "rank", "rank {}"),
 }
 
 

@@ -214,10 +214,11 @@ DETAILS = [
     "The model is of equal linear layers without biases, each followed by a tanh, trained by Adam. "
     f"Bytes a parameter, its gradient and its optimizer state: {PARAMETER['float32']} in float32, "
     f"{PARAMETER['bfloat16']} in bfloat16; 4 of the 12 are a float32 copy of the value, in shards "
-    "as the state, which counts among the parameters.",
+    "as the rest of the state.",
     "Activations are outputs of layers, all stored, or those of the segments' inputs and of one "
     "segment. Communication is a bucket of whole gradients (stages 2 and 3, one layer or more) and "
-    "the gathered layers (stage 3: the one at work, and one ahead).",
+    "the gathered layers (stage 3: the one at work, and one ahead; with recomputation those of the "
+    "segment that runs again).",
     "A unit sent is (N − 1)/N of the parameters. The largest model is without activations and "
     "communication.",
     "Measured is the last step of a run: the most that a rank held of each kind, and of all at one "

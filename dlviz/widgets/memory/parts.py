@@ -60,12 +60,15 @@ def activations(values: Values) -> int:
 
 def buffers(values: Values, stage: int) -> int:
     """Bytes of what stages 2 and 3 have whole for a moment: a bucket of gradients, which has a
-    layer or more; at stage 3 the layers that are gathered, too."""
+    layer or more; at stage 3 the layers that are gathered, too: the one at work and those ahead, or
+    all of a segment that runs again."""
     layer, layers = width(values) ** 2, values["layers"]
     value, gradient, _ = PARAMETER[values["precision"]]
     together = min(layers, max(1, values["bucket"] // (layer * gradient)))
     bucket = together * layer * gradient if stage >= 2 else 0
-    return bucket + (min(layers, 1 + PREFETCH) * layer * value if stage == 3 else 0)
+    segment = -(-layers // best_segments(layers)) if values["recompute"] else 1
+    gathered = min(layers, max(1 + PREFETCH, segment)) if stage == 3 else 0
+    return bucket + gathered * layer * value
 
 
 def row(values: Values, stage: int) -> dict[str, Any]:

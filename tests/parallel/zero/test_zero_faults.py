@@ -53,13 +53,14 @@ def survives(comm, prefetch):
     return str(error.value), held()
 
 
-@pytest.mark.parametrize("prefetch", [0, 1])
-def test_the_other_rank_says_who_died_between_gather_and_free_and_holds_no_layer(prefetch):
-    run = dlviz.launch(survives, 2, args=(prefetch,), may_lose=(1,), timeout=60)
+@pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")  # they never take it
+@pytest.mark.parametrize(("ranks", "prefetch"), [(2, 0), (2, 1), (3, 0), (3, 1), (5, 2)])
+def test_the_others_say_who_died_between_gather_and_free_and_hold_no_layer(ranks, prefetch):
+    run = dlviz.launch(survives, ranks, args=(prefetch,), may_lose=(1,), timeout=60)
     assert [*run.lost] == [1]
-    says, nbytes = run.results[0]
-    assert says == "rank 1 is lost: it was killed by signal 9."
-    assert nbytes == 0
+    for says, nbytes in filter(None, run.results):
+        assert says == "rank 1 is lost: it was killed by signal 9."
+        assert nbytes == 0
 
 
 def test_a_run_of_several_ranks_says_who_died():

@@ -3,7 +3,7 @@ import { clamp } from "../shared/arrays.js";
 import { messagesIn } from "./state.js";
 import { tilesLayout } from "./tiles.js";
 
-/** @import { Scene } from "./state.js" */
+/** @import { Frame, Scene } from "./state.js" */
 
 /**
  * The grid: columns and chunks (each followed by a gutter for arrows) from left to right, ranks from top to bottom.
@@ -16,6 +16,7 @@ import { tilesLayout } from "./tiles.js";
  * @property {number} valueHeight of the numbers in a cell; 0 if none fit
  * @property {number} stripHeight of the contributions in a cell
  * @property {number} rowHeight
+ * @property {boolean} [noted] whether a note is under each rank's name
  * @property {number[]} rows
  * @property {{ y: number, group: number }[]} names of groups of ranks, each over the first of its rows
  * @property {(Box | null)[]} [tiles] of an image, by row
@@ -28,8 +29,8 @@ import { tilesLayout } from "./tiles.js";
 /** @typedef {{ from: number, to: number, hold: number }} Run columns that hold the same */
 /** @typedef {{ source: number, count: number } & Box} Chip a rank's contribution; source < 0: unknown */
 
-/** What a rank holds of a chunk.
- * @typedef {{ rank: number, row: number, chunk: number, runs: Run[], values: { column: number, text: string,
+/** What a rank holds of a chunk; `note` is that of the rank in its first one.
+ * @typedef {{ rank: number, row: number, chunk: number, note: Frame["notes"][number] | null, runs: Run[], values: { column: number, text: string,
  *   changed: boolean }[] } & Box} Cell */
 
 const LEFT = 50; // pixels of the ranks' names
@@ -43,6 +44,7 @@ const CHARACTER = 6.6; // pixels of a digit
 const CHIP = 13; // a contribution's side, if it fits
 const THINNEST = 4; // of a row of contributions
 const NUMBER = 15; // the height of a number
+const NOTE = 24; // the height of a rank's name and a note
 const LANES = 5; // arrows beside each other
 const PICTURES = 48; // the most rounds with a small picture each
 
@@ -51,7 +53,8 @@ const PICTURES = 48; // the most rounds with a small picture each
 export function layoutOf(scene, width, tall = Infinity) {
   if (scene.image) return tilesLayout(scene, width, tall);
   const { columns, chunks, wide, right } = acrossOf(scene, width);
-  const single = wide >= (CHIP * scene.ranks.length) / 2;
+  const noted = scene.frames[0].notes.some(([text]) => text);
+  const single = noted || wide >= (CHIP * scene.ranks.length) / 2;
   const narrow = single ? wide : chunks.reduce((least, { width: own }) => Math.min(least, own), Infinity);
   const lines = scene.ranks.length ? Math.min(4, chipRows(scene.ranks.length, narrow)) : 0;
   const each = (tall - TOP - NAME * scene.rankGroups.length) / Math.max(scene.rows.length, 1);
@@ -61,13 +64,13 @@ export function layoutOf(scene, width, tall = Infinity) {
   const fits = longest && longest * CHARACTER + 3 <= wide && room - NUMBER >= lines * THINNEST;
   const valueHeight = fits ? NUMBER : 0;
   const stripHeight = lines * clamp((room - valueHeight) / lines, THINNEST, CHIP) || 0;
-  const rowHeight = Math.max(12, 2 * PAD + valueHeight + stripHeight);
+  const rowHeight = Math.max(noted ? NOTE - gap : 12, 2 * PAD + valueHeight + stripHeight);
   /** @type {(row: number) => number} */
   const lower = (row) => NAME * (1 + scene.groupOf[row]);
   const rows = scene.rows.map((_, row) => TOP + row * (rowHeight + gap) + lower(row));
   const first = scene.rankGroups.map((_, group) => scene.groupOf.indexOf(group)).filter((row) => row >= 0);
   return {
-    columns, chunks, single, lines, gap, valueHeight, stripHeight, rowHeight, rows,
+    columns, chunks, single, lines, gap, valueHeight, stripHeight, rowHeight, noted, rows,
     names: first.map((row) => ({ y: rows[row] - NAME / 2 - gap / 4, group: scene.groupOf[row] })),
     width: Math.max(right + 4, LEFT + 40),
     height: TOP + scene.rows.length * (rowHeight + gap) + NAME * scene.rankGroups.length,
@@ -128,7 +131,7 @@ function lanesOf(scene, number) {
  * one by one if they are wide enough to show contributions, else segments of columns that hold the same.
  * @type {(scene: Scene, layout: Layout, number: number) => Cell[]} */
 export function cellsOf(scene, layout, number) {
-  const { snapshots } = scene.frames[number];
+  const { snapshots, notes } = scene.frames[number];
   const before = number ? scene.frames[number - 1].snapshots : snapshots;
   return scene.rows.flatMap((rank, row) => {
     const held = scene.contents[snapshots[row]];
@@ -137,7 +140,7 @@ export function cellsOf(scene, layout, number) {
       const { x, width } = layout.chunks[place];
       const box = { x, y: layout.rows[row], width, height: layout.rowHeight };
       /** @type {Cell} */
-      const cell = { rank, row, chunk: place, ...box, values: [], runs: [] };
+      const cell = { rank, row, chunk: place, note: place ? null : (notes[row] ?? null), ...box, values: [], runs: [] };
       for (let column = chunk.from; held && column < chunk.to; column++) {
         if (held.values[column] == null) continue;
         const [value, hold] = [held.values[column], held.holds[column]];
@@ -152,7 +155,7 @@ export function cellsOf(scene, layout, number) {
   });
 }
 
-/** The contributions in a run of a cell: a box for each, at a place of its own.
+/** The contributions in a run of a cell: a box for each, at a place of its own where all may come.
  * @type {(scene: Scene, layout: Layout, cell: Cell, run: Run) => Chip[]} */
 export function chipsOf(scene, layout, cell, run) {
   const { counts } = scene.holds[run.hold];
@@ -162,6 +165,12 @@ export function chipsOf(scene, layout, cell, run) {
   const top = cell.y + PAD + layout.valueHeight;
   if (!many) return [];
   if (!counts) return [{ source: -1, count: 1, x: first.x + 1, y: top, width: wide, height: layout.stripHeight }];
+  if (layout.noted) { // few of many: they share the cell
+    const high = layout.stripHeight / counts.length;
+    return counts.map(([source, count], i) => ({
+      source, count, x: first.x + 1, y: top + i * high, width: wide, height: high,
+    }));
+  }
   const lines = wide / Math.ceil(many / layout.lines) >= 3 ? layout.lines : chipRows(many, wide + 2);
   const each = Math.ceil(many / lines);
   const [width, height] = [wide / each, layout.stripHeight / Math.ceil(many / each)];

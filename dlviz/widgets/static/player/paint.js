@@ -37,6 +37,9 @@ export function rules({ ink, paper, faint, grid, cell, marked, accent, wrong, na
     ".dlv-groupname .dlv-hostname": "text-anchor: middle; font-size: 9px",
     ".dlv-chunkname": "font-weight: 600",
     ".dlv-cellname": `fill: ${faint}; font-size: 10px`,
+    ".dlv-note": `text-anchor: start; font-size: 10px; fill: ${faint}; font-variant-numeric: tabular-nums`,
+    ".dlv-note.dlv-marked": `font-weight: 700; fill: ${ink}`,
+    ".dlv-ground.dlv-full": `fill: ${grid}; stroke: ${ink}; stroke-width: 1.5`,
     ".dlv-value": "font-size: 11px; font-variant-numeric: tabular-nums",
     ".dlv-chiplabel": "font-size: 10px; font-weight: 700",
     ".dlv-ground": `fill: ${cell}; stroke: ${faint}; stroke-width: 0.8`,
@@ -179,7 +182,7 @@ export function headPicture(make, scene, { columns, chunks }) {
  * @type {<Part>(make: Make<Part>, layout: Layout, rank: number, row: number) => Part} */
 export function rankName(make, layout, rank, row) {
   if (layout.tiles) return tileName(make, layout, rank, row);
-  const y = layout.rows[row] + layout.rowHeight / 2;
+  const y = layout.rows[row] + layout.rowHeight / 2 - (layout.noted ? 6 : 0);
   return make("text", { x: 0, y, class: "dlv-rankname", role: "rowheader", "data-rank": rank }, `rank ${rank}`);
 }
 
@@ -202,7 +205,12 @@ export function cellPicture(make, scene, layout, cell, filled) {
   const { x, y, width, height } = cell;
   const rulers = cell.values.slice(1).map(({ column }) => layout.columns[column].x);
   const ruled = layout.single ? height : layout.valueHeight + 4;
-  const parts = [make("rect", { x, y, width, height, class: "dlv-ground" })];
+  const [note, marked] = cell.note ?? ["", false];
+  const parts = [make("rect", { x, y, width, height, class: marked ? "dlv-ground dlv-full" : "dlv-ground" })];
+  if (note) {
+    const noted = { x: 0, y: y + height / 2 + 7, class: marked ? "dlv-note dlv-marked" : "dlv-note" };
+    parts.push(make("text", noted, note));
+  }
   if (rulers.length && layout.columns[0].width > 5) {
     parts.push(make("path", { d: rulers.map((at) => `M${at} ${y}v${ruled}`).join(""), class: "dlv-ruler" }));
   }
@@ -303,6 +311,9 @@ export function marks(make, scene, filled) {
   if (scene.image) {
     const [own, outside] = ["dlv-owned", "dlv-padding"].map((kind) => [make("rect", { class: kind, ...box })]);
     found.push([own, 22, "a rank's block"], [outside, 22, "padding"]);
+  }
+  if (scene.frames.some(({ notes }) => notes.some(([, marked]) => marked))) {
+    found.push([[make("rect", { class: "dlv-ground dlv-full", ...box })], 22, "dense"]);
   }
   found.push([[make("rect", { class: "dlv-move dlv-sent", ...box, rx: 3 })], 22, "sent"]);
   found.push([[make("rect", { class: "dlv-move dlv-received", ...box, rx: 3 })], 22, "received"]);

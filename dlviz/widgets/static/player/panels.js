@@ -99,7 +99,7 @@ export function chunksPanel(scene) {
   /** @type {(cell: Cell) => void} */
   function drawCell(cell) {
     const key = `${cell.row}:${cell.chunk}`;
-    const is = JSON.stringify([cell.values, cell.runs]);
+    const is = JSON.stringify([cell.values, cell.runs, cell.note]);
     if (painted.get(key) === is) return;
     painted.set(key, is);
     const group = groups.get(key);

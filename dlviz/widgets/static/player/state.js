@@ -9,7 +9,7 @@ import { column, texts } from "../shared/arrays.js";
 
 /** A round: the rows of its messages, the snapshot of each drawn rank after it (-1: none), and words.
  * @typedef {{ name: string, summary: string, phase: string, messages: number[], snapshots: number[], losses:
- *   string[], remarks: string[] }} Frame */
+ *   string[], remarks: string[], notes: [text: string, marked: boolean][] }} Frame a note for each drawn rank, or none at all */
 
 /** Cells that travel together: [low, high), the columns [from, to); low < 0: in no watched buffer.
  * @typedef {{ label: string, name: string, low: number, high: number, from: number, to: number }} Chunk */

@@ -89,18 +89,20 @@ export function holdWords({ holds }, { hold, from, to }) {
 
 /** The numbers in a segment of a cell. @type {(cell: Cell, run: Run) => string[]} */
 export function numbersIn({ values }, { from, to }) {
-  return values.filter(({ column }) => column >= from && column < to).map(({ text }) => text);
+  return values.filter(({ column, text }) => text && column >= from && column < to).map(({ text }) => text);
 }
 
 /** What a cell holds, with its numbers. @type {(scene: Scene, cell: Cell) => string} */
 export function cellWords(scene, cell) {
   if (scene.image) return tileWords(scene, cell);
   const chunk = scene.chunks[cell.chunk];
-  const start = `rank ${cell.rank}${chunk.low < 0 ? "" : `, ${chunk.name}`}`;
+  const note = cell.note?.[0] ? `, ${cell.note[0]}` : "";
+  const start = `rank ${cell.rank}${note}${chunk.low < 0 ? "" : `, ${chunk.name}`}`;
   if (!cell.runs.length) return `${start}: no contents were watched`;
   const parts = segments(scene, cell).map((run) => {
     const own = numbersIn(cell, run);
-    return `${holdWords(scene, run)}; contents ${own.slice(0, 8).join(", ")}${own.length > 8 ? ", …" : ""}`;
+    const contents = `; contents ${own.slice(0, 8).join(", ")}${own.length > 8 ? ", …" : ""}`;
+    return holdWords(scene, run) + (own.length ? contents : "");
   });
   return `${start}: ${parts.slice(0, 4).join(" | ")}${parts.length > 4 ? " | …" : ""}`;
 }
