@@ -332,6 +332,7 @@ def measure(
             comm.start_line()
             starts[row, column] = time.monotonic()
             placed.run(batch)
+            comm.hold()
             ends[row, column] = time.monotonic()
     comm.all_reduce(starts, "min")
     comm.all_reduce(ends, "max")

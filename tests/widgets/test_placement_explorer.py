@@ -110,7 +110,7 @@ def test_run_it_runs_the_placement_on_real_ranks():
     explorer.run()
     ran, trace = state(explorer)["run"], explorer.measured
     assert ran["predicted"] == state(explorer)["played"]["seconds"] == 10
-    assert 9 < ran["seconds"] < 15  # exact on a quiet machine alone
+    assert 9.5 < ran["seconds"] < 15  # exact on a quiet machine alone
     spans = trace.only(kind="forward").spans
     assert {*zip(spans.stage.tolist(), spans.rank.tolist(), strict=True)} == {
         *enumerate(devices(explorer))
