@@ -134,10 +134,10 @@ def holding(
     full = is_dense(held)
     nnz, size = (length, held.itemsize) if full else (held.shape[1], 4 * len(held) - 4)
     most = length * size // (size + 4)
-    if comm.log.moved is not None:
-        fields["buffer"] = comm.log.moved.name
+    if comm.moves is not None:
+        fields["buffer"] = comm.moves
     with comm.span("phase", name, nnz=nnz, length=length, most=most, dense=full, **fields):
-        comm.log.move(held)
+        comm.moved(held)
         yield
 
 

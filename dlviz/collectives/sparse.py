@@ -115,7 +115,7 @@ def all_reduce(
     shape_only = given.values.new_empty(1).expand(given.length)
     comm.agree(f"sparse_{algorithm}", shape_only, -1 if bits is None else bits)
     held = packed(given.index.cpu(), given.values.cpu())
-    with comm.log.moving(None if isinstance(vector, Pairs) else vector):
+    with comm.moving(None if isinstance(vector, Pairs) else vector):
         held = settled(comm, held, given.length, round=-1)  # before the first step
         with holding(comm, algorithm, held, given.length, round=0):
             if algorithm == "doubling":

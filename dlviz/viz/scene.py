@@ -25,8 +25,6 @@ from dlviz.viz.words import text
 from dlviz.viz.words.hosts import message_lines, message_words, short
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from dlviz.analysis.tiles import CutImage
     from dlviz.trace import Trace
 
@@ -494,12 +492,6 @@ class Scene:
             if table.dst[row] == rank and table.offset[row] >= 0:
                 changed[table.offset[row] : table.offset[row] + table.count[row]] = False
         return changed
-
-    def printed(self, title: str, theme: str = "light") -> Figure:
-        """The Scene for paper. Raises ValueError for an unknown theme."""
-        from dlviz.viz.print.messages import panels
-
-        return panels(self, title, theme)
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:

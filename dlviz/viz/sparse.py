@@ -19,8 +19,6 @@ from dlviz.analysis.contributions import UNKNOWN
 from dlviz.viz.scene import Scene, held_by
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from dlviz.analysis.frames import Frame
 
 SHOWN = 128  # cells of a long vector: the first
@@ -28,7 +26,7 @@ EMPTY = -2  # the origin of a cell that has no entry
 FEW = 8  # entries of a cell, of as many ranks, that are distinguished in their sum
 
 
-class Vector(NamedTuple):
+class SparseVector(NamedTuple):
     """What a rank holds: `cells` (SHOWN at most; NaN without an entry), and of how many elements
     (of the part that it has, while the vector is split) how many are entries; all if `dense`."""
 
@@ -46,7 +44,7 @@ class SparseScene(Scene):
     whole = "its vector"
 
     @cached_property
-    def vectors(self) -> dict[int, Vector]:
+    def vectors(self) -> dict[int, SparseVector]:
         """What each snapshot holds."""
         shots = {place for frame in self.frames for place in frame.snapshots.values()}
         found = {}
@@ -70,7 +68,7 @@ class SparseScene(Scene):
         past = [own[1:] for own in self._steps.get(rank, []) if own[0] <= wall]
         return past[-1] if past else ("", None)
 
-    def _vector(self, held: np.ndarray, fields: dict[str, Any] | None) -> Vector:
+    def _vector(self, held: np.ndarray, fields: dict[str, Any] | None) -> SparseVector:
         cells = np.full(min(self._whole_length, SHOWN), np.nan)
         dense = bool(fields and fields["dense"])
         if held.dtype.kind == "f":
@@ -82,7 +80,7 @@ class SparseScene(Scene):
         length = self._whole_length if fields is None else fields["length"]
         near = (index := index + (fields or {}).get("first", 0)) < len(cells)
         cells[index[near]] = values[near]
-        return Vector(cells, len(index), length, dense)
+        return SparseVector(cells, len(index), length, dense)
 
     @cached_property
     def _first(self) -> dict[int, np.ndarray]:
@@ -216,11 +214,6 @@ class SparseScene(Scene):
             f"{who} dense: {least} or more pairs of {4 + size} bytes are more than "
             f"{self._whole_length} values of {size}"
         ]
-
-    def printed(self, title: str, theme: str = "light") -> Figure:
-        from dlviz.viz.print.messages import panels
-
-        return panels(self, title, theme)
 
 
 def is_of(fields: Any, buffer: str | None) -> bool:

@@ -4,7 +4,6 @@ frame, as they arrive, and in each cell of a rank's buffer whose pixel it holds.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,6 @@ from dlviz.analysis.contributions import UNKNOWN
 from dlviz.analysis.frames import Frame, message_frames
 from dlviz.analysis.tiles import OUTSIDE, CutImage, cut_image
 from dlviz.viz.scene import Scene
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class TiledScene(Scene):
@@ -123,11 +119,6 @@ class TiledScene(Scene):
             if empty and number == len(self.frames) - 1:
                 found.append(f"rank {rank} still has nothing in {empty} cells")
         return found
-
-    def printed(self, title: str, theme: str = "light") -> Figure:
-        from dlviz.viz.print.tiles import tiles
-
-        return tiles(self, title, theme)
 
 
 def _range(name: str, values: np.ndarray) -> str:

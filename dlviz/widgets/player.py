@@ -23,6 +23,7 @@ from dlviz.analysis.tiles import CutImage
 from dlviz.viz import palette
 from dlviz.viz.scene import RULED, Scene, number
 from dlviz.viz.scenes import scene_of
+from dlviz.viz.tiles import TiledScene
 from dlviz.viz.words import text
 from dlviz.viz.words.hosts import names_of
 from dlviz.widgets.source import sources
@@ -78,7 +79,13 @@ class MessagePlayer(View):
 
     def picture(self) -> Figure:
         """All rounds side by side; of an image its tiles at the start and in the end."""
-        return self._scene.printed(self.title, "dark" if self.theme == "dark" else "light")
+        from dlviz.viz.print.messages import panels
+        from dlviz.viz.print.tiles import tiles
+
+        theme = "dark" if self.theme == "dark" else "light"
+        if isinstance(self._scene, TiledScene):
+            return tiles(self._scene, self.title, theme)
+        return panels(self._scene, self.title, theme)
 
 
 def player_state(scene: Scene, title: str) -> dict[str, Any]:

@@ -218,6 +218,8 @@ CALLS = {  # method: right arguments, and what is wrong for some of them
     "together": ({"act": print, "needed": ()}, {"act": NO_TEXTS, "needed": (3, [3], "a", ["a"])}),
     "compute": ({"kind": "forward", "name": "a", "seconds": 0.1}, {"seconds": NO_SECONDS}),
     "beside": ({"kind": "forward", "name": "a"}, {}),
+    "moving": ({"tensor": X}, {"tensor": (1.5, "x", [1.0])}),
+    "moved": ({"tensor": X}, {"tensor": NO_TENSORS}),
     "watch": ({"tensor": X, "name": "buffer"}, {"tensor": (*NO_TENSORS, torch.ones(2, 2).t())}),
     "memory": ({"what": "a", "nbytes": 3}, {"nbytes": NO_SECONDS}),
     "progress": ({"iterable": [1], "name": "bar"}, {"iterable": (3, None)}),

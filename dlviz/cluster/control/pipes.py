@@ -155,13 +155,16 @@ class Inbox:
                 head, after = after, after + size_of(fields[7])
                 if after > end:
                     break
-                self.lost[fields[3]] = data[head:after].decode(errors="replace")
-                if fields[1] == IN_VAIN:
-                    self.on_in_vain(fields[3])
+                self._lose(fields[3], data[head:after], fields[1])
             elif fields[0] == CLEAR_TO_SEND:
                 self.on_clear_to_send(fields[3])
             at = after
         self._rest = data[at:]
+
+    def _lose(self, rank: int, how: bytes, flags: int) -> None:
+        self.lost[rank] = how.decode(errors="replace")
+        if flags == IN_VAIN:
+            self.on_in_vain(rank)
 
 
 class Pipes:

@@ -12,6 +12,7 @@ recorded; `Comm` is the only place that records messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sized
+from contextlib import AbstractContextManager
 from ctypes import string_at
 from functools import partial
 from math import isfinite
@@ -494,6 +495,23 @@ class Comm(Collectives):
                 f"the tensor {name!r} is not contiguous: watch tensor.contiguous() or its base."
             )
         self.log.watch(tensor, name)
+
+    def moving(self, tensor: torch.Tensor | None) -> AbstractContextManager[None]:
+        """Inside, what `tensor` holds, if it is watched, is where `moved` says: an algorithm has it
+        in another form."""
+        if tensor is not None:
+            check_tensor("moving", tensor)
+        return self.log.moving(tensor)
+
+    def moved(self, tensor: torch.Tensor) -> None:
+        """What the tensor of `moving` holds is in this one from now on."""
+        check_tensor("moved", tensor)
+        self.log.move(tensor)
+
+    @property
+    def moves(self) -> str | None:
+        """The name of the watched tensor of `moving`."""
+        return None if self.log.moved is None else self.log.moved.name
 
     def snapshot(self) -> None:
         """Record what the watched tensors hold now: a rank has changed one without
