@@ -30,8 +30,8 @@ import { tilesLayout } from "./tiles.js";
 /** @typedef {{ source: number, count: number } & Box} Chip a rank's contribution; source < 0: unknown */
 
 /** What a rank holds of a chunk; `note` is that of the rank in its first one.
- * @typedef {{ rank: number, row: number, chunk: number, note: Frame["notes"][number] | null, runs: Run[], values: { column: number, text: string,
- *   changed: boolean }[] } & Box} Cell */
+ * @typedef {{ rank: number, row: number, chunk: number, note: Frame["notes"][number] | null, runs: Run[], values:
+ *   { column: number, text: string, changed: boolean }[] } & Box} Cell */
 
 const LEFT = 50; // pixels of the ranks' names
 const TOP = 38; // chunk names and cell numbers above

@@ -7,9 +7,10 @@ import { column, texts } from "../shared/arrays.js";
 /** @import { State } from "../shared/state.js" */
 /** @import { Colors, Look, Style } from "../shared/theme.js" */
 
-/** A round: the rows of its messages, the snapshot of each drawn rank after it (-1: none), and words.
+/** A round: the rows of its messages, the snapshot of each drawn rank after it (-1: none), and words; a note for each
+ * drawn rank, or none at all.
  * @typedef {{ name: string, summary: string, phase: string, messages: number[], snapshots: number[], losses:
- *   string[], remarks: string[], notes: [text: string, marked: boolean][] }} Frame a note for each drawn rank, or none at all */
+ *   string[], remarks: string[], notes: [text: string, marked: boolean][] }} Frame */
 
 /** Cells that travel together: [low, high), the columns [from, to); low < 0: in no watched buffer.
  * @typedef {{ label: string, name: string, low: number, high: number, from: number, to: number }} Chunk */
