@@ -106,13 +106,14 @@ class Matching:
             self.late.discard(receive)
         receive.take()
 
-    def take_late(self) -> None:
-        while self.late:
-            with self._lock:
-                if not self.late:  # its own thread takes it
-                    return
-                receive = self.late.pop()
-            receive.take()
+    def take_late(self) -> bool:
+        """Take one of the late messages; False if none is left."""
+        with self._lock:
+            if not self.late:  # its own thread takes it
+                return False
+            receive = self.late.pop()
+        receive.take()
+        return True
 
     def counts(self) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], int]]:
         """Messages sent and receives posted, by peer and key."""

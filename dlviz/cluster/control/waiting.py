@@ -3,8 +3,9 @@ or a time of the device clock.
 
 One of them reads the rank's pipe; the others sleep until it has done what they wait for, or stops
 reading. Whoever waits serves the whole rank: it matches headers that arrive, and takes messages
-that their senders still hold, so that no sender waits for a rank that waits. A thread that sleeps
-registers its wait, for the parent to see.
+that their senders still hold, so that no sender waits for a rank that waits; then it wakes the
+others, one of which may wait for these. A thread that sleeps registers its wait, for the parent to
+see.
 
 Before it sleeps it looks for as long as a wake takes, and yields its core between two looks: what
 comes by then costs no wake, and what comes later costs twice a wake at most. How long that is
@@ -180,8 +181,8 @@ class Waiting:
         while perf_counter_ns() < until:
             sched_yield()
             self.collect()
-            if serves and self._matching.late:
-                self._matching.take_late()
+            if serves:
+                self._take_late()
             if what.done:
                 return True
         return False
@@ -277,7 +278,7 @@ class Waiting:
             try:
                 while not what.done:
                     heard = self._heard
-                    self._matching.take_late()
+                    self._take_late()
                     if what.done:
                         break
                     if self.lost and not what.done:
@@ -306,6 +307,13 @@ class Waiting:
     def _wake(self) -> None:
         for wakeup in list(self._sleepers):
             wakeup.put(None)
+
+    def _wake_others(self) -> None:
+        """Have the other threads look again: one of them may wait for what this one has done."""
+        if self._sleepers:
+            self._wake()
+        if self._reading.locked() and self._reader != threading.get_ident():
+            self._pipes.ring(self._rank)  # it may sleep on a pipe that is empty now
 
     def _average_in(self, wake: int) -> None:
         """A sleep has ended so many ns after the record was written that has ended it."""
@@ -338,10 +346,13 @@ class Waiting:
             if self._horizon is not None:
                 self._horizon.hear(self._inbox.heard)
                 self._heard = self._inbox.heard.total()
-        if self._sleepers:
-            self._wake()
-        if self._reading.locked() and self._reader != threading.get_ident():
-            self._pipes.ring(self._rank)  # it sleeps on a pipe that is empty now
+        self._wake_others()
+
+    def _take_late(self) -> None:
+        """Take the messages that their senders still hold, each for whichever thread waits for
+        it."""
+        while self._matching.late and self._matching.take_late():
+            self._wake_others()
 
     def serve(self) -> None:
         """For a rank whose threads all compute: take messages for its posted receives, so that
@@ -350,7 +361,7 @@ class Waiting:
             self._reader = threading.get_ident()
             try:
                 self.collect()
-                self._matching.take_late()
+                self._take_late()
             finally:
                 self._leave()
 
