@@ -59,6 +59,11 @@ def running_mean(values: np.ndarray, over: int = OVER) -> np.ndarray:
     return mean
 
 
+def best_so_far(values: np.ndarray) -> np.ndarray:
+    """The least of each value and all before it, along the last axis."""
+    return np.minimum.accumulate(values, axis=-1)
+
+
 def to_target(
     trace: Trace,
     losses: Sequence[float],

@@ -119,6 +119,7 @@ NUMBERED = {
     sim.best_cut: {"costs": {("fft", 1): (1.0, 1)}, "batch": 2, "limit": 1},
     sim.stream_seconds: {"compute": [1.0, 1.0], "copy": [1.0, 1.0], "prefetch": 1},
     sim.tokens_to_hide: {"flops": 1e12, "bandwidth": 1e9},
+    sim.count: {"groups": 10, "devices": 4},
     sim.halo_rows: {"rows": 100, "ranks": 4, "kernel": 3},
     sim.halo_cells: {"height": 100, "width": 100, "grid": (2, 2), "kernel": 3},
     sim.one_weird_trick: {"batch": 100, "activations": 100, "parameters": 100, "ranks": 4},
@@ -167,7 +168,8 @@ def test_every_function_of_numbers_is_among_these():
     assert {one for one in public if isfunction(one)} - wrapped <= {
         sim.mesh_groups, sim.why_none_fits, federated._check_seconds, federated._mean_of_last,
         sim.best_single, sim.cheapest_path, sim.cut_name, sim.layer_cost, sim.switch_cost,
-        sim.net_costs, sim.convolution_share,
+        sim.net_costs, sim.convolution_share, sim.bounds, sim.play, sim.search, sim.seconds_of,
+        sim.upward_ranks,
     }  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def test_a_rank_sends_what_the_lecture_counts():
     drawn = explorer.picture()
     (axes,), (legend,) = drawn.axes, drawn.legends
     assert [text.get_text() for text in legend.get_texts()] == [
-        "data parallel", "partition output, X cut or whole", "reduce output"
+        "data parallel", "partition output, X cut or not", "reduce output"
     ]  # fmt: skip
     assert len(axes.lines) == 3 and axes.get_xlabel() == "rows of X, B"
     explorer.ranks = 1

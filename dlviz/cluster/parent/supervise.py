@@ -64,7 +64,7 @@ class Supervisor:
         self._may_lose = may_lose
         self._lingers = True  # the run, while threads go on
         self._unsent: list[tuple[int, bytes]] = []  # ranks, and records of losses for them
-        self._ended: set[tuple[int, ...]] = set()  # rank, lost rank, and beginnings of its waits
+        self._given_up: set[tuple[int, ...]] = set()  # rank, lost rank, and beginnings of its waits
         self._left = ExitStack()
 
     def __enter__(self) -> Self:
@@ -213,9 +213,9 @@ class Supervisor:
             (rank, lost, *(wait.since for wait in states[rank].waits))
             for rank, lost in in_vain(states).items()
         }
-        for rank, lost, *_ in found - self._ended:
+        for rank, lost, *_ in found - self._given_up:
             self._unsent.append((rank, loss(lost, self.lost[lost].how, IN_VAIN)))
-        self._ended |= found
+        self._given_up |= found
         return bool(self._unsent)
 
     def _leave_threads(self) -> None:

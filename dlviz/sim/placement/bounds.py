@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from dlviz.counts import check_counts
+from dlviz.counts import check_counts, of_numbers
 from dlviz.machine.topology import PICOSECONDS, moment
 from dlviz.sim.placement.graph import Devices, Graph, longest, of, seconds_on, takes
 
@@ -35,6 +35,7 @@ def urgency(graph: Graph, taken: list[tuple[int, ...]]) -> list[int]:
     return longest(graph, [sum(row) for row in taken])
 
 
+@of_numbers
 def count(groups: int, devices: Devices | int) -> int:
     """How many placements of `groups` there are, up to renaming equal devices: those of one factor
     and memory. Of ten groups on four equal devices 43,947, the sum of the Stirling numbers S(10, k)

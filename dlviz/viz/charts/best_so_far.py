@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dlviz.analysis.descent import best_so_far as least_so_far
 from dlviz.viz.charts.curve import curve
 from dlviz.viz.charts.figure import Figure
 
@@ -32,7 +33,7 @@ def best_so_far(
                 f"samples[{name!r}] has runs of {lengths or 0} samples: give one run or more, of "
                 "as many samples each."
             )
-        best = np.minimum.accumulate(np.asarray(runs, dtype=np.float64), axis=1)
+        best = least_so_far(np.asarray(runs, dtype=np.float64))
         at = np.arange(1, lengths[0] + 1)
         if lengths[0] == 1:
             best, at = np.repeat(best, 2, axis=1), np.array([1, most])

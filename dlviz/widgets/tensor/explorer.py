@@ -137,7 +137,7 @@ class TensorExplorer(Recording):
             own = (sum(sent(**{**now, "form": one["form"], "batch": batch})) for batch in batches)
             names.setdefault(tuple(own), []).append(FORMS[one["form"]].title)
         lines = {
-            same[0] if len(same) == 1 else f"{same[0].partition(',')[0]}, X cut or whole": [*own]
+            same[0] if len(same) == 1 else f"{same[0].partition(',')[0]}, X cut or not": [*own]
             for own, same in names.items()
         }
         title = f"Bytes that a rank sends, {now['inputs']} → {now['outputs']}, {now['ranks']} ranks"
