@@ -264,10 +264,10 @@ def rehearse_update(program: Callable[..., Any]) -> Any:
 def rehearse_learn(program: Callable[..., Any], steps: int = 100, seed: int = 1) -> Any:
     """Learn to place the lab's graph of ten groups on two devices, with messages of 1 s."""
     try:
-        tried = run_learn(PlacementSize(10, 2), program, steps, seed)
+        tried = run_learn(PlacementSize(10, 2), program, steps, (seed,))
     except CheckFailed as failed:
         return PlacementRehearsal(**vars(Rehearsal.stopped(failed, 2)))
-    plays = [each for each in tried.left.seconds if each is not None]
+    plays = [each for each in tried.left.seconds[0] if each is not None]
     best = min(plays, default=0)
     every = tried.all
     summary = (

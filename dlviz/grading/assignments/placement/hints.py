@@ -351,17 +351,35 @@ def _why_change(
 
 def wrong_learning(tried: LearnRun) -> Said | None:
     """What shows that nothing was learned, or the best was not returned; None if all is right."""
-    left, every = tried.left, tried.all
+    left = tried.left
+    for run in zip(left.found, left.plays, left.seconds, strict=True):
+        if wrong := _wrong_best(*run, left.odd):
+            return wrong
+    every = tried.all
     mean, best = sum(every) / len(every), every[0]
-    if not left.plays:
-        return "learn plays no placement", "what tells how long a placement takes? Call play."
-    if not left.found:
+    last = [each for seconds in left.seconds for each in counted(seconds[-50:])]
+    reached, runs = sum(last) / len(last), number(len(left.seconds), "run")
+    if reached > mean - 0.3 * (mean - best):
         return (
-            f"learn returned {left.odd or 'nothing'}",
-            "return the best placement, a device a group.",
+            f"the last 50 plays take {reached:.3g} s in the mean of {runs}; all placements "
+            f"together {mean:.3g} s, the best {best:g} s",
+            "the placements become worse: is what is good made likelier?"
+            if reached > 1.02 * mean
+            else "nothing is learned: are the samples drawn from the logits that update returned?",
         )
-    seconds, found = left.seconds, tuple(left.found)
-    known = {tuple(each): s for each, s in zip(left.plays, seconds, strict=True)}
+    return None
+
+
+def _wrong_best(
+    placement: list[int], plays: list[list[int]], seconds: list[float | None], odd: str
+) -> Said | None:
+    """What is wrong with the placement that a run returned."""
+    if not plays:
+        return "learn plays no placement", "what tells how long a placement takes? Call play."
+    if not placement:
+        return f"learn returned {odd or 'nothing'}", "return the best placement, a device a group."
+    found = tuple(placement)
+    known = {tuple(each): s for each, s in zip(plays, seconds, strict=True)}
     fits = [s for s in seconds if s is not None]
     if found in known and known[found] is None:
         return (
@@ -371,7 +389,7 @@ def wrong_learning(tried: LearnRun) -> Said | None:
         )
     if len({*known}) == 1:
         return (
-            f"all {len(left.plays)} plays are of one placement",
+            f"all {len(plays)} plays are of one placement",
             "is a new placement drawn for each? argmax in place of samples tries nothing new.",
         )
     if found not in known or known[found] != min(fits):
@@ -380,15 +398,5 @@ def wrong_learning(tried: LearnRun) -> Said | None:
         return (
             f"learn returned a placement {said}; the best it played took {min(fits):g} s",
             "keep the best placement of all that were played, and return it.",
-        )
-    last = counted(seconds[-50:])
-    reached = sum(last) / len(last)
-    if reached > mean - 0.3 * (mean - best):
-        return (
-            f"the last {len(last)} plays take {reached:.3g} s in the mean; all placements together "
-            f"{mean:.3g} s, the best {best:g} s",
-            "the placements become worse: is what is good made likelier?"
-            if reached > 1.02 * mean
-            else "nothing is learned: are the samples drawn from the logits that update returned?",
         )
     return None

@@ -244,6 +244,11 @@ def shows_messages(cases: list[Case]) -> bool:
     )
 
 
+def shows_played(cases: list[Case]) -> bool:
+    """Whether forgetting any rule changes when groups run."""
+    return shows_spans(cases) and shows_messages(cases)
+
+
 def memory_cases(groups: int, count: int) -> list[Case]:
     """Two placements that fit to the byte, and two that are a byte too large."""
     found = []

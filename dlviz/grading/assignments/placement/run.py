@@ -14,7 +14,7 @@ the student's.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import inf
@@ -34,7 +34,7 @@ from dlviz.grading.assignments.placement.model import (
     memory_cases,
     shows_fits,
     shows_greedy,
-    shows_messages,
+    shows_played,
     shows_spans,
 )
 from dlviz.grading.harness import attempt as harness
@@ -50,6 +50,7 @@ Program = Callable[..., Any]
 GIVEN = "sim/placement/graph.py", "machine/", "counts.py"  # what a graph says of itself
 SAMPLES, LR, PENALTY = 10, 2.0, 60.0  # as the notebook has them
 STEPS, DRAWS, RATE = 60, 1500, 0.5
+SEEDS = 1, 2, 3
 OWN = OwnWork(
     "lines of your own",
     "when can a group start, and where does it end first?",
@@ -114,7 +115,7 @@ class PlacementRun:
 
 def run_play(size: PlacementSize, program: Program, free: bool = False) -> PlacementRun:
     """Play placements; messages are `free`, or take time."""
-    shows, link = (shows_spans, Link(0, inf)) if free else (shows_messages, None)
+    shows, link = (shows_spans, Link(0, inf)) if free else (shows_played, None)
     return played_cases(size, program, drawn(*_numbers(size), shows, link))
 
 
@@ -271,10 +272,11 @@ def _updated(comm: Comm, program: Program, left: UpdateLeft, lr: float) -> Updat
 
 @dataclass
 class LearnLeft(PlacementsLeft):
-    """The placements that `learn` played, and their seconds; `found`: what it returned."""
+    """Of each seed the placement that `learn` returned (`found`; [] if it is none), those that it
+    played, and their seconds."""
 
-    plays: list[list[int]] = field(default_factory=list)
-    seconds: list[float | None] = field(default_factory=list)
+    plays: list[list[list[int]]] = field(default_factory=list)
+    seconds: list[list[float | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -304,33 +306,40 @@ def learned_graph(size: PlacementSize) -> tuple[Graph, Devices]:
     return graph, devices
 
 
-def run_learn(size: PlacementSize, program: Program, steps: int = STEPS, seed: int = 1) -> LearnRun:
+def run_learn(
+    size: PlacementSize, program: Program, steps: int = STEPS, seeds: Sequence[int] = SEEDS
+) -> LearnRun:
+    """Let `program` learn once with each seed: by one alone a wrong learner may be lucky."""
     graph, devices = learned_graph(size)
     run = attempted(
-        _learned, 1, program, table_of(graph, devices), devices.count, steps, seed,
+        _learned, 1, program, table_of(graph, devices), devices.count, steps, seeds,
         where=size, expects="the best placement that was played", times=3,
     )  # fmt: skip
     return LearnRun(size, graph, devices, run.results[0])
 
 
 def _learned(
-    comm: Comm, program: Program, table: dict[Any, Any], count: int, steps: int, seed: int
-) -> LearnLeft:
+    comm: Comm, program: Program, table: dict[Any, Any], count: int, steps: int,
+    seeds: Sequence[int],
+) -> LearnLeft:  # fmt: skip
     left, groups = LearnLeft(), len(next(iter(table)))
 
     def play(placement: Any) -> float | None:
         each = _devices(left, placement, groups, count)
         if each is None:
             raise ValueError(f"play needs a device for each group, and got {_brief(placement)}.")
-        if len(left.plays) == steps * SAMPLES:
+        if len(left.plays[-1]) == steps * SAMPLES:
             raise ValueError(f"play was called more than {SAMPLES} times a step.")
-        left.plays.append(each)
-        left.seconds.append(table[tuple(each)])
-        return left.seconds[-1]
+        left.plays[-1].append(each)
+        left.seconds[-1].append(table[tuple(each)])
+        return left.seconds[-1][-1]
 
-    rng = torch.Generator().manual_seed(seed)
-    found = _called(left, program, play, groups, count, steps, rng)
-    left.found = _devices(left, found, groups, count) or []
+    for seed in seeds:
+        left.plays.append([])
+        left.seconds.append([])
+        rng = torch.Generator().manual_seed(seed)
+        found = _called(left, program, play, groups, count, steps, rng)
+        left.found.append(_devices(left, found, groups, count) or [])
     return left
 
 
