@@ -23,11 +23,11 @@ from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace.recorder import Recorder
 
 
-def run_script(folder, source, **options):
+def run_script(folder, source, timeout=100, **options):
     (folder / "script.py").write_text(textwrap.dedent(source))
     command = [sys.executable, "script.py"]
     return subprocess.run(
-        command, cwd=folder, text=True, capture_output=True, timeout=100, **options
+        command, cwd=folder, text=True, capture_output=True, timeout=timeout, **options
     )
 
 
@@ -265,5 +265,6 @@ INTERRUPTED = """
     [pytest.param(97, id="some"), pytest.param(3, id="every third", marks=pytest.mark.sweep)],
 )
 def test_an_interrupt_at_any_line_of_the_launching_side_and_one_more_leave_nothing(tmp_path, step):
-    done = run_script(tmp_path, INTERRUPTED.replace("STEP", str(step)))
+    script = INTERRUPTED.replace("STEP", str(step))
+    done = run_script(tmp_path, script, timeout=600)  # of up to 667 runs
     assert done.stdout.splitlines() == ["True True True", "[None, None]"], done.stderr
