@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ import torch
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, RunTimeout, launch
 from dlviz.cluster.measure.link import fit, link_cost
-from dlviz.cluster.parent import supervise
+from dlviz.cluster.parent import start, supervise
 from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace.recorder import Recorder
@@ -268,3 +269,28 @@ def test_an_interrupt_at_any_line_of_the_launching_side_and_one_more_leave_nothi
     script = INTERRUPTED.replace("STEP", str(step))
     done = run_script(tmp_path, script, timeout=600)  # of up to 667 runs
     assert done.stdout.splitlines() == ["True True True", "[None, None]"], done.stderr
+
+
+def test_an_interrupt_at_any_line_of_finding_main_leaves_its_lock_free():
+    def trace(frame, event, argument):
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(os.path.dirname(start.__file__)):
+            return None
+        left -= event == "line"
+        if event == "line" and not left:
+            signal.raise_signal(signal.SIGINT)
+        return trace
+
+    for at in range(1, 100):
+        left, before = at, sys.gettrace()
+        sys.settrace(trace)
+        try:
+            start.program()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        assert not start._lock.locked(), at
+        if left > 0:
+            break
+    assert 3 < at < 99
