@@ -192,11 +192,11 @@ def killed_and_swept(tmp_path):
         os.kill(os.getpid(), 9)
     """
     left = {}
-    for signal in (15, 9):  # 15 is blocked there
+    for number in (15, 9):  # 15 is blocked there
         environ = {**os.environ, "TMPDIR": str(tmp_path)}
-        done = run_script(tmp_path, script.replace("{signal}", str(signal)), env=environ)
+        done = run_script(tmp_path, script.replace("{signal}", str(number)), env=environ)
         assert done.stdout == "1\n"
-        left[signal] = len([*tmp_path.glob("dlviz-*")])
+        left[number] = len([*tmp_path.glob("dlviz-*")])
     assert left == {15: 0, 9: 1}
     script = "import dlviz; dlviz.launch(lambda comm: None, 1)"
     done = run_script(tmp_path, script, env={**os.environ, "TMPDIR": str(tmp_path)})
