@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,17 +18,17 @@ import torch
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, RunTimeout, launch
 from dlviz.cluster.measure.link import fit, link_cost
-from dlviz.cluster.parent import supervise
+from dlviz.cluster.parent import start, supervise
 from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace.recorder import Recorder
 
 
-def run_script(folder, source, **options):
+def run_script(folder, source, timeout=100, **options):
     (folder / "script.py").write_text(textwrap.dedent(source))
     command = [sys.executable, "script.py"]
     return subprocess.run(
-        command, cwd=folder, text=True, capture_output=True, timeout=100, **options
+        command, cwd=folder, text=True, capture_output=True, timeout=timeout, **options
     )
 
 
@@ -191,11 +192,11 @@ def killed_and_swept(tmp_path):
         os.kill(os.getpid(), 9)
     """
     left = {}
-    for signal in (15, 9):  # 15 is blocked there
+    for number in (15, 9):  # 15 is blocked there
         environ = {**os.environ, "TMPDIR": str(tmp_path)}
-        done = run_script(tmp_path, script.replace("{signal}", str(signal)), env=environ)
+        done = run_script(tmp_path, script.replace("{signal}", str(number)), env=environ)
         assert done.stdout == "1\n"
-        left[signal] = len([*tmp_path.glob("dlviz-*")])
+        left[number] = len([*tmp_path.glob("dlviz-*")])
     assert left == {15: 0, 9: 1}
     script = "import dlviz; dlviz.launch(lambda comm: None, 1)"
     done = run_script(tmp_path, script, env={**os.environ, "TMPDIR": str(tmp_path)})
@@ -265,5 +266,31 @@ INTERRUPTED = """
     [pytest.param(97, id="some"), pytest.param(3, id="every third", marks=pytest.mark.sweep)],
 )
 def test_an_interrupt_at_any_line_of_the_launching_side_and_one_more_leave_nothing(tmp_path, step):
-    done = run_script(tmp_path, INTERRUPTED.replace("STEP", str(step)))
+    script = INTERRUPTED.replace("STEP", str(step))
+    done = run_script(tmp_path, script, timeout=600)  # of up to 667 runs
     assert done.stdout.splitlines() == ["True True True", "[None, None]"], done.stderr
+
+
+def test_an_interrupt_at_any_line_of_finding_main_leaves_its_lock_free():
+    def trace(frame, event, argument):
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(os.path.dirname(start.__file__)):
+            return None
+        left -= event == "line"
+        if event == "line" and not left:
+            signal.raise_signal(signal.SIGINT)
+        return trace
+
+    for at in range(1, 100):
+        left, before = at, sys.gettrace()
+        sys.settrace(trace)
+        try:
+            start.program()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        assert not start._lock.locked(), at
+        if left > 0:
+            break
+    assert 3 < at < 99

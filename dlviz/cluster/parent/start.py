@@ -21,6 +21,8 @@ import types
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from dlviz.cluster.parent.interrupts import Interrupts
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -104,7 +106,7 @@ def starting() -> Iterator[None]:
 
 def program() -> types.ModuleType:
     """The `__main__` of this process, which `starting` hides."""
-    with _lock:
+    with Interrupts(), _lock:  # one that came before the lock's release would leave it held
         return sys.modules["__main__"]
 
 
