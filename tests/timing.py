@@ -60,3 +60,24 @@ def answered_within(seconds: float, code: str, controls: int) -> None:
         assert len(took) == controls
         with attempt:
             assert max(map(float, took.values())) < seconds, took
+
+
+CHANGED = """
+import statistics, sys, time
+from dlviz import widgets
+explorer, took = {made}, []
+for change in {changes}:
+    began = time.process_time()
+    assert explorer._change(change) is None
+    took.append(time.process_time() - began)
+assert "torch" not in sys.modules
+print(statistics.median(took))
+"""
+
+
+def changed_within(seconds: float, made: str, changes: list[dict[str, object]]) -> None:
+    """An explorer, `made` in a Python of its own as "widgets.ScalingExplorer()", say, answers the
+    median of these changes in so many seconds of the processor, and loads no torch."""
+    code = CHANGED.format(made=made, changes=changes)
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert float(run.stdout) < seconds

@@ -9,7 +9,8 @@ batch is the mean of its shards' gradients, which makes a parallel run comparabl
 import warnings
 from typing import Any
 
-from dlviz.models.graph import GraphNet, graph_of
+from dlviz.models.graph import graph_of
+from dlviz.models.graph_net import GraphNet
 from dlviz.models.language import LSTM, target_tokens, token_loss
 from dlviz.models.nets import MLP, ConvNet, Residual, SmallAlexNet, SmallResNet
 from dlviz.models.seeding import seed_layers

@@ -6,7 +6,7 @@ server/          servers hold the weights, or all ranks share them (Hogwild)
 zero/            every rank has a shard of what data parallelism holds on all: ZeRO, stages 1 to 3
 averaging/       each rank has its own model: EASGD, local SGD, gossip, ensembles
 model/           each rank has a part of the layers
-placement.py     each rank has some operators, by any placement
+placement/       each rank has some operators, by any placement
 tensor/          each rank has a part of every layer: linear, MLP, attention, a Transformer
 offload/         the host has the optimizer, or all parameters; the device what it computes with
 pipeline/        stages on ranks, by any schedule

@@ -494,6 +494,18 @@ class Scene:
         return changed
 
 
+class OtherContents(Scene):
+    """A Scene whose buffers hold something other than what `encode` fills them with."""
+
+    @property
+    def encoded(self) -> bool:
+        return False
+
+    @property
+    def _strange(self) -> list[int]:
+        return []
+
+
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether cells are equal up to the rounding of a sum."""
     eps = 8 * np.finfo(one.dtype).eps if one.dtype.kind == "f" else 0

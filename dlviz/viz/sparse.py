@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dlviz.analysis.contributions import UNKNOWN
-from dlviz.viz.scene import Scene, held_by
+from dlviz.viz.scene import OtherContents, held_by
 
 if TYPE_CHECKING:
     from dlviz.analysis.frames import Frame
@@ -36,7 +36,7 @@ class SparseVector(NamedTuple):
     dense: bool
 
 
-class SparseScene(Scene):
+class SparseScene(OtherContents):
     """A Scene whose buffers hold the vectors of a sparse all-reduce: `arrays` are their first cells
     and `counts` say whose entries a cell is the sum of, found by trying all sums of those that the
     ranks had there at the start."""
@@ -140,14 +140,6 @@ class SparseScene(Scene):
         return {
             place: np.where(np.isnan(cells), EMPTY, UNKNOWN) for place, cells in self.arrays.items()
         }
-
-    @property
-    def encoded(self) -> bool:
-        return False
-
-    @property
-    def _strange(self) -> list[int]:
-        return []
 
     @property
     def decoded(self) -> bool:

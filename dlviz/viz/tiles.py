@@ -10,10 +10,10 @@ import numpy as np
 from dlviz.analysis.contributions import UNKNOWN
 from dlviz.analysis.frames import Frame, message_frames
 from dlviz.analysis.tiles import OUTSIDE, CutImage, cut_image
-from dlviz.viz.scene import Scene
+from dlviz.viz.scene import OtherContents
 
 
-class TiledScene(Scene):
+class TiledScene(OtherContents):
     """A Scene whose buffers hold tiles of an image: `counts` are of the owner of a cell's pixel,
     `origins` the number of that pixel."""
 
@@ -56,14 +56,6 @@ class TiledScene(Scene):
     @property
     def decoded(self) -> bool:
         return bool(self.arrays)
-
-    @property
-    def encoded(self) -> bool:
-        return False
-
-    @property
-    def _strange(self) -> list[int]:
-        return []
 
     def says(self, origin: int, counts: list[int]) -> str:
         if origin < 0:

@@ -11,7 +11,7 @@ from torch import nn
 
 from dlviz import models, sim
 from dlviz.machine import Device
-from dlviz.models.graph import GraphNet, graph_of
+from dlviz.models import GraphNet, graph_of
 from dlviz.models.operators import BATCH
 from dlviz.sim.placement import BRANCHES, LAB, recurrent
 from tests.timing import attempts

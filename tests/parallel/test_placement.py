@@ -19,7 +19,7 @@ import dlviz
 from dlviz import metrics, models, sim
 from dlviz.cli import main
 from dlviz.machine import Link, classroom
-from dlviz.models.graph import GraphNet, graph_of
+from dlviz.models import GraphNet, graph_of
 from dlviz.parallel import placement
 from dlviz.sim.placement import LAB, Devices
 from dlviz.trace import Trace

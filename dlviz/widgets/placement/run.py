@@ -25,7 +25,7 @@ def run(values: dict[str, Any], progress: Progress) -> Found:
     import torch
 
     from dlviz.cluster import launch
-    from dlviz.models.graph import GraphNet, graph_of
+    from dlviz.models import GraphNet, graph_of
     from dlviz.parallel.placement import measure
 
     graph, ranks = found.graph_of(values), values["devices"]

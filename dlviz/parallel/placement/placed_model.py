@@ -1,55 +1,21 @@
-"""Any placement of a model's operators on ranks: each rank computes its groups, and values go to
-the ranks that need them.
-
-    rank 0   forward a | forward c            | backward c | backward a | update
-                   \\ value of a                     / its gradient
-    rank 1             | forward b |          | backward b |            | update
-
-The forward is exported, not written again: `graph_of` makes groups of operators, and a search
-places them. A rank runs its groups in the order in which dlviz.sim.play would, the schedule of this
-placement. A value goes once to each other rank that needs it; the gradients of a value that a rank
-has used come back as one sum. A parameter that several groups use is a value as well, so that one
-rank holds it and updates it. Every rank has the whole batch.
-
-    value of group g          tag g
-    gradient of that value    tag g + groups
-
-Source: A. Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning", ICML
-2017. In TensorFlow: tf.device; in PyTorch: `x.to(device)` between modules.
-"""
+"""A rank's part of a placed model: its groups in the order of the plan, and its messages."""
 
 from __future__ import annotations
 
-import copy
-import math
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple, Unpack, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.counts import check_counts
-from dlviz.machine import Chance, Link
 from dlviz.machine.topology import PICOSECONDS
-from dlviz.models.graph import Computed, Node, OperatorGraph, PlacedGraph, graph_of
+from dlviz.models.operator_graph import Computed, Node, OperatorGraph, PlacedGraph
 from dlviz.models.operators import BATCH
-from dlviz.parallel.model.layer_split import whole_state
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
-from dlviz.parallel.step.batches import Batches, on
-from dlviz.parallel.step.prices import pricing
-from dlviz.parallel.step.replicas import check_same_model
-from dlviz.parallel.step.sharded_step import Loss, Losses, Weight, check_weighs, rows
-from dlviz.parallel.step.training import Options, Result, Training, joint_norm
-from dlviz.parallel.step.whole_model import Assembled
-from dlviz.parallel.update_rules import AnyRule
-from dlviz.sim.placement import METHODS, Devices, search
+from dlviz.parallel.step.sharded_step import Loss
+from dlviz.sim.placement import Devices, search
 from dlviz.sim.placement.player import player_of
-
-HERE = Link(1e-4, 1e9)  # between processes of one computer, about
 
 
 class RankPlan(NamedTuple):
@@ -227,149 +193,3 @@ def _nbytes(held: Iterable[dict[int, tuple[int, int]]]) -> int:
             before = whole.get(storage, (first, end))
             whole[storage] = min(first, before[0]), max(end, before[1])
     return sum(end - first for first, end in whole.values())
-
-
-def train(
-    comm: Comm,
-    model: nn.Module,
-    batches: Batches,
-    rule: AnyRule = "sgd",
-    *,
-    placement: str | Sequence[int] = "layers",
-    by: str = "operators",
-    device_bytes: int | None = None,
-    link: Link | None = None,
-    loss: Loss = nn.functional.cross_entropy,
-    weight: Weight = rows,
-    lr: float | None = None,
-    **options: Unpack[Options],
-) -> Result:
-    """Train `model`, its groups of operators on the ranks of a `placement`, one step for each whole
-    (inputs, labels) of `batches`. A worker for `launch`.
-
-    `placement`: the rank of each group, or a method of dlviz.sim.search that finds it;
-    `by` as in `models.graph.graph_of`. `device_bytes`: of parameters and buffers that a rank may
-    hold (None: no limit). `link`: what a message costs; None for the machine's, or on a run that is
-    not paced HERE. A rank frees parameters of other ranks' groups; it starts from its own values.
-
-    A group takes what the machine says: its `step` (each group's), or the FLOPs over its device's;
-    not paced, what rank 0 measures before training. With dropout each rank draws its own masks.
-
-    The Result also has `placement`, `groups` (how many) and `predicted_seconds` of a step, all
-    updates left out; as `state`, on rank 0, the trained parameters and buffers.
-
-    Raises ValueError, before training, for a model that torch.export cannot export (`graph_of`), a
-    placement with an unknown rank, without one for each group or over `device_bytes`, and where two
-    ranks hold different models.
-    """
-    if isinstance(placement, str) and placement not in METHODS:
-        raise ValueError(
-            f"placement={placement!r} is unknown: give the rank of each group, or one of "
-            f"{', '.join(METHODS)}."
-        )
-    check_same_model(comm, model)
-    whole = Assembled(comm, model, options)
-    model.to(comm.device)
-    state = partial(whole_state, comm, model)
-    training = Training(
-        comm, model, rule, lr, options, loss, weight, whole=partial(whole.model, state)
-    )
-    training.moves.norm = partial(joint_norm, comm)
-    pairs = training.read(batches, "a placement")
-    devices = devices_of(comm, link, device_bytes)
-    shapes = copy.deepcopy(model).to("meta")  # from which rank 0 knows batches of other shapes
-    known: dict[torch.Size, PlacedModel] = {}
-    losses, placed = Losses(comm), None
-    for step, batch in enumerate(comm.progress(pairs, "training")):
-        inputs, labels = on(comm.device, batch)
-        check_weighs(loss, weight, inputs, labels)
-        if inputs.shape not in known:
-            like = None if placed is None else placed.operators
-            operators = operators_of(comm, model if like is None else shapes, inputs, by, like)
-            where = placement if placed is None else placed.placement
-            known[inputs.shape] = PlacedModel(comm, model, operators, where, devices)
-            if placed is None:
-                training.parameters = known[inputs.shape].take()
-                training.moves.bind(training.parameters)
-            comm.start_line()  # rank 0 alone has exported
-        placed = known[inputs.shape]
-        with comm.span("phase", f"step {step}", step=step):
-            model.zero_grad()
-            comm.memory("gradients", 0)
-            value = placed.run(inputs, labels, loss)
-            gradients = (p.grad for p in training.parameters)
-            comm.memory("gradients", sum(each.nbytes for each in gradients if each is not None))
-            training.update()
-            mean = math.nan if value is None else value
-            losses.add(step, value is not None, mean)
-            training.end_step(step, value is not None, mean)
-    more: dict[str, Any] = {}
-    if placed is not None:
-        more = {"groups": len(placed.operators), "placement": placed.placement}
-        more["predicted_seconds"] = placed.seconds
-    return training.result(losses.means(), state(), **more)
-
-
-def measure(
-    comm: Comm,
-    module: nn.Module,
-    operators: OperatorGraph,
-    placements: Sequence[Sequence[int]],
-    batch: torch.Tensor,
-    *,
-    repeats: int = 5,
-    link: Link | None = None,
-) -> list[list[float]]:
-    """Seconds of the forward of `batch` by each of `placements`, `repeats` times: from the first
-    start to the end on the last rank, by the processors' clock, also where a run is paced. A worker
-    for `launch`; `operators` is `graph_of` the module. On every rank the same."""
-    check_counts(repeats=repeats)
-    devices = devices_of(comm, link)
-    starts, ends = torch.empty(2, len(placements), repeats, dtype=torch.float64)
-    for row, placement in enumerate(placements):
-        placed = PlacedModel(comm, module, operators, placement, devices)
-        for column in range(repeats):
-            comm.start_line()
-            starts[row, column] = time.monotonic()
-            placed.run(batch)
-            comm.hold()
-            ends[row, column] = time.monotonic()
-    comm.all_reduce(starts, "min")
-    comm.all_reduce(ends, "max")
-    return (ends - starts).tolist()
-
-
-def devices_of(comm: Comm, link: Link | None = None, device_bytes: int | None = None) -> Devices:
-    """The ranks as devices: with the machine's link and factors on a paced run."""
-    machine = comm.machine
-    factors = None
-    if machine is not None and comm.size > 1 and link is None:
-        path = machine.topology.path(0, 1)
-        link = Link(path.latency, path.bandwidth)
-    if machine is not None and machine.factors is not None:
-        factors = [1.0 if isinstance(each, Chance) else each for each in machine.factors]
-    return Devices(comm.size, link or HERE, factors, device_bytes)
-
-
-def operators_of(
-    comm: Comm, model: nn.Module, inputs: torch.Tensor, by: str, like: OperatorGraph | None
-) -> OperatorGraph:
-    """The graph that rank 0 makes of `model`, on every rank; ValueError on every rank if it
-    cannot."""
-    found: Any = None
-    if comm.rank == 0:
-        try:
-            batch = inputs if like is None else inputs.to("meta")
-            found = graph_of(model, batch, by=by, device=pricing(comm), like=like)
-        except ValueError as error:
-            found = error
-    found = comm.broadcast_object(found)
-    if isinstance(found, ValueError):
-        raise found
-    machine = comm.machine
-    if machine is None or machine.step is None:
-        return found
-    forward = (machine.seconds("forward"),) * len(found)
-    has = (found.has_backward(group) for group in range(len(found)))
-    backward = tuple(machine.seconds("backward") if each else 0.0 for each in has)
-    return replace(found, forward=forward, backward=backward)
