@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -64,6 +65,17 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
         counts = not cause.sent_as_it_began
         at = cause.interval
     return _as_table(path[::-1])
+
+
+def path_with_messages(trace: Trace) -> list[int]:
+    """The spans of the critical path, in the order of time, and with them the sends and receives of
+    the messages in its gaps."""
+    spans, path = trace.spans, critical_path(trace).span.tolist()
+    gaps = [(a, b) for a, b in pairwise(path) if spans.start[b] > spans.end[a] + TIE]
+    waited = {int(spans.flow[after]) for _, after in gaps} - {-1}
+    moves = np.isin(spans.lane, ("send", "recv")) & np.isin(spans.flow, [*waited])
+    rows = {*path, *np.flatnonzero(moves).tolist()}
+    return sorted(rows, key=lambda row: (spans.start[row], spans.end[row]))
 
 
 def path_of_step(

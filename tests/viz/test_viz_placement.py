@@ -67,12 +67,22 @@ def test_arrows_between_devices_are_broken_and_as_many_as_values_that_change_dev
     assert sum(one.showlegend for one in sends) == 1
 
 
-def test_the_critical_path_is_framed_and_ends_with_the_last_group():
-    trace = play(LAB, PLACEMENT, DEVICES)
-    figure: Any = viz.placement(trace, LAB.parents)
-    frames = figure.layout.shapes
-    assert max(frame.x1 for frame in frames) == trace.spans.end.max()
-    assert all(frame.xref == "x2" and frame.yref == "y2" for frame in frames)
+@pytest.mark.parametrize(
+    ("graph", "placement", "devices"),
+    [(LAB, PLACEMENT, DEVICES), (BRANCHES, [0, 0, 0, 1, 1, 0], Devices(2, Link(4, math.inf)))],
+)
+def test_the_critical_path_is_framed_from_the_start_to_the_end_messages_too(
+    graph, placement, devices
+):
+    trace = play(graph, placement, devices)
+    figure: Any = viz.placement(trace, graph.parents)
+    frames = sorted((frame.x0, frame.x1) for frame in figure.layout.shapes)
+    until = 0.0
+    for start, end in frames:
+        assert start <= until + 1e-9, "a gap"
+        until = max(until, end)
+    assert until == trace.spans.end.max()
+    assert all(frame.xref == "x2" and frame.yref == "y2" for frame in figure.layout.shapes)
 
 
 def test_parents_of_another_graph_are_refused():

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.analysis.path import critical_path
+from dlviz.analysis.path import path_with_messages
 from dlviz.trace import Trace
 from dlviz.viz import palette
 from dlviz.viz.charts.figure import Figure, bar_series, label_width, lay_out, named_rows
@@ -41,13 +41,13 @@ def placement(
     Raises ValueError unless the Trace has one forward span of each group.
     """
     on = devices_of(trace, len(parents))
-    places, path = layout(parents), critical_path(trace).span
+    places, path = layout(parents), path_with_messages(trace)
     spans, bold = trace.spans, np.zeros(len(trace.spans), dtype=bool)
     bold[path] = True
     figure = Figure(_arrows(places, parents, on))
     figure.add_traces(_nodes(trace, places, parents, on, bold, theme))
     figure.add_traces(_bars(trace, bold))
-    for row in path.tolist():
+    for row in path:
         middle, height = LANES[str(spans.lane[row])]
         y = int(spans.rank[row]) + middle
         figure.add_shape(

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-from dlviz.analysis.path import critical_path
+from dlviz.analysis.path import path_with_messages
 from dlviz.machine import Link
 from dlviz.sim.placement import (
     BRANCHES,
@@ -73,7 +73,7 @@ def played(trace: Trace) -> dict[str, Any]:
     columns = [getattr(spans, name).tolist() for name in names]
     return {
         "bars": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
-        "critical": critical_path(trace).span.tolist(),
+        "critical": path_with_messages(trace),
         "seconds": max(columns[-1], default=0.0),
     }
 
